@@ -10,16 +10,20 @@
 )]
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
-pub mod affected;
 pub mod app;
 pub mod by_hand;
+#[path = "../layout/src/lib.rs"]
 pub mod carve;
-pub mod check;
+#[path = "../cli/src/lib.rs"]
 pub mod cli;
+#[path = "../config/src/lib.rs"]
 pub mod config;
 pub mod csi;
+#[path = "../discovery/src/lib.rs"]
 pub mod discovery;
+#[path = "../evidence/src/lib.rs"]
 pub mod evidence;
+#[path = "../fs/src/lib.rs"]
 pub mod fs;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -27,23 +31,24 @@ pub mod fuzzing;
 #[cfg(test)]
 #[path = "../../proto/golden.rs"]
 mod golden;
+#[path = "../health/src/lib.rs"]
 pub mod health;
-pub mod inventory;
 pub mod jobs;
-pub mod keeper;
-pub mod lock;
 pub mod metrics;
+#[path = "../model/src/lib.rs"]
 pub mod model;
-pub mod offline;
-mod preparation;
+#[path = "../node/src/lib.rs"]
+mod node;
 pub mod registration;
 pub mod server;
-pub mod slow;
+#[path = "../smart/src/lib.rs"]
 pub mod smart;
-pub mod state;
-pub mod survey_loop;
+#[path = "../sys/src/lib.rs"]
 pub mod sys;
-mod tasks;
 pub mod uplink;
-pub mod volumes;
+#[path = "../worker/src/lib.rs"]
 pub mod worker;
+
+pub use fs::{affected, check};
+pub use node::{inventory, keeper, lock, offline, preparation, state, survey_loop, tasks, volumes};
+pub use smart::slow;

@@ -52,7 +52,7 @@ fn line(outcome: &Outcome, assessment: &Assessment) -> String {
 fn every_output_in_a_directory_gives_a_verdict_that_is_explained() {
     let given = std::env::var_os("DRIVEBAY_SMART_DIR");
     let dir = given.map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/smart/fixtures"),
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("smart/src/fixtures"),
         PathBuf::from,
     );
     let mut files: Vec<PathBuf> = std::fs::read_dir(&dir)
@@ -141,7 +141,7 @@ fn class(outcome: &Outcome) -> &'static str {
 /// rules where nobody objects; each change has its reason.
 #[test]
 fn alarms_before_and_now_by_class_of_drive_and_each_change_has_a_reason() {
-    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/smart/fixtures");
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("smart/src/fixtures");
     let table = std::fs::read_to_string(fixtures.join("verdicts.tsv")).unwrap();
     let rows = rows(&table);
     let on_disk = ["", "drives", "wanted"].map(|dir| {

@@ -17,12 +17,12 @@ use crate::{
 
 const REPORT: &str = include_str!("seeds/lvs-report.json");
 const SMART: [&str; 6] = [
-    include_str!("../smart/fixtures/ata-hdd.json"),
-    include_str!("../smart/fixtures/ata-ssd.json"),
-    include_str!("../smart/fixtures/scsi-hdd-text-before.txt"),
-    include_str!("../smart/fixtures/scsi-ssd.json"),
-    include_str!("../smart/fixtures/nvme.json"),
-    include_str!("../smart/fixtures/open-failed.json"),
+    include_str!("../../smart/src/fixtures/ata-hdd.json"),
+    include_str!("../../smart/src/fixtures/ata-ssd.json"),
+    include_str!("../../smart/src/fixtures/scsi-hdd-text-before.txt"),
+    include_str!("../../smart/src/fixtures/scsi-ssd.json"),
+    include_str!("../../smart/src/fixtures/nvme.json"),
+    include_str!("../../smart/src/fixtures/open-failed.json"),
 ];
 /// Longer than any error text that is shown.
 const MOST_TOLD: usize = 400;

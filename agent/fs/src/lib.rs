@@ -6,7 +6,9 @@
 //! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
 //! one; `jobs` is what the agent asks workers for, `run` does it.
 
+pub mod affected;
 pub mod backend;
+pub mod check;
 pub mod device;
 mod error;
 pub mod grow;

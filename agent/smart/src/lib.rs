@@ -20,6 +20,7 @@ pub mod outcome;
 mod plausible;
 pub mod reading;
 pub mod rules;
+pub mod slow;
 pub mod thresholds;
 
 pub use collect::{Poll, Polled, poll};

@@ -184,7 +184,7 @@ mod tests {
         smart::{Thresholds, collect, judge},
     };
 
-    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures/drives");
+    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures/drives");
 
     fn ack() -> Acknowledgement {
         Acknowledgement {

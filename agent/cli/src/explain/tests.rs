@@ -7,8 +7,8 @@ use unicode_width::UnicodeWidthStr;
 use super::*;
 use crate::smart::collect::DeviceType;
 
-const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures/drives");
-const OUTPUTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/smart/fixtures");
+const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures/drives");
+const OUTPUTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures");
 
 fn args(source: impl Into<PathBuf>) -> ExplainArgs {
     ExplainArgs {
