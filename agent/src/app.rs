@@ -25,28 +25,30 @@ use tonic::{service::Routes, transport::Server};
 
 use crate::{
     by_hand::ByHandService,
-    cli::RunOptions,
-    config::Config,
     csi::node::NodeService,
-    discovery::{
-        claim::Rules,
-        udev::{self, UdevConfig},
-    },
-    health,
+    metrics::Metrics,
+    registration::{self, RegistrationConfig},
+    server,
+    uplink::{self, AgentService, UplinkConfig},
+};
+use drivebay_cli::RunOptions;
+use drivebay_config::Config;
+use drivebay_discovery::{
+    claim::Rules,
+    udev::{self, UdevConfig},
+};
+use drivebay_health as health;
+use drivebay_model::cause::chain;
+use drivebay_node::{
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock,
-    metrics::Metrics,
-    model::cause::chain,
     preparation::{prepare_lvm, refuse_newer_state, warn_of_mount_options, workers},
-    registration::{self, RegistrationConfig},
-    server,
     state::{Store, underway::Underway},
     survey_loop,
-    sys::{clock::unix_seconds, offload::offload, statefile, tool_namespace},
-    uplink::{self, AgentService, UplinkConfig},
     volumes::Volumes,
 };
+use drivebay_sys::{clock::unix_seconds, offload::offload, statefile, tool_namespace};
 
 /// Quiet time that ends a batch of kernel events.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -84,7 +86,7 @@ pub enum AppError {
     },
     /// A newer agent has been here.
     #[error(transparent)]
-    Newer(#[from] crate::state::newer::NewerState),
+    Newer(#[from] drivebay_node::state::newer::NewerState),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),

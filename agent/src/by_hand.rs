@@ -12,10 +12,12 @@ use tonic::{Request, Response, Status};
 
 use crate::{
     csi::{status::status, validate},
-    fs::parse_mount_flags,
+    uplink::service::understand,
+};
+use drivebay_fs::parse_mount_flags;
+use drivebay_node::{
     state::hand_mounts::HandMount,
     survey_loop::Rescans,
-    uplink::service::understand,
     volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
 };
 

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use crate::{
-    affected, carve, check, fs, smart,
-    worker::{
-        self, Context, Job,
-        job::{DispatchError, Outcome, run},
-    },
+use drivebay_fs as fs;
+use drivebay_fs::{affected, check};
+use drivebay_layout as carve;
+use drivebay_smart as smart;
+use drivebay_worker::{
+    self as worker, Context, Job,
+    job::{DispatchError, Outcome, run},
 };
 
 macro_rules! table {

@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use drivebay_agent::{
-    app,
-    cli::{self, Cli, Command, RunArgs},
-    config, jobs, worker,
-};
+use drivebay_agent::{app, jobs};
+use drivebay_cli::{self as cli, Cli, Command, RunArgs};
+use drivebay_config as config;
+use drivebay_worker as worker;
 
 fn main() -> ExitCode {
     if let Some(code) = worker::child::if_worker(jobs::dispatch) {

@@ -34,7 +34,7 @@ pub enum ServeError {
 /// Binds a socket that only root may use; a stale one of a dead process is replaced.
 pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
     if let Some(parent) = path.parent() {
-        crate::sys::statefile::make_dir(parent).map_err(|source| ServeError::Dir {
+        drivebay_sys::statefile::make_dir(parent).map_err(|source| ServeError::Dir {
             path: path.display().to_string(),
             source,
         })?;

@@ -25,18 +25,16 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::{
-    carve::jobs::{
-        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
-        Look, WipeProgress, WipeStep, ZeroStep,
-    },
-    model::{
-        ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode,
-        RecordState, VolumeSpec,
-    },
-    sys::sysfs,
-    worker::{Context, Job},
+use drivebay_layout::jobs::{
+    Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
+    WipeProgress, WipeStep, ZeroStep,
 };
+use drivebay_model::{
+    ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, RecordState,
+    VolumeSpec,
+};
+use drivebay_sys::sysfs;
+use drivebay_worker::{Context, Job};
 use uuid::Uuid;
 
 fn run(program: &str, args: &[&str]) -> Output {
@@ -132,7 +130,7 @@ impl Drive {
             drive_id: self.drive().id,
         };
         Some(Claim {
-            layout: drivebay_agent::model::Layout::Partition,
+            layout: drivebay_model::Layout::Partition,
             label,
             policy,
         })
@@ -304,7 +302,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
-        placement: drivebay_agent::model::Placement::Pack,
+        placement: drivebay_model::Placement::Pack,
     }
 }
 

@@ -24,19 +24,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{
-    carve::jobs::{
-        Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand,
-        Look, WipeStep,
-    },
-    fs::jobs::{Device, GrowFs, Stage, StageMount},
-    model::{
-        ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode,
-        Placed, RecordState, VolumeSpec,
-    },
-    sys::{dm, lvm, sysfs},
-    worker::{Context, Job},
+use drivebay_fs::jobs::{Device, GrowFs, Stage, StageMount};
+use drivebay_layout::jobs::{
+    Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
+    WipeStep,
 };
+use drivebay_model::{
+    ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode, Placed,
+    RecordState, VolumeSpec,
+};
+use drivebay_sys::{dm, lvm, sysfs};
+use drivebay_worker::{Context, Job};
 use uuid::Uuid;
 
 // ---------------------------------------------------------------- the bench
@@ -375,7 +373,7 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         .into(),
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
-        placement: drivebay_agent::model::Placement::default(),
+        placement: drivebay_model::Placement::default(),
     }
 }
 
@@ -644,7 +642,7 @@ fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
     assert!(drive.expand(uuid, 20).unwrap().changed);
     drive.delete(uuid).unwrap();
     drive.erase(uuid);
-    let zeros = |extent: drivebay_agent::model::Extent| {
+    let zeros = |extent: drivebay_model::Extent| {
         drive
             .bytes(extent.start, extent.len)
             .iter()
@@ -1012,7 +1010,7 @@ fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
         panic!("{refused:?}")
     };
     assert!(begun.elapsed() < Duration::from_secs(25));
-    let said = drivebay_agent::model::cause::chain(error);
+    let said = drivebay_model::cause::chain(error);
     assert!(
         said.contains("another LVM command holds the lock") && said.contains(&vg),
         "{said}"
@@ -1184,7 +1182,7 @@ fn a_drive_with_volumes_of_ours_is_wiped_only_as_far_as_they_may_go() {
     other.carve(block("now ours", 4));
 }
 
-fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_agent::fs::jobs::Staged {
+fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_fs::jobs::Staged {
     Stage {
         drive: drive.drive(),
         uuid,

@@ -18,16 +18,14 @@ use std::{
     ops::Range,
 };
 
-use drivebay_agent::{
-    carve::{
-        device::{Device, Medium},
-        jobs::CarveError,
-        lvm::{self, backup, label, metadata, name, plan, tags},
-        marks::{self, Mark},
-    },
-    model::{
-        DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Record, RecordState, VolumeSpec,
-    },
+use drivebay_layout::{
+    device::{Device, Medium},
+    jobs::CarveError,
+    lvm::{self, backup, label, metadata, name, plan, tags},
+    marks::{self, Mark},
+};
+use drivebay_model::{
+    DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Record, RecordState, VolumeSpec,
 };
 use lvm_support::Bench;
 use uuid::Uuid;
@@ -206,7 +204,7 @@ fn furnished() -> Option<Memory> {
             parameters: BTreeMap::new(),
             erase: ErasePolicy::Zero,
             raw_space: Default::default(),
-            placement: drivebay_agent::model::Placement::default(),
+            placement: drivebay_model::Placement::default(),
         };
         let extent = Extent {
             start: 0,

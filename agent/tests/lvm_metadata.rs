@@ -13,22 +13,20 @@ mod lvm_support;
 
 use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, path::Path};
 
-use drivebay_agent::{
-    carve::{
-        device::Medium,
-        lvm::{
-            metadata::{Committed, Found, Lv, Segment, Vg, parse, read},
-            name, tags,
-        },
-        probe::Probe,
+use drivebay_layout::{
+    device::Medium,
+    lvm::{
+        metadata::{Committed, Found, Lv, Segment, Vg, parse, read},
+        name, tags,
     },
-    model::{
-        ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode,
-        Record, RecordState, Signatures,
-    },
-    sys::sysfs,
-    worker::{Context, Job as _},
+    probe::Probe,
 };
+use drivebay_model::{
+    ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, Layout, MIB, Mode, Record,
+    RecordState, Signatures,
+};
+use drivebay_sys::sysfs;
+use drivebay_worker::{Context, Job as _};
 use lvm_support::Bench;
 use proptest::prelude::*;
 use uuid::Uuid;

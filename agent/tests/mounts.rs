@@ -17,14 +17,12 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::{
-    fs::jobs::{FsError, Growth, Stage},
-    model::{FsType, MIB, RecordState, Signatures},
-    sys::{
-        cmd::{self, Tool},
-        mount::mount_fs,
-        tool_namespace,
-    },
+use drivebay_fs::jobs::{FsError, Growth, Stage};
+use drivebay_model::{FsType, MIB, RecordState, Signatures};
+use drivebay_sys::{
+    cmd::{self, Tool},
+    mount::mount_fs,
+    tool_namespace,
 };
 use mounts_support::{Bench, may_grow_ext4, sh, skipped};
 
@@ -214,9 +212,8 @@ fn ext4s_size_is_foretold_as_resize2fs_makes_it() {
             391 * MIB,
         ] {
             file.set_len(bytes).unwrap();
-            let superblock = || {
-                drivebay_agent::fs::superblock::ext4(&fs::read(&image).unwrap()[..4096]).unwrap()
-            };
+            let superblock =
+                || drivebay_fs::superblock::ext4(&fs::read(&image).unwrap()[..4096]).unwrap();
             let foretold = superblock().blocks_on(bytes);
             sh("e2fsck", &["-f", "-p", name]);
             sh("resize2fs", &[name]);
@@ -676,10 +673,9 @@ fn a_busy_mount_is_named_with_its_holder_and_detached_only_when_allowed() {
     let mut job = bench.unmount_job("staging");
     job.may_detach = true;
     let done =
-        drivebay_agent::fs::unmount::unmount(&job, &mut drivebay_agent::worker::Context::silent())
-            .unwrap();
+        drivebay_fs::unmount::unmount(&job, &mut drivebay_worker::Context::silent()).unwrap();
     assert!(done.detached && done.count == 1);
-    assert!(drivebay_agent::fs::unmount::superblock_lives(&bench.device));
+    assert!(drivebay_fs::unmount::superblock_lives(&bench.device));
     drop(open);
 }
 
@@ -823,8 +819,7 @@ fn a_read_only_mount_does_not_protect_a_device_node() {
     let bench = Bench::new(32, None);
     let target = bench.path("pods/raw");
     fs::write(&target, "").unwrap();
-    let tree =
-        drivebay_agent::sys::mount::DetachedMount::clone_of(Path::new(&bench.node())).unwrap();
+    let tree = drivebay_sys::mount::DetachedMount::clone_of(Path::new(&bench.node())).unwrap();
     tree.set_read_only().unwrap();
     tree.attach(&target).unwrap();
     fs::OpenOptions::new().write(true).open(&target).unwrap();
@@ -889,7 +884,7 @@ fn mount_and_mkfs_options_take_effect() {
     bench
         .run_stage(&bench.stage_job(&["nodev,discard"], false))
         .unwrap();
-    let entries = drivebay_agent::sys::mountinfo::read().unwrap();
+    let entries = drivebay_sys::mountinfo::read().unwrap();
     let staged = entries
         .iter()
         .find(|entry| entry.mount_point.ends_with("staging"))

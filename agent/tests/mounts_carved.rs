@@ -9,16 +9,13 @@ use std::{
     process::Command,
 };
 
-use drivebay_agent::{
-    carve::jobs::{CarveError, Claim, Create, Delete, Expand},
-    fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount},
-    model::{
-        ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState,
-        VolumeSpec,
-    },
-    sys::{mount, sysfs},
-    worker::{Context, Job},
+use drivebay_fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount};
+use drivebay_layout::jobs::{CarveError, Claim, Create, Delete, Expand};
+use drivebay_model::{
+    ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState, VolumeSpec,
 };
+use drivebay_sys::{mount, sysfs};
+use drivebay_worker::{Context, Job};
 use uuid::Uuid;
 
 /// A loop device, and what is mounted from it, for as long as the test runs.
@@ -95,10 +92,10 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         parameters: BTreeMap::new(),
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
-        placement: drivebay_agent::model::Placement::default(),
+        placement: drivebay_model::Placement::default(),
     };
     let claim = Some(Claim {
-        layout: drivebay_agent::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         label,
         policy: ClaimPolicy::Blank,
     });

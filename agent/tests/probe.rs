@@ -18,13 +18,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{
-    carve::probe::{Blankness, GptState, Probe, ProbeError, Probed},
-    discovery::udev::{Changed, UdevConfig, watch},
-    model::{ClaimPolicy, DriveRef, Signatures, Transport},
-    sys::{blkid, sysfs},
-    worker::{Context, Job},
-};
+use drivebay_discovery::udev::{Changed, UdevConfig, watch};
+use drivebay_layout::probe::{Blankness, GptState, Probe, ProbeError, Probed};
+use drivebay_model::{ClaimPolicy, DriveRef, Signatures, Transport};
+use drivebay_sys::{blkid, sysfs};
+use drivebay_worker::{Context, Job};
 use tokio::sync::mpsc::{Receiver, error::TryRecvError};
 
 const MIB: u64 = 1 << 20;

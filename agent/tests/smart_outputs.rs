@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use drivebay_agent::smart::{
+use drivebay_smart::{
     Assessment, History, Outcome, Thresholds, collect::of_bytes, judge, rules::wear,
 };
 

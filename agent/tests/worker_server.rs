@@ -14,13 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{
-    model::DriveId,
-    sys::process,
-    worker::{
-        Pool, PoolConfig, RunError, Slot,
-        drill::{Act, Drill, DrillError},
-    },
+use drivebay_model::DriveId;
+use drivebay_sys::process;
+use drivebay_worker::{
+    Pool, PoolConfig, RunError, Slot,
+    drill::{Act, Drill, DrillError},
 };
 use nix::{
     sys::signal::{Signal, kill},

@@ -15,13 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{
-    model::DriveId,
-    sys::{process, start::start_worker},
-    worker::{
-        Pool, PoolConfig, RunError, Slot, SlotStatus,
-        drill::{Act, Drill, DrillError},
-    },
+use drivebay_model::DriveId;
+use drivebay_sys::{process, start::start_worker};
+use drivebay_worker::{
+    Pool, PoolConfig, RunError, Slot, SlotStatus,
+    drill::{Act, Drill, DrillError},
 };
 use tempfile::TempDir;
 use tokio::time::sleep;

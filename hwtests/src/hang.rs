@@ -21,7 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{model::DriveRef, sys::sysfs};
+use drivebay_model::DriveRef;
+use drivebay_sys::sysfs;
 use fuser::{BackgroundSession, Config, MountOption};
 use nix::mount::{MntFlags, umount2};
 use tempfile::TempDir;

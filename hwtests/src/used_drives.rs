@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use drivebay_agent::model::{LABEL_TYPE, RejectCode as Code};
+use drivebay_model::{LABEL_TYPE, RejectCode as Code};
 
 use crate::fixtures::{Bench, MIB, Made, run};
 

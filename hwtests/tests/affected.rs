@@ -17,7 +17,6 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::carve::{gpt::LABEL_EXTENT, lvm::plan::COPIES};
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi,
     faults::{About, Case},
@@ -27,6 +26,7 @@ use drivebay_hwtests::{
     settings::layout,
     wait,
 };
+use drivebay_layout::{gpt::LABEL_EXTENT, lvm::plan::COPIES};
 use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
 
 const SECTOR: u64 = 512;
@@ -391,7 +391,7 @@ async fn begin(stand: &Stand) -> u64 {
     let start = fs::read_to_string(format!("/sys/class/block/{name}/start"));
     match start {
         Ok(start) => start.trim().parse::<u64>().unwrap() * SECTOR,
-        Err(_) => drivebay_agent::carve::lvm::plan::FIRST_PE,
+        Err(_) => drivebay_layout::lvm::plan::FIRST_PE,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One bad sector anywhere in what Drivebay keeps on a drive, or in a volume: on a device that really fails, under a real
 //! agent. Nothing acknowledged is lost, given away or said to be deleted when it is not; a good copy repairs a bad one; a
 //! fault inside a volume is that volume's alone. Printed as a table. Every block of every region, in process:
-//! `agent/src/carve/partition/bad_blocks.rs` and `agent/tests/lvm_bad_blocks.rs`. Needs root, FUSE and loop devices.
+//! `agent/layout/src/partition/bad_blocks.rs` and `agent/tests/lvm_bad_blocks.rs`. Needs root, FUSE and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -16,10 +16,10 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::model::{CheckMethod, CheckOutcome, Checked, Inconclusive};
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, digest, need, rig::Placed, tools::must as run, wait,
 };
+use drivebay_model::{CheckMethod, CheckOutcome, Checked, Inconclusive};
 
 /// A check begins seconds after the volume was unmounted, and takes less than one.
 const CHECKED: Duration = Duration::from_secs(60);

@@ -41,7 +41,7 @@ const LOAD: &str = env!("CARGO_BIN_EXE_drivebay-load");
 /// A fault is noticed, and everything was scraped twice, within this; the machine may be busy.
 const SOON: Duration = Duration::from_secs(180);
 /// SMART data of a solid-state drive, which have most of what such a drive reports.
-const SMART: &str = "agent/src/smart/fixtures/drives/ata-mx500.json";
+const SMART: &str = "agent/smart/src/fixtures/drives/ata-mx500.json";
 /// What has series only while something is wrong.
 const OF_FAULTS: [&str; 4] = [
     "drivebay_drive_finding",

@@ -16,12 +16,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::sys::fanotify::FsErrors;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, hang::HungDrive, long_on_drives, need, rig::Placed,
     starts::Starts, wait,
 };
 use drivebay_proto::csi as wire;
+use drivebay_sys::fanotify::FsErrors;
 
 /// A sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
 /// may take to end.

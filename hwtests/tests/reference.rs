@@ -5,12 +5,10 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
-use drivebay_agent::{
-    model::RejectCode,
-    smart::{Thresholds, rules::table},
-};
 use drivebay_common::metrics::Def;
+use drivebay_model::RejectCode;
 use drivebay_proto::condition::Reason;
+use drivebay_smart::{Thresholds, rules::table};
 
 const GENERATED: &str = "Generated from the code (`hwtests/tests/reference.rs`); do not edit.";
 /// Of the library that makes histograms. Their texts are where it is asked for them.

@@ -9,23 +9,21 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use drivebay_agent::{
-    carve::probe::{Probe, ProbeError, Probed},
-    discovery::{
-        claim::{Evidence, Judgement, Rules, judge, skips_probe},
-        system::{self, HostUse},
-    },
-    model::{
-        ClaimPolicy, ClassConfig, DriveFacts, DriveId, DriveRef, ErasePolicy, FsType, Label,
-        Layout, Reject, RejectCode as Code, Selector,
-    },
-    sys::sysfs,
-    worker::{Context, Job},
+use drivebay_discovery::{
+    claim::{Evidence, Judgement, Rules, judge, skips_probe},
+    system::{self, HostUse},
 };
 use drivebay_hwtests::{
     fixtures::{Bench, MIB},
     used_drives::{self, ROWS},
 };
+use drivebay_layout::probe::{Probe, ProbeError, Probed};
+use drivebay_model::{
+    ClaimPolicy, ClassConfig, DriveFacts, DriveId, DriveRef, ErasePolicy, FsType, Label, Layout,
+    Reject, RejectCode as Code, Selector,
+};
+use drivebay_sys::sysfs;
+use drivebay_worker::{Context, Job};
 
 /// One test at a time: a child that another thread is starting holds copies of all descriptors until it execs,
 /// a probe's O_EXCL one too, and the next probe of that drive would find it busy.
@@ -39,7 +37,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
         name: name.into(),
         select,
         layout: Layout::Partition,
-        placement: drivebay_agent::model::Placement::default(),
+        placement: drivebay_model::Placement::default(),
         priority: 0,
         claim,
         erase: ErasePolicy::Zero,

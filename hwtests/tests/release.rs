@@ -137,7 +137,7 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
     let man = dir.path().join("man");
     let mut expected = Vec::new();
     for program in [
-        drivebay_agent::cli::Cli::command(),
+        drivebay_cli::Cli::command(),
         drivebay_controller::config::Cli::command(),
     ] {
         let name = program.get_name().to_owned();

@@ -16,7 +16,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::sys::process;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, agent,
     csi::{self, Csi},
@@ -29,6 +28,7 @@ use drivebay_proto::{
     agent::{RescanRequest, agent_client::AgentClient},
     csi::{self as wire, VolumeCondition},
 };
+use drivebay_sys::process;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 

@@ -9,18 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_agent::{
-    model::DriveRef,
-    sys::process,
-    worker::{
-        Pool, PoolConfig, RunError, Slot, SlotStatus,
-        drill::{Act, Drill, DrillError},
-        read::{ReadError, ReadSample},
-    },
-};
 use drivebay_hwtests::{
     hang::{HungDrive, LoopDrive},
     program,
+};
+use drivebay_model::DriveRef;
+use drivebay_sys::process;
+use drivebay_worker::{
+    Pool, PoolConfig, RunError, Slot, SlotStatus,
+    drill::{Act, Drill, DrillError},
+    read::{ReadError, ReadSample},
 };
 use tokio::{
     runtime::{Builder, Runtime},

@@ -11,7 +11,7 @@ use super::{
     args::AckArgs,
     one_drive::{self, DriveAction, OneDriveError},
 };
-use crate::model::{Verdict, health::day_ends};
+use drivebay_model::{Verdict, health::day_ends};
 
 /// How acknowledging a BAD drive is asked about.
 const ACK: DriveAction = DriveAction {

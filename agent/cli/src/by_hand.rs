@@ -460,7 +460,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command, VolumeCommand};
+    use crate::{Cli, Command, VolumeCommand};
 
     fn class_of(name: &str) -> Class {
         Class {

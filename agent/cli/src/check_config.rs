@@ -4,11 +4,11 @@ use drivebay_common::tls::TlsSource;
 use std::{fmt::Write, path::Path, time::Duration};
 
 use super::table::{human_seconds, human_size};
-use crate::{
-    config::{Config, Problem, listed},
-    model::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, by_id, class::names},
-    sys::sysfs,
+use drivebay_config::{Config, Problem, listed};
+use drivebay_model::{
+    ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, by_id, class::names,
 };
+use drivebay_sys::sysfs;
 
 /// Prints warnings to stderr.
 pub fn warn(path: &Path, warnings: &[Problem]) {

@@ -15,16 +15,14 @@ use super::{
     drives::{hidden_note, is_nobodys, reason},
     table::{Align, Table, human_size},
 };
-use crate::{
-    config::Config,
-    discovery::{
-        claim::{Judgement, Rules},
-        survey::{self, Settings, SurveyError, Surveyed},
-    },
-    model::Transport,
-    sys::{statefile, user},
-    worker::{Pool, PoolConfig, SPARE},
+use drivebay_config::Config;
+use drivebay_discovery::{
+    claim::{Judgement, Rules},
+    survey::{self, Settings, SurveyError, Surveyed},
 };
+use drivebay_model::Transport;
+use drivebay_sys::{statefile, user};
+use drivebay_worker::{Pool, PoolConfig, SPARE};
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]

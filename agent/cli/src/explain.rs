@@ -17,22 +17,20 @@ use super::{
     args::{ExplainArgs, Format},
     rules::WIDTH,
 };
-use crate::{
-    model::Verdict,
-    smart::{
-        Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds,
-        collect::{self, DeviceType},
-        facts::{MAX_BYTES, Protocol, documents},
-        history::{Counter, Trends},
-        judge, poll,
-        rules::{
-            WearSource,
-            table::{Row, behind_condition, behind_finding},
-            wear,
-        },
+use drivebay_model::Verdict;
+use drivebay_smart::{
+    Assessment, Facts, FailureReason, History, Outcome, Poll, Reading, Thresholds,
+    collect::{self, DeviceType},
+    facts::{MAX_BYTES, Protocol, documents},
+    history::{Counter, Trends},
+    judge, poll,
+    rules::{
+        WearSource,
+        table::{Row, behind_condition, behind_finding},
+        wear,
     },
-    sys::{clock::unix_seconds, input},
 };
+use drivebay_sys::{clock::unix_seconds, input};
 
 /// Bytes that are read of an input with several answers.
 const MAX_INPUT: u64 = 64 * MAX_BYTES as u64;
@@ -326,7 +324,7 @@ impl Explained {
 
     fn findings(&self) -> Vec<Line> {
         let findings = self.assessment.findings.iter();
-        let line = |finding: &crate::smart::Finding| Line {
+        let line = |finding: &drivebay_smart::Finding| Line {
             verdict: Verdict::from(finding.severity).as_str().to_owned(),
             subject: finding.subject.clone(),
             value: i64::try_from(finding.value).unwrap_or(i64::MAX),
@@ -344,7 +342,7 @@ impl Explained {
 
     fn conditions(&self) -> Vec<Line> {
         let conditions = self.assessment.conditions.iter();
-        let line = |condition: &crate::smart::Condition| {
+        let line = |condition: &drivebay_smart::Condition| {
             let rule = behind_condition(condition, &self.limits);
             Line {
                 verdict: rule

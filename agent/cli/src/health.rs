@@ -13,7 +13,7 @@ use super::{
     args::Format,
     latency::{self, LatencyJson},
 };
-use crate::model::finding::Code;
+use drivebay_model::finding::Code;
 
 /// Findings of the host with which it is not well: the agent forgets, or has forgotten, what it should know.
 const WRONG: [Code; 3] = [Code::StateNotSaved, Code::StateNotRead, Code::StateLost];

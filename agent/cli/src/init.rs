@@ -13,12 +13,10 @@ use super::{
     claim_plan::{self, PlanError, is_noise},
     drives::reason,
 };
-use crate::{
-    config::{self, Config, HostFacts},
-    discovery::{claim::Judgement, survey::Surveyed},
-    model::{Layout, Media, cause::chain},
-    sys::{lvm, offload::offload, statefile},
-};
+use drivebay_config::{self as config, Config, HostFacts};
+use drivebay_discovery::{claim::Judgement, survey::Surveyed};
+use drivebay_model::{Layout, Media, cause::chain};
+use drivebay_sys::{lvm, offload::offload, statefile};
 
 /// Selects every drive, and none of them explicitly: what remains against one is what a class of the first configuration meets.
 const EVERY_DRIVE: &str = "[[class]]\nname = \"any\"\nselect.min-size = \"0\"\n";
@@ -273,8 +271,8 @@ fn remarks(drive: &Surveyed) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::survey::Seen;
-    use crate::model::{DriveFacts, samples};
+    use drivebay_discovery::survey::Seen;
+    use drivebay_model::{DriveFacts, samples};
 
     #[test]
     fn what_a_drive_says_of_itself_stays_in_a_comment_and_lvm_is_chosen_where_it_works() {

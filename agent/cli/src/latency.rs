@@ -8,7 +8,7 @@ use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::slow::rounded;
+use drivebay_smart::slow::rounded;
 
 /// In JSON. Field names are stable; moments are seconds since 1970.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -2,14 +2,19 @@
 //!
 //! Everything but `run` is here; `run` is the caller's, since it builds a runtime of its own.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 use std::{borrow::Cow, error::Error, io, path::Path, process::ExitCode, sync::OnceLock};
 
 use drivebay_proto::agent::InventoryUpdate;
 
-use crate::{
-    config::{self, DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HostFacts},
-    model::Verdict,
-};
+use drivebay_config::{self as config, DEFAULT_AGENT_SOCKET, DEFAULT_PATH, HostFacts};
+use drivebay_model::Verdict;
 
 pub mod ack;
 pub mod adopt;
@@ -368,7 +373,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::Rules { output } => print(&rules::render(output)?),
         Command::Schema { of } => print(&schema::render(of)?),
-        Command::UdevRule => print(crate::sys::host_udev::RULE),
+        Command::UdevRule => print(drivebay_sys::host_udev::RULE),
         Command::Init {
             config,
             print: only_print,

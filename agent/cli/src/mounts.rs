@@ -317,7 +317,7 @@ mod tests {
     use drivebay_common::terminal::Terminal;
 
     use super::*;
-    use crate::cli::{Cli, Command, VolumeCommand};
+    use crate::{Cli, Command, VolumeCommand};
 
     #[test]
     fn the_list_says_who_made_a_volume_and_where_it_is_mounted() {

@@ -346,7 +346,7 @@ fn failed(what: &'static str, at: &Path) -> impl Fn(io::Error) -> NomadError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::nomad::request::tests::asked;
+    use crate::nomad::request::tests::asked;
 
     #[test]
     fn a_volume_that_is_there_is_taken_only_if_it_is_the_one_that_is_asked_for() {

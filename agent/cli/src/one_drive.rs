@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn what_would_be_lost_is_shown_with_the_words_to_type() {
         let inventory = inventory();
-        let text = shown(&inventory, &inventory.drives[0], &crate::cli::wipe::WIPE);
+        let text = shown(&inventory, &inventory.drives[0], &crate::wipe::WIPE);
         assert_eq!(
             text,
             "\

@@ -3,7 +3,7 @@
 use drivebay_common::table::{Align::Left, Table};
 
 use super::{args::Format, explain::wrapped};
-use crate::smart::{Thresholds, rules::table};
+use drivebay_smart::{Thresholds, rules::table};
 
 /// The widest line of a table.
 pub(super) const WIDTH: usize = 80;

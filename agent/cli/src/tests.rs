@@ -12,14 +12,12 @@ use super::{
     Cli, Command, CommandError, args::Format, claim_plan, drives, table::human_size, volumes,
     watch::Look,
 };
-use crate::{
-    config::{self, HostFacts},
-    discovery::{
-        claim::Judgement,
-        survey::{Seen, Surveyed},
-    },
-    model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport},
+use drivebay_config::{self as config, HostFacts};
+use drivebay_discovery::{
+    claim::Judgement,
+    survey::{Seen, Surveyed},
 };
+use drivebay_model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport};
 
 const GIB: u64 = 1 << 30;
 const NOW: u64 = 1_000_000;
@@ -594,14 +592,14 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
         class: Some("bulk".into()),
         reasons: reasons
             .iter()
-            .map(|(code, detail)| crate::model::Reject {
+            .map(|(code, detail)| drivebay_model::Reject {
                 code: *code,
                 detail: (*detail).into(),
             })
@@ -609,7 +607,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
     };
     let mut claimed = surveyed("sdb", Judgement::Claimed);
     claimed.seen.contents = Some(Contents {
-        layout: crate::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),
@@ -717,7 +715,7 @@ fn a_right_config_is_summed_up() {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     assert_eq!(
@@ -756,7 +754,7 @@ reason = 'a known batch'
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     };
     let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
     for line in [

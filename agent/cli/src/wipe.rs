@@ -25,12 +25,12 @@ use super::{
     one_drive::{self, DriveAction, OneDriveError},
     table::{human_seconds, human_size},
 };
-use crate::{
-    config::{self, ConfigError, HostFacts},
+use drivebay_config::{self as config, ConfigError, HostFacts};
+use drivebay_node::{
     offline::{Offline, OfflineError},
-    sys::user,
     volumes::VolumeError,
 };
+use drivebay_sys::user;
 
 /// The agent says something at least this often while it wipes: a step is stuck after 30 s.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);

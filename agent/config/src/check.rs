@@ -23,14 +23,12 @@ use super::{
     texts::{MAX_DRIVER_NAME, is_driver_name, is_too_long, path, socket},
     units::parse_size,
 };
-use crate::{
-    fs::{
-        MountFlags,
-        kernel_options::{self, Asked},
-    },
-    model::{ClassConfig, FsType, MIB},
-    sys::statefile,
+use drivebay_fs::{
+    MountFlags,
+    kernel_options::{self, Asked},
 };
+use drivebay_model::{ClassConfig, FsType, MIB};
+use drivebay_sys::statefile;
 
 /// Where metrics are served when nobody says otherwise: to this machine only.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);

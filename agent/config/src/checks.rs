@@ -6,7 +6,7 @@ use super::{
     raw::{Checks, Method},
     report::{Report, value},
 };
-use crate::check::{
+use drivebay_fs::check::{
     plan::Doubtful,
     schedule::{Rules, Window},
 };

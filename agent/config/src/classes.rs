@@ -8,10 +8,8 @@ use super::{
     texts::unique,
     units::parse_size,
 };
-use crate::{
-    fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags},
-    model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector},
-};
+use drivebay_fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags};
+use drivebay_model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector};
 use drivebay_proto::volume_id::is_node_id;
 
 /// Checks all classes, each alone and against the others.

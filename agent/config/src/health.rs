@@ -12,12 +12,10 @@ use super::{
     report::{At, Given, Problem, Report, value},
     texts::{path, unique},
 };
-use crate::{
-    model::{DriveFacts, DriveId, Override, Verdict, class::glob, health::day_ends},
-    smart::{
-        Thresholds,
-        collect::{DEEP_INTERVAL, DeviceType, HDD_INTERVAL, SSD_INTERVAL},
-    },
+use drivebay_model::{DriveFacts, DriveId, Override, Verdict, class::glob, health::day_ends};
+use drivebay_smart::{
+    Thresholds,
+    collect::{DEEP_INTERVAL, DeviceType, HDD_INTERVAL, SSD_INTERVAL},
 };
 
 /// The comparison counts in minutes.

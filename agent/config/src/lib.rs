@@ -3,13 +3,20 @@
 //! In two phases: `read` deserializes the file into the structs of `raw`, `check` turns them into a `Config` or
 //! a list of every mistake in the file. Nothing here opens a socket or touches a drive.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 use std::{
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
 };
 
-use crate::sys::statefile;
+use drivebay_sys::statefile;
 
 mod check;
 mod checks;

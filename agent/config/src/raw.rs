@@ -11,10 +11,10 @@ use super::{
     report::{At, Given},
     units::Period,
 };
-use crate::{
-    model::{ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, RawSpace, Transport},
-    smart::{Thresholds, collect::DeviceType},
+use drivebay_model::{
+    ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, RawSpace, Transport,
 };
+use drivebay_smart::{Thresholds, collect::DeviceType};
 
 type List<T> = Given<Vec<At<T>>>;
 

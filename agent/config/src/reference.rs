@@ -9,7 +9,7 @@ use super::{
     schema::{self, Key},
     tests::{EXAMPLE, bare},
 };
-use crate::smart::Thresholds;
+use drivebay_smart::Thresholds;
 
 /// Its keys are explained where the rules' numbers are.
 const THRESHOLDS: &str = "[smart.thresholds]";
@@ -160,7 +160,7 @@ fn every_key_of_the_configuration_is_explained() {
 #[test]
 fn the_configuration_reference_is_current() {
     let document = document(EXAMPLE, &schema::keys::<Raw>());
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/configuration.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configuration.md");
     if std::env::var_os("DRIVEBAY_UPDATE").is_some() {
         std::fs::write(path, &document).unwrap();
     }

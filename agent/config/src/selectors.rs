@@ -4,10 +4,8 @@ use super::{
     raw::Class,
     report::{At, Given, Report, entries, value},
 };
-use crate::{
-    model::{LEAST_BYTES, Media, Selector, Transport, by_id},
-    sys::sysfs::identity,
-};
+use drivebay_model::{LEAST_BYTES, Media, Selector, Transport, by_id};
+use drivebay_sys::sysfs::identity;
 
 /// How identities begin.
 const IDENTITIES: [&str; 7] = [

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use super::*;
-use crate::model::{FsType, Media};
+use drivebay_model::{FsType, Media};
 
 pub(super) const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
 
@@ -11,7 +11,7 @@ pub(super) fn bare() -> HostFacts {
     HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     }
 }
 
@@ -55,7 +55,7 @@ fn the_example_is_right_and_shows_the_defaults() {
     assert_eq!(config.metrics.to_string(), "http://127.0.0.1:9810");
     assert!(!config.allow_loop);
     assert_eq!(config.health, HealthConfig::default());
-    for key in crate::smart::Thresholds::KEYS {
+    for key in drivebay_smart::Thresholds::KEYS {
         let shown = format!(
             "#{key} = {}\n",
             config.health.thresholds.value(key).unwrap()
@@ -216,7 +216,7 @@ fn a_key_in_the_wrong_place_is_shown_where_it_belongs() {
 
 #[test]
 fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
-    use crate::fs::kernel_options::Asked;
+    use drivebay_fs::kernel_options::Asked;
     let host = |ask_mount_options| HostFacts {
         ask_mount_options,
         ..bare()
@@ -308,7 +308,7 @@ drivebay.toml:30: [[class]] name: class \"b\" already exists, in line 24; class 
 
 #[test]
 fn checks_are_on_and_trusted_unless_an_operator_says_otherwise() {
-    use crate::check::plan::Doubtful;
+    use drivebay_fs::check::plan::Doubtful;
     let class = "[[class]]\nname = 'a'\nselect = { media = ['hdd'] }\n";
     let good = |text: &str| parse(text, &bare()).unwrap_or_else(|problems| panic!("{problems:#?}"));
     let checks = |text: &str| good(&format!("{text}\n{class}")).config.checks;
@@ -603,12 +603,12 @@ proptest::proptest! {
     }
 }
 
-fn controller_of(section: &str) -> Result<Option<crate::config::ControllerConfig>, String> {
+fn controller_of(section: &str) -> Result<Option<crate::ControllerConfig>, String> {
     let text = format!("{section}\n[[class]]\nname = \"a\"\n[class.select]\nmedia = [\"hdd\"]\n");
     let host = HostFacts {
         hostname: "n".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     };
     parse(&text, &host)
         .map(|checked| checked.config.controller)
@@ -700,7 +700,8 @@ reason = 'to be retired'
 
 #[test]
 fn drives_are_asked_and_judged_as_the_operator_says() {
-    use crate::{model::samples, smart::Thresholds};
+    use drivebay_model::samples;
+    use drivebay_smart::Thresholds;
     let health = parse(&format!("{SICK}{CLASS}"), &bare())
         .unwrap()
         .config
@@ -736,9 +737,12 @@ fn drives_are_asked_and_judged_as_the_operator_says() {
     };
     assert_eq!(
         (good.verdict, good.until),
-        (crate::model::Verdict::Good, Some(1_924_992_000))
+        (drivebay_model::Verdict::Good, Some(1_924_992_000))
     );
-    assert_eq!((bad.verdict, bad.until), (crate::model::Verdict::Bad, None));
+    assert_eq!(
+        (bad.verdict, bad.until),
+        (drivebay_model::Verdict::Bad, None)
+    );
     let untold = parse(CLASS, &bare()).unwrap().config.health;
     assert_eq!(untold, HealthConfig::default());
     assert!(untold.device_type(&drive).is_none());

@@ -1,8 +1,8 @@
 //! The claim check: pure rules from facts, host use and probe to all reasons against a drive.
 
 use super::{reasons, system::HostUse};
-use crate::carve::probe::{ProbeError, Probed};
-use crate::model::{ClassConfig, DriveFacts, Label, Reject, RejectCode, Transport};
+use drivebay_layout::probe::{ProbeError, Probed};
+use drivebay_model::{ClassConfig, DriveFacts, Label, Reject, RejectCode, Transport};
 
 /// Everything the rules look at for one drive.
 #[derive(Debug)]

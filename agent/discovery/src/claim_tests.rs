@@ -3,13 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    carve::probe::{Blankness, GptState},
-    model::{
-        Cause, ClaimPolicy, DriveId, ErasePolicy, FsType, Layout, Media, Selector, Signature,
-        Signatures,
-        drive::{Holder, PartitionFacts},
-    },
+use drivebay_layout::probe::{Blankness, GptState};
+use drivebay_model::{
+    Cause, ClaimPolicy, DriveId, ErasePolicy, FsType, Layout, Media, Selector, Signature,
+    Signatures,
+    drive::{Holder, PartitionFacts},
 };
 
 fn facts() -> DriveFacts {
@@ -66,7 +64,7 @@ fn class(name: &str, priority: i32) -> ClassConfig {
             ..Selector::default()
         },
         layout: Layout::Lvm,
-        placement: crate::model::Placement::default(),
+        placement: drivebay_model::Placement::default(),
         priority,
         claim: ClaimPolicy::Blank,
         erase: ErasePolicy::Zero,

@@ -4,13 +4,11 @@ use super::{
     claim::{Evidence, Rules},
     reasons::reject,
 };
-use crate::carve::error::sector_size;
-use crate::carve::probe::{Blankness, GptState, PV_KIND, Probed};
-use crate::model::{Signature, Signatures};
-use crate::{
-    model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode},
-    sys::blkid,
-};
+use drivebay_layout::error::sector_size;
+use drivebay_layout::probe::{Blankness, GptState, PV_KIND, Probed};
+use drivebay_model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode};
+use drivebay_model::{Signature, Signatures};
+use drivebay_sys::blkid;
 
 /// Partition types that only a drive somebody boots from has: the EFI system partition, BIOS boot, XBOOTLDR, and the
 /// root types of the Discoverable Partitions Specification (x86, x86-64, arm, arm64, riscv64).

@@ -1,9 +1,7 @@
 //! Whether the host may activate what is inside volumes. Pure.
 
-use crate::{
-    model::{Finding, finding::Code},
-    sys::host_udev::{HostUdev, RULE_FILE},
-};
+use drivebay_model::{Finding, finding::Code};
+use drivebay_sys::host_udev::{HostUdev, RULE_FILE};
 
 /// What the rule marks our drives with; a file without it does not do what ours does.
 const MARK: &str = "DRIVEBAY_DRIVE";
@@ -26,7 +24,9 @@ pub fn finding(host: &HostUdev) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{carve::lvm::name, model::LABEL_TYPE, sys::host_udev::RULE};
+    use drivebay_layout::lvm::name;
+    use drivebay_model::LABEL_TYPE;
+    use drivebay_sys::host_udev::RULE;
 
     fn said(runs: bool, rule: Option<&str>) -> bool {
         let rule = rule.map(str::to_owned);

@@ -6,10 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    model::{DriveFacts, DriveId, identity::is_unique_serial},
-    sys::sysfs::identity::{alone, with_name, with_serial},
-};
+use drivebay_model::{DriveFacts, DriveId, identity::is_unique_serial};
+use drivebay_sys::sysfs::identity::{alone, with_name, with_serial};
 
 /// Whether nothing tells two devices apart: they have the same identity, and not two serial numbers. Two paths to one drive,
 /// a copied image behind two loop devices, or drives whose maker gave them the same name. An NVMe path that the kernel hides
@@ -124,7 +122,7 @@ fn is_device(known: &DriveFacts, facts: &DriveFacts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, samples};
+    use drivebay_model::{DriveState, samples};
 
     const WWN: &str = "naa.5000c500a1b2c3d4";
     const BASE: &str = "wwn-0x5000c500a1b2c3d4";

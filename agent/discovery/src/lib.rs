@@ -8,7 +8,12 @@
 //!
 //! Behind `system`: `mounts`, `topology`. Behind `claim`: `reasons`, `contents_reasons`.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
 
 pub mod claim;
 mod contents_reasons;

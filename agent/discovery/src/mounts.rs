@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::sys::mountinfo::MountEntry;
+use drivebay_sys::mountinfo::MountEntry;
 
 /// The mount that a path lies on: the last one of those with the longest mount point above it.
 pub(super) fn holding<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
@@ -16,7 +16,7 @@ pub(super) fn holding<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::mountinfo::parse;
+    use drivebay_sys::mountinfo::parse;
 
     #[test]
     fn a_mount_point_that_only_begins_alike_does_not_hold_the_path() {

@@ -5,9 +5,9 @@ use super::{
     contents_reasons,
     identity::is_twin,
 };
-use crate::carve::probe::ProbeError;
-use crate::model::{ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause};
-use crate::sys::sysfs::identity::alone;
+use drivebay_layout::probe::ProbeError;
+use drivebay_model::{ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause};
+use drivebay_sys::sysfs::identity::alone;
 
 pub(super) fn reject(code: RejectCode, detail: impl Into<String>) -> Reject {
     Reject {

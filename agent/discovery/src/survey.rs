@@ -20,14 +20,12 @@ use super::{
     identity,
     system::{self, HostUse},
 };
-use crate::{
-    carve::probe::{Blankness, GptState, ProbeError, Probed},
-    model::{
-        ClaimPolicy, DriveFacts, DriveId, DriveRef, Reject, RejectCode, Signatures, cause::chain,
-    },
-    sys::{offload::offload, sysfs},
-    worker::Pool,
+use drivebay_layout::probe::{Blankness, GptState, ProbeError, Probed};
+use drivebay_model::{
+    ClaimPolicy, DriveFacts, DriveId, DriveRef, Reject, RejectCode, Signatures, cause::chain,
 };
+use drivebay_sys::{offload::offload, sysfs};
+use drivebay_worker::Pool;
 
 mod ask;
 

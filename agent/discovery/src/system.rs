@@ -14,10 +14,8 @@ use std::{
 };
 
 use super::{mounts, topology::Topology};
-use crate::{
-    model::cause,
-    sys::mountinfo::{self, MountEntry},
-};
+use drivebay_model::cause;
+use drivebay_sys::mountinfo::{self, MountEntry};
 
 /// Which whole disks (kernel names) are in use, and by what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

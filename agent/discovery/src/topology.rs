@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys::{
+use drivebay_sys::{
     dm,
     mountinfo::parse_dev,
     sysfs::{self, attrs::Node},

@@ -18,7 +18,7 @@ use nix::{
 };
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use crate::sys::uevent::{Event, KernelUevents};
+use drivebay_sys::uevent::{Event, KernelUevents};
 
 /// Which disks something happened to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::{kmsg::Report, reading};
-use crate::model::{Drive, DriveId, Media, Snapshot, Volume};
+use drivebay_model::{Drive, DriveId, Media, Snapshot, Volume};
 
 /// Sectors in the kernel log have this many bytes, whatever the drive's own have.
 const SECTOR: u64 = 512;
@@ -78,12 +78,10 @@ fn is_of(drive: &Drive, device: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        evidence::kmsg::Kind,
-        model::{
-            DriveState, RecordState,
-            samples::{contents, drive, placed, volume},
-        },
+    use crate::kmsg::Kind;
+    use drivebay_model::{
+        DriveState, RecordState,
+        samples::{contents, drive, placed, volume},
     };
 
     fn snapshot() -> Snapshot {

@@ -5,13 +5,11 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use uuid::Uuid;
 
-use crate::{
-    model::{
-        Placed, Snapshot, VolumeState,
-        condition::{Condition, Reason, Status},
-    },
-    sys::{attribute, mountinfo::parse_dev},
+use drivebay_model::{
+    Placed, Snapshot, VolumeState,
+    condition::{Condition, Reason, Status},
 };
+use drivebay_sys::{attribute, mountinfo::parse_dev};
 
 /// What the kernel has under a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -171,7 +169,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::model::{Extent, RecordState, samples};
+    use drivebay_model::{Extent, RecordState, samples};
 
     fn right() -> Seen {
         Seen {

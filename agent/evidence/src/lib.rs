@@ -4,9 +4,16 @@
 //! complete, `mounts` what should be mounted, `reading` which place is read next, `suspects` and `unreadable` what does not read and whose it is, `device` and `space` what their names say;
 //! `registry` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
-use crate::sys::clock::since_boot;
+use drivebay_sys::clock::since_boot;
 
 pub mod attribute;
 pub mod device;

@@ -16,13 +16,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::{
-    model::{
-        DriveState, Mode, Placed, Snapshot,
-        condition::{Condition, Reason},
-    },
-    sys::mountinfo::{self, MountEntry},
+use drivebay_model::{
+    DriveState, Mode, Placed, Snapshot,
+    condition::{Condition, Reason},
 };
+use drivebay_sys::mountinfo::{self, MountEntry};
 
 /// More paths than this are not remembered: a node has a few hundred pods at most.
 const MOST: usize = 16_384;

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::model::{
+use drivebay_model::{
     DriveState, RecordState, Volume,
     samples::{drive, placed, volume},
 };

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::model::{Drive, Placed};
+use drivebay_model::{Drive, Placed};
 
 /// Bytes of one sample.
 pub const SAMPLE: u32 = 4096;
@@ -42,7 +42,11 @@ pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
             .map(|(start, _)| *start)
             .min()
             .unwrap_or(0);
-        let mark = if first == 0 { crate::model::MIB } else { first };
+        let mark = if first == 0 {
+            drivebay_model::MIB
+        } else {
+            first
+        };
         return within(0, mark.min(size));
     }
     let total: u64 = of_volumes.iter().map(|(_, len)| len).sum();
@@ -59,7 +63,7 @@ pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, Extent, RecordState, samples};
+    use drivebay_model::{DriveState, Extent, RecordState, samples};
 
     fn drive() -> Drive {
         let mut placed = vec![

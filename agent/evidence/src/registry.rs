@@ -13,7 +13,7 @@ use super::{
     kmsg::Kind,
     unreadable::{self, Located, UnreadableRanges},
 };
-use crate::model::{
+use drivebay_model::{
     Drive, DriveHealth, DriveId, Finding, Snapshot, Verdict,
     condition::{Condition, Reason},
     finding::Code,
@@ -22,7 +22,7 @@ use crate::model::{
 
 /// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
 /// is left after 24 clean hours).
-pub(crate) const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+pub const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// What was noted within this is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
@@ -523,7 +523,7 @@ fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: V
 }
 
 /// Whether a drive that is only away makes the kernel say it.
-pub(crate) fn is_of_absence(kind: Kind) -> bool {
+pub fn is_of_absence(kind: Kind) -> bool {
     matches!(kind, Kind::IoError | Kind::DeviceLost)
 }
 
@@ -625,8 +625,8 @@ pub fn of_its_drive(drive: &Drive) -> Option<Condition> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::model::DriveState;
-    use crate::model::samples;
+    use drivebay_model::DriveState;
+    use drivebay_model::samples;
 
     const ALL: [Kind; 7] = [
         Kind::MediumError,

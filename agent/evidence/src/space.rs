@@ -5,12 +5,10 @@
 //! proposal means by "out of capacity", and what a DEGRADED volume is. So full is: next to nothing left, in bytes or
 //! in inodes, and it lasts until there is a hundredth again.
 
-use crate::{
-    fs::jobs::Usage,
-    model::{
-        MIB, Mode,
-        condition::{Condition, Reason},
-    },
+use drivebay_fs::jobs::Usage;
+use drivebay_model::{
+    MIB, Mode,
+    condition::{Condition, Reason},
 };
 
 const FULL: Reason = Reason::VolumeFull;
@@ -56,7 +54,7 @@ pub fn judge(mode: Mode, usage: &Usage, before: &[Condition]) -> Vec<Condition> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::GIB;
+    use drivebay_model::GIB;
 
     fn usage(available: u64, inodes_free: Option<u64>) -> Usage {
         Usage {

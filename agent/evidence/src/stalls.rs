@@ -5,7 +5,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{model::DriveId, sys::blockstat::Activity};
+use drivebay_model::DriveId;
+use drivebay_sys::blockstat::Activity;
 
 /// A drive that completes nothing for so long is stalled. The slowest honest request, a flush of a shingled drive's
 /// cache, takes a few seconds.

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::model::{DriveId, Extent};
+use drivebay_model::{DriveId, Extent};
 
 /// Places of one drive that wait: a failing drive reports a thousand a second.
 const MOST: usize = 64;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{
+use drivebay_model::{
     Drive, Finding,
     condition::{Condition, Reason},
     finding::Code,

@@ -5,16 +5,14 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::{
-    carve::{
-        jobs::{CarveError, Changed},
-        layout,
-    },
-    model::{Cause, Contents, DriveRef, RecordState, Signatures},
-    sys::{
-        blkid,
-        cmd::{self, CmdError, Output, Tool},
-    },
+use drivebay_layout::{
+    jobs::{CarveError, Changed},
+    layout,
+};
+use drivebay_model::{Cause, Contents, DriveRef, RecordState, Signatures};
+use drivebay_sys::{
+    blkid,
+    cmd::{self, CmdError, Output, Tool},
 };
 
 /// The parts that others do.

@@ -11,15 +11,13 @@ use super::{
     jobs::{Device, FsError},
     superblock,
 };
-use crate::{
-    carve::jobs::Snapshot,
-    model::{Cause, DriveRef, Placed},
-    sys::{
-        attribute,
-        dm::{self, DmDevice},
-        mountinfo::{MountEntry, parse_dev},
-        path::{self, Kind, TargetError},
-    },
+use drivebay_layout::jobs::Snapshot;
+use drivebay_model::{Cause, DriveRef, Placed};
+use drivebay_sys::{
+    attribute,
+    dm::{self, DmDevice},
+    mountinfo::{MountEntry, parse_dev},
+    path::{self, Kind, TargetError},
 };
 
 /// A partition or an LV's device that was checked. While it is open, the kernel gives neither its number nor its name to another.
@@ -363,7 +361,7 @@ pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::DriveId;
+    use drivebay_model::DriveId;
 
     #[test]
     fn a_device_that_is_gone_is_not_here_whichever_way_it_is_asked_for() {

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::carve::jobs::CarveError;
-use crate::model::{Cause, FsType};
+use drivebay_layout::jobs::CarveError;
+use drivebay_model::{Cause, FsType};
 
 /// Why a filesystem job failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]

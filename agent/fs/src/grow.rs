@@ -4,11 +4,9 @@
 use std::{fs::File, path::Path};
 
 use super::{backend::StageBackend, device::io_error, jobs::FsError, superblock, tools};
-use crate::{
-    model::FsType,
-    sys::fssize::{XfsGeometry, btrfs_device_bytes, xfs_geometry},
-    worker::Context,
-};
+use drivebay_model::FsType;
+use drivebay_sys::fssize::{XfsGeometry, btrfs_device_bytes, xfs_geometry};
+use drivebay_worker::Context;
 
 /// Whether it is smaller than it could be. `node` is read for ext4 (its superblock is in the same cache as
 /// the mounted filesystem's), the others are asked through their mount.

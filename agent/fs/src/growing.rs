@@ -6,11 +6,9 @@ use super::{
     jobs::{FsError, GrowFs, Grown},
     staging::mount_info_error,
 };
-use crate::{
-    model::FsType,
-    sys::mountinfo::{self, MountEntry},
-    worker::Context,
-};
+use drivebay_model::FsType;
+use drivebay_sys::mountinfo::{self, MountEntry};
+use drivebay_worker::Context;
 
 /// Runs a grow job.
 pub(super) fn grow(

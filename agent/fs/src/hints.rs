@@ -1,6 +1,6 @@
 //! What an errno of mount(2) or umount2(2), or a filesystem that is not found, means for an operator.
 
-use crate::model::FsType;
+use drivebay_model::FsType;
 
 /// For mounting. Both mount APIs give the same numbers; the kernel log has the details.
 pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::FsError;
-use crate::model::{Contents, DriveRef, FsType, Placed};
+use drivebay_model::{Contents, DriveRef, FsType, Placed};
 
 /// Readies a volume: verify the device, format guard, mkfs if (and only if) it was never made,
 /// mount (which replays the journal), grow. A block volume's record is moved to `Block`.

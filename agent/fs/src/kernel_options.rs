@@ -9,10 +9,8 @@ use std::{io, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::options::MountFlags;
-use crate::{
-    model::{FsType, cause::chain},
-    sys::{fscontext::FsContext, offload::offload},
-};
+use drivebay_model::{FsType, cause::chain};
+use drivebay_sys::{fscontext::FsContext, offload::offload};
 
 /// fsopen(2) may load a module, from a system drive that answers late.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -104,7 +102,7 @@ fn refused(fs_type: FsType, options: &[String]) -> io::Result<Asked> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::parse_mount_flags;
+    use crate::parse_mount_flags;
 
     fn asked(fs_type: FsType, options: &[&str]) -> Asked {
         let options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();

@@ -6,6 +6,13 @@
 //! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
 //! one; `jobs` is what the agent asks workers for, `run` does it.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod affected;
 pub mod backend;
 pub mod check;

@@ -12,10 +12,8 @@ use super::{
     mkfs_options::check_mkfs_options,
     stage, tools,
 };
-use crate::{
-    model::{Cause, FsType, Signatures},
-    worker::Context,
-};
+use drivebay_model::{Cause, FsType, Signatures};
+use drivebay_worker::Context;
 
 /// What to make.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 //! `-f`/`-F`: what they override is never there when Drivebay formats.
 
 use super::options::{MAX_BYTES, OptionError, check_text};
-use crate::model::FsType;
+use drivebay_model::FsType;
 
 /// What an option's value may be.
 enum Value {

@@ -12,13 +12,11 @@ use super::{
     mkfs::{self, Plan},
     tools,
 };
-use crate::{
-    model::{FsType, cause::chain},
-    sys::{
-        cmd::{self, Output, Tool},
-        offload::offload,
-        scratch::Scratch,
-    },
+use drivebay_model::{FsType, cause::chain};
+use drivebay_sys::{
+    cmd::{self, Output, Tool},
+    offload::offload,
+    scratch::Scratch,
 };
 
 /// It takes 20 ms, and longer on a busy host.
@@ -80,7 +78,7 @@ fn run(fs_type: FsType, options: &[String], bytes: u64) -> std::io::Result<Outpu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::check_mkfs_options;
+    use crate::check_mkfs_options;
 
     const GIB: u64 = 1 << 30;
 

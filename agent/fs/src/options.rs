@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::FsType;
+use drivebay_model::FsType;
 
 /// Most bytes that all flags of a request may have together (the CSI specification's limit).
 pub const MAX_BYTES: usize = 4096;
@@ -21,7 +21,7 @@ pub struct OptionError {
 }
 
 impl OptionError {
-    pub(crate) fn new(option: &str, why: &'static str) -> Self {
+    pub fn new(option: &str, why: &'static str) -> Self {
         Self {
             option: option.chars().take(128).collect(),
             why,
@@ -127,7 +127,7 @@ pub fn compared_of_mount(options: &str) -> Vec<&str> {
     let known = |word: &&str| {
         matches!(*word, "noatime" | "relatime") || OF_MOUNT.iter().any(|(_, one)| one == word)
     };
-    crate::sys::mountinfo::split_options(options)
+    drivebay_sys::mountinfo::split_options(options)
         .filter(known)
         .collect()
 }
@@ -262,7 +262,7 @@ fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
         if flag.matches('"').count() % 2 != 0 {
             return Err(OptionError::new(flag, "a double quote is not closed"));
         }
-        for word in crate::sys::mountinfo::split_options(flag) {
+        for word in drivebay_sys::mountinfo::split_options(flag) {
             if word.is_empty() {
                 return Err(OptionError::new(flag, "it has an empty part"));
             }
@@ -288,7 +288,7 @@ fn is_context(word: &str) -> bool {
 }
 
 /// What holds for every option of every kind.
-pub(crate) fn check_text(option: &str) -> Result<(), OptionError> {
+pub fn check_text(option: &str) -> Result<(), OptionError> {
     if option.is_empty() {
         return Err(OptionError::new(option, "it is empty"));
     }

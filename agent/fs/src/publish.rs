@@ -7,15 +7,13 @@ use super::{
     jobs::{FsError, Publish, Published},
     staging::mount_info_error,
 };
-use crate::{
-    model::Cause,
-    sys::{
-        mount::DetachedMount,
-        mountinfo::{self, MountEntry},
-        path::{self, Kind, TargetError},
-    },
-    worker::Context,
+use drivebay_model::Cause;
+use drivebay_sys::{
+    mount::DetachedMount,
+    mountinfo::{self, MountEntry},
+    path::{self, Kind, TargetError},
 };
+use drivebay_worker::Context;
 
 /// Runs a publish job.
 pub fn publish(job: &Publish, context: &mut Context) -> Result<Published, FsError> {

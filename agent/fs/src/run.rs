@@ -8,7 +8,7 @@ use super::{
     },
     publish, staging, unmount, usage,
 };
-use crate::worker::{Context, Job};
+use drivebay_worker::{Context, Job};
 
 impl Job for Stage {
     const NAME: &'static str = "stage";

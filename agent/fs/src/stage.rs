@@ -9,10 +9,8 @@ use std::path::Path;
 use uuid::Uuid;
 
 use super::options::{MountFlags, compared_of_mount};
-use crate::{
-    model::{FsType, RecordState, Signature, Signatures},
-    sys::mountinfo::{MountEntry, split_options},
-};
+use drivebay_model::{FsType, RecordState, Signature, Signatures};
+use drivebay_sys::mountinfo::{MountEntry, split_options};
 
 /// What should be mounted at the staging path.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::sys::mountinfo;
+use drivebay_sys::mountinfo;
 
 const OURS: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -372,7 +372,7 @@ fn a_repeat_with_other_mount_options_is_a_conflict_where_it_is_known_how_it_was_
     let wanted = |flags: &[&str], before: Option<&[&str]>| {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         let flags: Vec<String> = owned(flags);
-        let flags = crate::fs::parse_mount_flags(&flags).unwrap();
+        let flags = crate::parse_mount_flags(&flags).unwrap();
         Wanted::new(FsType::Xfs, &flags, false, before.map(owned))
     };
     for (row, flags, before, same) in [

@@ -21,16 +21,14 @@ use super::{
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
     superblock, tools,
 };
-use crate::{
-    carve::jobs::CarveError,
-    model::{Cause, Contents, FsType, Mode, Placed, RecordState},
-    sys::{
-        mount,
-        mountinfo::{self, MountEntry},
-        path::{self, Kind},
-    },
-    worker::Context,
+use drivebay_layout::jobs::CarveError;
+use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState};
+use drivebay_sys::{
+    mount,
+    mountinfo::{self, MountEntry},
+    path::{self, Kind},
 };
+use drivebay_worker::Context;
 
 /// Runs a stage job.
 pub fn stage(
@@ -483,7 +481,7 @@ impl<'a> Staging<'a> {
             Ok(true) => Growth::Grown,
             Ok(false) => Growth::Fits,
             Err(error) => {
-                let why = crate::model::cause::chain(&error);
+                let why = drivebay_model::cause::chain(&error);
                 tracing::error!(
                     device,
                     error = why,

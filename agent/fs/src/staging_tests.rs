@@ -4,11 +4,9 @@
 use std::{path::PathBuf, sync::Mutex};
 
 use super::*;
-use crate::{
-    carve::jobs::Changed,
-    model::{DriveRef, DriveState, Signatures, samples},
-    sys::cmd::{CmdError, Output, Tool},
-};
+use drivebay_layout::jobs::Changed;
+use drivebay_model::{DriveRef, DriveState, Signatures, samples};
+use drivebay_sys::cmd::{CmdError, Output, Tool};
 
 /// A label in memory. A look with repair gives a volume its device back.
 struct Label {

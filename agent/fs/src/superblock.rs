@@ -1,6 +1,6 @@
 //! The few superblock fields that are needed without mounting; pure.
 
-use crate::model::FsType;
+use drivebay_model::FsType;
 
 /// Bytes from the start of the device that these functions look at.
 pub const HEAD_BYTES: usize = 4096;

@@ -13,11 +13,9 @@ use std::{
 use drivebay_common::text::both_ends;
 
 use super::{backend::StageBackend, jobs::FsError};
-use crate::{
-    model::Cause,
-    sys::cmd::{CmdError, Output, Tool},
-    worker::Context,
-};
+use drivebay_model::Cause;
+use drivebay_sys::cmd::{CmdError, Output, Tool};
+use drivebay_worker::Context;
 
 /// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -14,15 +14,13 @@ use super::{
     jobs::{Device, FsError, Unmount, Unmounted},
     staging::mount_info_error,
 };
-use crate::{
-    model::{Cause, FsType},
-    sys::{
-        holders, mount,
-        mountinfo::{self, MountEntry, MountInfoError},
-        path as paths,
-    },
-    worker::Context,
+use drivebay_model::{Cause, FsType};
+use drivebay_sys::{
+    holders, mount,
+    mountinfo::{self, MountEntry, MountInfoError},
+    path as paths,
 };
+use drivebay_worker::Context;
 
 /// More mounts than this on one path are somebody else's trouble.
 const MOST: u32 = 1024;

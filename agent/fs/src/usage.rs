@@ -8,7 +8,7 @@ use super::{
     jobs::{FsError, Stats, Usage},
     staging::mount_info_error,
 };
-use crate::sys::{
+use drivebay_sys::{
     mountinfo::{self, MountEntry},
     path::{self, Directory, Facts, Kind, Space},
 };

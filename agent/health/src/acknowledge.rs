@@ -2,11 +2,9 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{
-    model::{DriveHealth, DriveId, Verdict, health::SmartFinding},
-    smart::{Acknowledgement, history::Trends, rules},
-    state::StateError,
-};
+use drivebay_model::{DriveHealth, DriveId, Verdict, health::SmartFinding};
+use drivebay_node::state::StateError;
+use drivebay_smart::{Acknowledgement, history::Trends, rules};
 
 /// Acknowledgements that wait for their turn.
 const QUEUE: usize = 16;

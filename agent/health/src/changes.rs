@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::model::{Drive, DriveHealth, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
+use drivebay_model::{Drive, DriveHealth, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
 
 /// One difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,7 +261,7 @@ fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
 
 fn of_volume(old: Option<&Volume>, new: &Volume, started: u64) -> Vec<Event> {
     let before = old.map_or(&[][..], |volume| &volume.conditions);
-    let has = |volume: &[crate::model::condition::Condition], reason| {
+    let has = |volume: &[drivebay_model::condition::Condition], reason| {
         volume.iter().any(|condition| condition.reason == reason)
     };
     let raised = new
@@ -293,7 +293,7 @@ fn of_volume(old: Option<&Volume>, new: &Volume, started: u64) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
+    use drivebay_model::{
         health::{Acknowledged, Overridden},
         samples,
     };
@@ -413,7 +413,7 @@ mod tests {
             snapshot(|drive| {
                 drive.health.verdict = Verdict::Suspect;
                 drive.health.findings = vec![finding("PendingSectors")];
-                drive.health.smart = Some(crate::model::health::SmartReport {
+                drive.health.smart = Some(drivebay_model::health::SmartReport {
                     answered_at: second,
                     ..Default::default()
                 });
@@ -468,7 +468,7 @@ mod tests {
 
     #[test]
     fn a_volume_condition_is_reported_and_its_drives_conditions_only_with_the_drive() {
-        use crate::model::{
+        use drivebay_model::{
             RecordState,
             condition::{Condition, Reason},
         };

@@ -11,23 +11,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
+use drivebay_evidence::registry::Source;
+use drivebay_fs::{
     check::{
         plan::{Facts, Plan, plan},
         schedule::{Situation, due},
         verdict,
     },
-    evidence::registry::Source,
-    fs::device,
-    model::{
-        CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode,
-        RecordState, Snapshot, Verdict, Volume, VolumeState, cause::chain,
-    },
+    device,
+};
+use drivebay_model::{
+    CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode, RecordState,
+    Snapshot, Verdict, Volume, VolumeState, cause::chain,
+};
+use drivebay_node::{
     state::checked,
-    sys::{clock::unix_seconds, mountinfo},
     tasks::Tasks,
     volumes::{Volumes, checks::Ended},
 };
+use drivebay_sys::{clock::unix_seconds, mountinfo};
 
 /// How often it is looked what is due.
 const TICK: Duration = Duration::from_secs(1);

@@ -10,14 +10,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    evidence::{attribute::Subject, kmsg::Kind, now},
-    model::{DriveId, RecordState},
-    sys::{
-        fanotify::{Event, FsErrors, FsId},
-        offload::offload,
-    },
-    volumes::Volumes,
+use drivebay_evidence::{attribute::Subject, kmsg::Kind, now};
+use drivebay_model::{DriveId, RecordState};
+use drivebay_node::volumes::Volumes;
+use drivebay_sys::{
+    fanotify::{Event, FsErrors, FsId},
+    offload::offload,
 };
 
 /// A mark is set in microseconds, and waits for no drive.
@@ -247,7 +245,7 @@ fn handle(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Ev
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::model::FsType;
+    use drivebay_model::FsType;
 
     #[test]
     fn which_filesystems_tell_depends_on_the_kernel() {

@@ -3,10 +3,20 @@
 //! whose they are), `smart` (with `logged`, what the drives' logs have of such sectors), and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
 //! restart what cannot be observed again, `state_dir` reports state files that cannot be saved or were lost. `changes` logs what has changed.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod acknowledge;
 pub mod changes;
 pub mod checks;
 pub mod fsevents;
+#[cfg(test)]
+#[path = "../../../proto/golden.rs"]
+mod golden;
 mod logged;
 pub mod look;
 pub mod memory;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{model::Extent, smart::facts::LoggedPlace};
+use drivebay_model::Extent;
+use drivebay_smart::facts::LoggedPlace;
 
 /// Entries that are remembered; those of one poll are fewer.
 const MOST: usize = 256;

@@ -14,28 +14,28 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    evidence::{
-        device::{self, Debounced},
-        reading,
-        registry::Source,
-    },
-    fs::jobs::{Device, Stats, Usage},
-    model::{
-        Drive, DriveId, DriveRef, DriveState, Extent, Media, Mode, Snapshot,
-        cause::chain,
-        condition::{Condition, Reason},
-    },
-    sys::{
-        blockstat::{SYSFS_DEADLINE, completed},
-        offload::offload,
-    },
+use drivebay_evidence::{
+    device::{self, Debounced},
+    reading,
+    registry::Source,
+};
+use drivebay_fs::jobs::{Device, Stats, Usage};
+use drivebay_model::{
+    Drive, DriveId, DriveRef, DriveState, Extent, Media, Mode, Snapshot,
+    cause::chain,
+    condition::{Condition, Reason},
+};
+use drivebay_node::{
     tasks::Tasks,
     volumes::{Volumes, stats::unreadable},
-    worker::{
-        RunError,
-        read::{ReadError, ReadSample},
-    },
+};
+use drivebay_sys::{
+    blockstat::{SYSFS_DEADLINE, completed},
+    offload::offload,
+};
+use drivebay_worker::{
+    RunError,
+    read::{ReadError, ReadSample},
 };
 
 /// How often a drive is looked at.

@@ -13,20 +13,20 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    evidence::{
-        HealthRegistry,
-        mounts::Places,
-        now,
-        registry::{COUNTS_FOR, Notes},
-        unreadable::UnreadableRanges,
-    },
+use drivebay_evidence::{
+    HealthRegistry,
+    mounts::Places,
+    now,
+    registry::{COUNTS_FOR, Notes},
+    unreadable::UnreadableRanges,
+};
+use drivebay_model::{DriveId, Snapshot, cause::chain, condition::Condition};
+use drivebay_node::{
     inventory::Earlier,
-    model::{DriveId, Snapshot, cause::chain, condition::Condition},
     state::{Damage, StateFile, StateKind, Stored},
-    sys::{clock::unix_seconds, offload::offload, process},
     volumes::Volumes,
 };
+use drivebay_sys::{clock::unix_seconds, offload::offload, process};
 
 /// Format of the file; one of another version is not read.
 const VERSION: u32 = StateKind::Health.version();
@@ -49,7 +49,7 @@ pub struct LogPosition {
 
 /// The file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub struct Remembered {
     version: u32,
     boot_id: String,
     // When it was written, on both clocks: the registry's, and the wall's, in seconds since 1970.
@@ -92,7 +92,7 @@ fn appearances(names: &Names) -> BTreeMap<DriveId, u64> {
 }
 
 /// What still counts of what was written, now. Pure.
-pub(crate) fn recall(
+pub fn recall(
     old: Remembered,
     boot_id: &str,
     now: Duration,
@@ -257,15 +257,13 @@ impl PersistedEvidence {
 mod tests {
     use super::*;
     use crate::golden;
-    use crate::model::DriveState;
-    use crate::{
-        evidence::{
-            attribute::Subject,
-            kmsg::Kind,
-            mounts::{Place, Role},
-        },
-        model::{Extent, samples, unreadable::WindowRead},
+    use drivebay_evidence::{
+        attribute::Subject,
+        kmsg::Kind,
+        mounts::{Place, Role},
     };
+    use drivebay_model::DriveState;
+    use drivebay_model::{Extent, samples, unreadable::WindowRead};
 
     const HOUR: Duration = Duration::from_secs(3600);
 

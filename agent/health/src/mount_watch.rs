@@ -14,16 +14,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::fsevents::Mounted;
-use crate::{
-    evidence::{
-        mounts::{self, Role},
-        registry::Source,
-    },
-    fs::device,
-    model::{Mode, Placed, cause::chain},
-    sys::{mountinfo::MountEntry, mountwatch::MountWatch},
-    volumes::{VolumeError, Volumes},
+use drivebay_evidence::{
+    mounts::{self, Role},
+    registry::Source,
 };
+use drivebay_fs::device;
+use drivebay_model::{Mode, Placed, cause::chain};
+use drivebay_node::volumes::{VolumeError, Volumes};
+use drivebay_sys::{mountinfo::MountEntry, mountwatch::MountWatch};
 
 /// Without a change in the table there can be one on the other side: a drive comes back as another device, a filesystem turns
 /// read-only.

@@ -26,17 +26,14 @@ use self::{
     watched::{SLICES, Watched, counters},
 };
 use super::acknowledge::AcknowledgeError;
-use crate::{
-    evidence::registry::Source,
-    model::{Drive, DriveId, Finding, Snapshot},
-    slow::{Comparison, Input, Kind, Slowdown},
-    state::StateError,
-    sys::{
-        blockstat::{self, Counted, SYSFS_DEADLINE},
-        clock::unix_seconds,
-        offload::{blocking, offload},
-    },
-    volumes::Volumes,
+use drivebay_evidence::registry::Source;
+use drivebay_model::{Drive, DriveId, Finding, Snapshot};
+use drivebay_node::{state::StateError, volumes::Volumes};
+use drivebay_smart::slow::{Comparison, Input, Kind, Slowdown};
+use drivebay_sys::{
+    blockstat::{self, Counted, SYSFS_DEADLINE},
+    clock::unix_seconds,
+    offload::{blocking, offload},
 };
 
 /// Minutes between two writes of what is known, when nothing else happens.

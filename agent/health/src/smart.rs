@@ -13,24 +13,24 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::persisted::restore;
-use self::persisted::{file, of_history, report};
+use self::persisted::{of_history, report};
 use super::{acknowledge::Request, logged::ReadEntries, slow};
-use crate::{
-    model::{
-        DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
-        cause::chain,
-        health::{Reading, SmartReport},
-    },
-    smart::{
-        self, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
-        history::Counter, job::Ask,
-    },
-    state::StateFile,
-    sys::clock::unix_seconds,
+use drivebay_model::{
+    DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
+    cause::chain,
+    health::{Reading, SmartReport},
+};
+use drivebay_node::{
+    state::{StateFile, histories},
     tasks::Tasks,
     volumes::Volumes,
-    worker::{RunError, Slot},
 };
+use drivebay_smart::{
+    self as smart, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
+    history::Counter, job::Ask,
+};
+use drivebay_sys::clock::unix_seconds;
+use drivebay_worker::{RunError, Slot};
 
 /// After the kernel has complained; at most one such in this time.
 const COMPLAINED: Duration = Duration::from_secs(5 * 60);
@@ -138,7 +138,7 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
         let Some(facts) = here(id) else { continue };
         let reported = inventory.health(|registry| registry.report(id).cloned());
         let Some(tracked) = drives.get_mut(id) else {
-            let file = file(volumes.state_dir(), id);
+            let file = histories::file(volumes.state_dir(), id);
             // What cannot be read is a finding of the host, and is not overwritten.
             let history = file.load().await.ok().flatten().unwrap_or_default();
             let tracked = take_up(facts, file, history, reported);

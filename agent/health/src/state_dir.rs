@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::{state::dir, volumes::Volumes};
+use drivebay_node::{state::dir, volumes::Volumes};
 
 /// How often it is looked whether files that were moved aside are still there.
 const EVERY: Duration = Duration::from_secs(60);

@@ -10,12 +10,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    model::{
-        Drive, DriveId, DriveState, Extent, Snapshot,
-        cause::chain,
-        unreadable::{Holds, LocatedPiece, WindowRead},
-    },
+use drivebay_model::{
+    Drive, DriveId, DriveState, Extent, Snapshot,
+    cause::chain,
+    unreadable::{Holds, LocatedPiece, WindowRead},
+};
+use drivebay_node::{
     tasks::Tasks,
     volumes::{Volumes, locate::Asked},
 };

@@ -13,22 +13,20 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::memory::{LogPosition, PersistedEvidence, names};
-use crate::{
-    evidence::{
-        HealthRegistry, at,
-        attribute::{Subject, place, subject},
-        kmsg, now,
-        registry::is_of_absence,
-        stalls::Stalls,
-    },
-    model::{DriveId, DriveState, Extent, FsType, MIB, Snapshot},
-    sys::{
-        blockstat::{self, Activity},
-        clock::since_boot,
-        kmsg::{From, Kmsg, Next},
-        offload::offload,
-    },
-    volumes::Volumes,
+use drivebay_evidence::{
+    HealthRegistry, at,
+    attribute::{Subject, place, subject},
+    kmsg, now,
+    registry::is_of_absence,
+    stalls::Stalls,
+};
+use drivebay_model::{DriveId, DriveState, Extent, FsType, MIB, Snapshot};
+use drivebay_node::volumes::Volumes;
+use drivebay_sys::{
+    blockstat::{self, Activity},
+    clock::since_boot,
+    kmsg::{From, Kmsg, Next},
+    offload::offload,
 };
 
 /// How often what no longer counts is let go.
@@ -266,7 +264,7 @@ fn is_same(heard: &LogPosition, snapshot: &Snapshot, subject: &Subject, device: 
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::model::samples;
+    use drivebay_model::samples;
 
     #[test]
     fn what_was_said_while_no_agent_ran_is_of_the_drive_that_had_the_name_then() {

@@ -10,9 +10,9 @@ use super::{
     jobs::Claim,
     lvm, open, partition, plan,
 };
-use crate::model::{Cause, DriveId, DriveRef, Label, Layout, VolumeSpec};
-use crate::sys::blockdev::BlockDev;
-use crate::worker::Context;
+use drivebay_model::{Cause, DriveId, DriveRef, Label, Layout, VolumeSpec};
+use drivebay_sys::blockdev::BlockDev;
+use drivebay_worker::Context;
 
 /// Bytes that volumes could have on a drive of this size once it is claimed so; 0 when it is too small.
 pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
@@ -56,7 +56,7 @@ pub(super) fn claim(
     room(&dev, layout, spec)?;
     if layout == Layout::Lvm {
         // Before anything is written: a drive with a VG and without a volume would be of no use to the other layout.
-        crate::sys::lvm::presence().map_err(|error| CarveError::NoLvm {
+        drivebay_sys::lvm::presence().map_err(|error| CarveError::NoLvm {
             drive: id.to_string(),
             source: Cause::new(&error),
         })?;

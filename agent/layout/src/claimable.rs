@@ -6,10 +6,10 @@ use super::{
     gpt,
     lvm::metadata,
 };
-use crate::carve::probe::{Blankness, GptState, Probe, Probed};
-use crate::model::Signatures;
-use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Extent, MIB, drive::PartitionFacts};
-use crate::worker::{Context, Job};
+use crate::probe::{Blankness, GptState, Probe, Probed};
+use drivebay_model::Signatures;
+use drivebay_model::{Cause, ClaimPolicy, DriveId, DriveRef, Extent, MIB, drive::PartitionFacts};
+use drivebay_worker::{Context, Job};
 
 /// Bytes at both ends that must be zeros (design invariant 2).
 pub(super) const EDGE: u64 = 16 * MIB;
@@ -121,7 +121,8 @@ pub(super) fn is_claimable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{carve::fake::FakeDrive, model::Layout};
+    use crate::fake::FakeDrive;
+    use drivebay_model::Layout;
 
     fn id() -> DriveId {
         DriveId("wwn-0xfa4e".into())

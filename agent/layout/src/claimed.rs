@@ -14,14 +14,14 @@ use super::{
     space::{self, Need},
     zeroed::{self, Slots},
 };
-use crate::model::{
+use drivebay_model::{
     Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, Placement, RawSpace, RecordState,
     Space, VolumeSpec, Zeroing, runs,
 };
 
 /// A deleted volume whose space is to be erased.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Erasable {
+pub struct Erasable {
     pub(super) uuid: Uuid,
     /// Which deletion it is.
     pub(super) guid: Uuid,
@@ -46,7 +46,7 @@ impl Erasable {
 }
 
 /// A drive of ours that was read. Whoever calls what changes it holds its lock, and had it read with repair.
-pub(crate) trait ClaimedDrive {
+pub trait ClaimedDrive {
     /// Its identity.
     fn id(&self) -> &DriveId;
     /// Its bytes.

@@ -3,8 +3,8 @@
 
 use std::io;
 
-use crate::model::{Extent, drive::PartitionFacts};
-use crate::sys::{blockdev::BlockDev, busy};
+use drivebay_model::{Extent, drive::PartitionFacts};
+use drivebay_sys::{blockdev::BlockDev, busy};
 
 /// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
 pub trait Medium {
@@ -108,9 +108,7 @@ impl Kernel for BlockDev {
 }
 
 /// The first thing that one of several looks finds. One that failed is the answer only where none finds anything.
-pub(crate) fn first<T>(
-    looks: impl IntoIterator<Item = io::Result<Option<T>>>,
-) -> io::Result<Option<T>> {
+pub fn first<T>(looks: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::Result<Option<T>> {
     let mut failed = None;
     for look in looks {
         match look {
@@ -123,17 +121,14 @@ pub(crate) fn first<T>(
 }
 
 /// The same where only whether is asked.
-pub(crate) fn any(looks: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
+pub fn any(looks: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
     let looks = looks.into_iter();
     first(looks.map(|look| look.map(|found| found.then_some(())))).map(|found| found.is_some())
 }
 
 /// The first byte that is not zero in a run, read in pieces of at most 1 MiB.
-pub(crate) fn first_nonzero<D: Medium + ?Sized>(
-    dev: &D,
-    extent: Extent,
-) -> io::Result<Option<u64>> {
-    let piece = crate::model::MIB.min(extent.len.max(dev.sector()));
+pub fn first_nonzero<D: Medium + ?Sized>(dev: &D, extent: Extent) -> io::Result<Option<u64>> {
+    let piece = drivebay_model::MIB.min(extent.len.max(dev.sector()));
     let mut buf = vec![0; usize::try_from(piece).unwrap_or(usize::MAX)];
     let mut at = extent.start;
     while at < extent.end() {
@@ -170,7 +165,7 @@ const SAMPLE: u64 = 4096;
 
 /// The first byte found that is not zero, looking at all of the first and last `edge` bytes of a
 /// run and at 64 samples spread over it.
-pub(crate) fn sample_nonzero<D: Medium + ?Sized>(
+pub fn sample_nonzero<D: Medium + ?Sized>(
     dev: &D,
     run: Extent,
     edge: u64,

@@ -17,8 +17,8 @@ use super::{
     pace::Pace,
     plan, space,
 };
-use crate::model::{Contents, DriveRef, ErasePolicy, GIB, MIB};
-use crate::worker::Context;
+use drivebay_model::{Contents, DriveRef, ErasePolicy, GIB, MIB};
+use drivebay_worker::Context;
 
 /// It is noted this often how far erasing is, in bytes.
 const NOTED_EVERY: u64 = GIB;

@@ -5,10 +5,8 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{
-    model::{Cause, DriveId, Extent, Placed},
-    sys::holders,
-};
+use drivebay_model::{Cause, DriveId, Extent, Placed};
+use drivebay_sys::holders;
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -162,7 +160,7 @@ pub enum CarveError {
     /// This host lacks what the `lvm` layout needs. Nothing was changed.
     #[error(
         "drive {drive} cannot be carved with layout lvm. {}",
-        crate::sys::lvm::INSTEAD
+        drivebay_sys::lvm::INSTEAD
     )]
     NoLvm {
         drive: String,
@@ -283,7 +281,7 @@ pub(super) fn io_error(
 }
 
 /// What happened to a drive whose table of ours was written with sectors of another size, and what to do.
-pub(crate) fn sector_size(written: u64, now: u64) -> String {
+pub fn sector_size(written: u64, now: u64) -> String {
     format!(
         "has Drivebay's partition table, written with sectors of {written} bytes, and is attached with sectors of {now} bytes now; its data is not damaged: attach it as before (without the USB dock, at the former HBA, or formatted as before)"
     )

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::device::{Device, Kernel, Medium};
-use crate::model::{Extent, drive::PartitionFacts};
+use drivebay_model::{Extent, drive::PartitionFacts};
 
 type Sectors = BTreeMap<u64, Vec<u8>>;
 

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use super::error::CarveError;
-use crate::model::{ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, RawSpace, VolumeSpec};
+use drivebay_model::{
+    ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, RawSpace, VolumeSpec,
+};
 
 /// Reads a claimed drive: label, volumes, free space.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -190,7 +192,7 @@ pub struct Advance {
     pub drive: DriveRef,
     pub uuid: Uuid,
     /// Its next state (`Fs` or `Block`).
-    pub to: crate::model::RecordState,
+    pub to: drivebay_model::RecordState,
 }
 
 /// Makes a drive of ours another node's: only its label changes.

@@ -12,9 +12,9 @@ use super::{
     marks::{self, Mark},
     open, partition,
 };
-use crate::model::{Contents, DriveRef, Label, Layout, RecordState, VolumeSpec, cause::chain};
-use crate::sys::blockdev::BlockDev;
-use crate::worker::Context;
+use drivebay_model::{Contents, DriveRef, Label, Layout, RecordState, VolumeSpec, cause::chain};
+use drivebay_sys::blockdev::BlockDev;
+use drivebay_worker::Context;
 
 /// Which layout a drive carries; None: neither is ours.
 pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {

@@ -5,14 +5,24 @@
 //! space zeros again, `wipe` a whole drive, `zero_free` free space; `zeroed` is what a drive keeps of that. The layouts: `partition`, on `gpt` (both copies of the table), `record` (the
 //! label, byte by byte) and `plan` (decides, purely); and `lvm`. Below all of them: `open`, `device`, `pace`, `space`, `error`.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod claim;
 mod claimable;
-pub(crate) mod claimed;
+pub mod claimed;
 pub mod device;
 mod erase;
-pub(crate) mod error;
+pub mod error;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+#[path = "../../../proto/golden.rs"]
+mod golden;
 pub mod gpt;
 pub mod jobs;
 pub mod layout;
@@ -20,7 +30,7 @@ pub mod lvm;
 pub mod marks;
 mod open;
 mod pace;
-pub(crate) mod partition;
+pub mod partition;
 pub mod plan;
 pub mod probe;
 pub mod record;

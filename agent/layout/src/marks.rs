@@ -9,7 +9,7 @@ use super::{
     lvm::{self, backup, metadata, plan},
     record,
 };
-use crate::model::{Layout, MIB};
+use drivebay_model::{Layout, MIB};
 
 /// How the tags in the LVM metadata of a VG of ours begin, in quotes.
 const TAG: &[u8] = b"\"drivebay.";

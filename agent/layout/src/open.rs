@@ -6,8 +6,8 @@ use super::{
     device::Device,
     error::{CarveError, io_error},
 };
-use crate::model::{DriveId, DriveRef, Extent};
-use crate::sys::{
+use drivebay_model::{DriveId, DriveRef, Extent};
+use drivebay_sys::{
     blockdev::{BlockDev, BlockDevError},
     drive::OpenError,
 };

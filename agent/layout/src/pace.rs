@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::device::Device;
-use crate::model::{Extent, GIB, MIB, Zeroing};
+use drivebay_model::{Extent, GIB, MIB, Zeroing};
 
 /// Zeroing in pieces that each take well under a second.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ fn next_piece(piece: u64, took: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carve::{device, fake::FakeDrive};
+    use crate::{device, fake::FakeDrive};
 
     #[test]
     fn a_piece_is_zeroed_and_flushed_and_nothing_behind_it() {

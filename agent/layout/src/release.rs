@@ -10,8 +10,8 @@ use super::{
     jobs::{Release, Released},
     layout, lvm, open, space, wipe,
 };
-use crate::model::{Contents, Extent};
-use crate::worker::Context;
+use drivebay_model::{Contents, Extent};
+use drivebay_worker::Context;
 
 /// See `Release`.
 pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, CarveError> {
@@ -78,7 +78,7 @@ fn ends(size: u64) -> [Extent; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveRef, MIB, RecordState, samples};
+    use drivebay_model::{DriveRef, MIB, RecordState, samples};
 
     #[test]
     fn only_a_drive_with_the_label_that_was_seen_and_nothing_on_it_goes() {

@@ -10,8 +10,8 @@ use super::{
     },
     layout, release, wipe, zero_free,
 };
-use crate::model::{Contents, Label};
-use crate::worker::{Context, Job};
+use drivebay_model::{Contents, Label};
+use drivebay_worker::{Context, Job};
 
 impl Job for Look {
     const NAME: &'static str = "look";

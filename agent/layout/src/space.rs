@@ -12,7 +12,7 @@ use super::{
     error::{CarveError, io_error},
     open,
 };
-use crate::model::{Contents, DriveId, Extent, GIB, MIB, Mode, RawSpace, Space, Zeroing, runs};
+use drivebay_model::{Contents, DriveId, Extent, GIB, MIB, Mode, RawSpace, Space, Zeroing, runs};
 
 /// Longest that a call has a drive zero by itself; what is left is zeroed in the background.
 const ON_COMMAND: Duration = Duration::from_secs(5);

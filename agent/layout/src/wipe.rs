@@ -10,9 +10,10 @@ use super::{
     layout, lvm, open,
     pace::Pace,
 };
-use crate::model::{Contents, DriveRef, Extent, RecordState, Zeroing};
-use crate::sys::{self, blockdev::BlockDev};
-use crate::worker::Context;
+use drivebay_model::{Contents, DriveRef, Extent, RecordState, Zeroing};
+use drivebay_sys as sys;
+use drivebay_sys::{self, blockdev::BlockDev};
+use drivebay_worker::Context;
 
 /// Zeroed first at each end of a drive of this size, bytes: what claiming looks at in full, in whole sectors of any size.
 pub(super) fn edge_of(size: u64) -> u64 {
@@ -160,7 +161,7 @@ pub(super) fn forget_group(drive: &DriveRef) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::MIB;
+    use drivebay_model::MIB;
 
     #[test]
     fn every_byte_is_wiped_once_and_the_ends_first() {

@@ -11,10 +11,8 @@ use super::{
     pace::Pace,
     space,
 };
-use crate::{
-    model::{Extent, Zeroing, runs},
-    worker::Context,
-};
+use drivebay_model::{Extent, Zeroing, runs};
+use drivebay_worker::Context;
 
 /// Zeroes for about the budget.
 pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, CarveError> {
@@ -92,7 +90,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
 /// Whether the drive has a command for zeroing. It is tried on the first bytes of the run, which are to be zeros anyway.
 fn on_command<D: ClaimedDrive + ?Sized>(drive: &D, run: Extent) -> Result<bool, CarveError> {
     let first = Extent {
-        len: run.len.min(crate::model::MIB),
+        len: run.len.min(drivebay_model::MIB),
         ..run
     };
     let done = drive.device().zero_on_command(first);

@@ -28,7 +28,7 @@ use std::io;
 use uuid::Uuid;
 
 use super::device::{Device, Medium};
-use crate::model::{Extent, Space, Zeroing, runs};
+use drivebay_model::{Extent, Space, Zeroing, runs};
 
 /// Bytes of a slot.
 pub(super) const SLOT: u64 = 4 * 1024;
@@ -139,7 +139,8 @@ fn decode(raw: &[u8], drive: Uuid) -> Option<(u64, Space)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{carve::fake::FakeDrive, model::MIB};
+    use crate::fake::FakeDrive;
+    use drivebay_model::MIB;
 
     const SLOTS: Slots = [MIB, 3 * MIB];
 

@@ -68,7 +68,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples;
+    use crate::samples;
 
     fn of(transport: Transport, model: &str, serial: &str, wwn: &str) -> Vec<String> {
         let drive = DriveFacts {
@@ -125,7 +125,7 @@ mod tests {
     fn a_drive_known_by_wwn_and_serial_number_has_no_link_of_the_wwn_alone() {
         let links_of = |id: &str| {
             links(&DriveFacts {
-                id: crate::model::DriveId(id.into()),
+                id: crate::DriveId(id.into()),
                 transport: Transport::Sas,
                 wwn: "naa.5002538F4112ABCD".into(),
                 ..samples::facts("sda")

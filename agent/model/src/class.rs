@@ -212,7 +212,7 @@ pub struct ClassConfig {
 #[cfg(test)]
 mod tests {
     use super::{Selector, glob};
-    use crate::model::{DriveFacts, Transport, samples};
+    use crate::{DriveFacts, Transport, samples};
 
     #[test]
     fn a_drive_is_selected_by_identity_node_or_by_id_link() {

@@ -135,7 +135,7 @@ fn is_provisioners(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RecordState, samples::placed};
+    use crate::{RecordState, samples::placed};
 
     fn named(claim: &str, namespace: &str, persistent_volume: &str) -> CreatedFor {
         CreatedFor {

@@ -1,5 +1,12 @@
 //! Pure types: what a drive, a volume, a class are. No side effects, nothing that blocks.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod by_id;
 pub mod cause;
 pub mod check;
@@ -11,7 +18,7 @@ pub mod finding;
 pub mod health;
 pub mod identity;
 pub mod runs;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(test, feature = "samples"))]
 pub mod samples;
 pub mod signature;
 pub mod snapshot;

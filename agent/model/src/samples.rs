@@ -69,7 +69,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
 /// What is on a drive whose label has this number, with one free piece.
 pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> Contents {
     Contents {
-        layout: crate::model::Layout::Partition,
+        layout: crate::Layout::Partition,
         label: Label {
             drive_uuid: Uuid::from_u128(label),
             cluster: "default".into(),

@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use crate::{
     inventory::Inventory,
-    model::{DriveId, Volume},
     state::{Known, StateError, Store, Tombstone, Tombstones, merge::differs},
-    sys::clock::unix_seconds,
     tasks::Tasks,
 };
+use drivebay_model::{DriveId, Volume};
+use drivebay_sys::clock::unix_seconds;
 
 /// How often quarantines are counted down, or as often as the quarantine is long when that is shorter.
 const TICK: Duration = Duration::from_secs(60);
@@ -286,4 +286,4 @@ async fn write(
 
 #[cfg(test)]
 #[path = "keeper_tests.rs"]
-pub(crate) mod tests;
+pub mod tests;

@@ -4,18 +4,18 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::{
-    config::{HostFacts, parse},
     inventory::wire::Sender,
-    model::{DriveState, Layout, RecordState, samples},
     state::KnownDrive,
     volumes::{VolumeError, Volumes},
-    worker::{Pool, PoolConfig},
 };
+use drivebay_config::{HostFacts, parse};
+use drivebay_model::{DriveState, Layout, RecordState, samples};
+use drivebay_worker::{Pool, PoolConfig};
 
-pub(crate) struct Rig {
+pub struct Rig {
     _dir: tempfile::TempDir,
-    pub(crate) inventory: Arc<Inventory>,
-    pub(crate) volumes: Volumes,
+    pub inventory: Arc<Inventory>,
+    pub volumes: Volumes,
     pool: Pool,
     keeper: Keeper,
     store: Store,
@@ -24,12 +24,12 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    pub(crate) async fn saved_tombstones(&self) -> BTreeSet<Uuid> {
+    pub async fn saved_tombstones(&self) -> BTreeSet<Uuid> {
         let volumes = self.store.load().await.tombstones.volumes;
         volumes.into_keys().collect()
     }
 
-    pub(crate) async fn end(self) {
+    pub async fn end(self) {
         self.stop.cancel();
         self.running.await.unwrap();
         self.pool.shutdown(Duration::ZERO).await;
@@ -37,12 +37,12 @@ impl Rig {
 }
 
 /// `worker`: a script that is started as each drive's worker.
-pub(crate) async fn rig(worker: &str) -> Rig {
+pub async fn rig(worker: &str) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let host = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| crate::fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
     };
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let mut config = parse(text, &host).unwrap().config;
@@ -205,14 +205,14 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         class: "bulk".into(),
         size_bytes: 1 << 30,
         limit_bytes: 0,
-        mode: crate::model::Mode::Block,
+        mode: drivebay_model::Mode::Block,
         fs_type: None,
         mkfs_options: None,
         mount_options: Vec::new(),
         mount_flags: Vec::new(),
         group: None,
         parameters: BTreeMap::new(),
-        created_for: crate::model::CreatedFor::default(),
+        created_for: drivebay_model::CreatedFor::default(),
         by_hand: false,
     };
     let refused = rig.volumes.create(request).await;

@@ -1,6 +1,16 @@
 //! A node: which drives it has and which volumes are on them, what it remembers of those that are away, and what is done
 //! with a volume. Decisions follow from drives' contents and the table of mounts.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+#[path = "../../../proto/golden.rs"]
+mod golden;
 pub mod inventory;
 pub mod keeper;
 pub mod lock;

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys::{
+use drivebay_sys::{
     lockfile::{self, Held, Outcome},
     statefile,
 };

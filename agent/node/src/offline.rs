@@ -6,8 +6,6 @@ use std::{io, sync::Arc, time::Duration};
 use drivebay_proto::agent::InventoryUpdate;
 
 use crate::{
-    config::Config,
-    discovery::claim::Rules,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     lock::{self, AgentLock, LockError},
@@ -15,8 +13,10 @@ use crate::{
     state::{self, StateDir, Store, newer::NewerState},
     survey_loop,
     volumes::{VolumeError, Volumes},
-    worker::Pool,
 };
+use drivebay_config::Config;
+use drivebay_discovery::claim::Rules;
+use drivebay_worker::Pool;
 
 /// Workers get this long to end.
 const WORKERS: Duration = Duration::from_secs(1);

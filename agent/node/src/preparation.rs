@@ -2,17 +2,15 @@
 
 use std::{io, time::Duration};
 
-use crate::{
-    config::Config,
-    fs::{
-        kernel_options::{self, Asked},
-        parse_mount_flags,
-    },
-    model::{Layout, cause::chain},
-    state::newer::{self, NewerState},
-    sys::{lvm, offload::offload},
-    worker::{Pool, PoolConfig, SPARE},
+use crate::state::newer::{self, NewerState};
+use drivebay_config::Config;
+use drivebay_fs::{
+    kernel_options::{self, Asked},
+    parse_mount_flags,
 };
+use drivebay_model::{Layout, cause::chain};
+use drivebay_sys::{lvm, offload::offload};
+use drivebay_worker::{Pool, PoolConfig, SPARE};
 
 /// Callers that may wait for one drive's slot.
 const SLOT_QUEUE: usize = 16;
@@ -24,7 +22,7 @@ const STATE_VERSIONS: Duration = Duration::from_secs(10);
 const LVM_ANSWER: Duration = Duration::from_secs(10);
 
 /// Refuses state files of a newer version, before anything is read, moved aside or written.
-pub(crate) async fn refuse_newer_state(config: &Config) -> io::Result<Result<(), NewerState>> {
+pub async fn refuse_newer_state(config: &Config) -> io::Result<Result<(), NewerState>> {
     let dir = config.state_dir.clone();
     offload("state-versions", STATE_VERSIONS, move || {
         newer::refuse(&dir)
@@ -33,7 +31,7 @@ pub(crate) async fn refuse_newer_state(config: &Config) -> io::Result<Result<(),
 }
 
 /// The workers, of whom those that an earlier agent left are ended.
-pub(crate) async fn workers(config: &Config) -> io::Result<Pool> {
+pub async fn workers(config: &Config) -> io::Result<Pool> {
     Pool::new(PoolConfig {
         program: std::env::current_exe()?,
         notes_dir: config.runtime_dir.join("workers"),
@@ -48,7 +46,7 @@ pub(crate) async fn workers(config: &Config) -> io::Result<Pool> {
 
 /// Logs the classes whose volumes cannot be mounted with the options that the class gives them. The agent starts all the same:
 /// a newer kernel may have dropped an option that only one of the classes has.
-pub(crate) async fn warn_of_mount_options(config: &Config) {
+pub async fn warn_of_mount_options(config: &Config) {
     for class in &config.classes {
         let Ok(flags) = parse_mount_flags(&class.mount_options) else {
             continue;
@@ -68,7 +66,7 @@ pub(crate) async fn warn_of_mount_options(config: &Config) {
 
 /// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
 /// other layout work without, and the inventory reports the classes that do not.
-pub(crate) async fn prepare_lvm(config: &Config) -> Option<String> {
+pub async fn prepare_lvm(config: &Config) -> Option<String> {
     let wanted = config
         .classes
         .iter()

@@ -14,12 +14,13 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
-use crate::model::{DriveFacts, DriveId, Layout, Record};
+use drivebay_model::{DriveFacts, DriveId, Layout, Record};
 
 pub mod checked;
 pub mod dir;
 pub mod file;
 pub mod hand_mounts;
+pub mod histories;
 pub mod merge;
 pub mod newer;
 pub mod underway;
@@ -198,7 +199,7 @@ impl Stored for Tombstones {
     }
 }
 
-pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
     // The version first: a newer format may not even look like ours.
     let VersionOnly { version } = serde_json::from_slice(bytes)?;
     if version != VERSION {

@@ -15,27 +15,27 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    carve::jobs::Look,
-    discovery::{
-        claim::Rules,
-        survey::{Listener, Questions, Settings, Surveyed, survey},
-        system::HostUse,
-        udev::Changed,
-    },
     inventory::{Known, is_newer, present::Observed, unscanned},
-    model::{
-        Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Snapshot, Stamp,
-        cause::chain,
-    },
-    sys::{
-        clock::since_boot,
-        dm,
-        host_udev::{self, HostUdev},
-        offload::offload,
-    },
     volumes::Volumes,
-    worker::{RunError, Slot},
 };
+use drivebay_discovery::{
+    claim::Rules,
+    survey::{Listener, Questions, Settings, Surveyed, survey},
+    system::HostUse,
+    udev::Changed,
+};
+use drivebay_layout::jobs::Look;
+use drivebay_model::{
+    Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Snapshot, Stamp,
+    cause::chain,
+};
+use drivebay_sys::{
+    clock::since_boot,
+    dm,
+    host_udev::{self, HostUdev},
+    offload::offload,
+};
+use drivebay_worker::{RunError, Slot};
 
 /// A drive that has not answered for so long holds up no survey. Most drives are read in a few milliseconds; one that has to
 /// spin up first is shown some seconds later.

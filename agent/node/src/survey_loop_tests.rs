@@ -1,14 +1,12 @@
 //! What a survey may and may not change of what jobs left.
 
 use super::*;
-use crate::discovery::survey::Seen;
-use crate::{
-    carve::probe::{Blankness, GptState, Probed},
-    discovery::claim::Judgement,
-    model::{
-        Drive, RecordState, Reject, RejectCode, Signatures,
-        samples::{contents, drive, placed},
-    },
+use drivebay_discovery::claim::Judgement;
+use drivebay_discovery::survey::Seen;
+use drivebay_layout::probe::{Blankness, GptState, Probed};
+use drivebay_model::{
+    Drive, RecordState, Reject, RejectCode, Signatures,
+    samples::{contents, drive, placed},
 };
 
 /// The drive as it is shown when it is the only one.
@@ -92,7 +90,7 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
 
 fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Surveyed {
     Surveyed {
-        facts: crate::model::samples::facts(name),
+        facts: drivebay_model::samples::facts(name),
         seen: Seen {
             probed: Some(Ok(Probed {
                 size_bytes: 1 << 40,
@@ -137,7 +135,7 @@ fn a_drive_whose_lv_has_another_device_is_looked_at() {
         placed.dm_uuid = Some("LVM-a".to_owned());
         (placed.device, placed.dev) = (device.map(str::to_owned), dev);
         let drive = drive("sda", DriveState::Claimed, None);
-        let volume = crate::model::samples::volume(&drive, placed);
+        let volume = drivebay_model::samples::volume(&drive, placed);
         Snapshot {
             volumes: [(volume.uuid, volume)].into(),
             drives: [(drive.id.clone(), drive)].into(),
@@ -200,7 +198,7 @@ fn a_drive_that_a_job_claimed_is_probed_again() {
 
 #[test]
 fn devices_of_one_identity_get_keys_of_their_own() {
-    let mut drives = ["sda", "sdb"].map(crate::model::samples::facts);
+    let mut drives = ["sda", "sdb"].map(drivebay_model::samples::facts);
     assert_eq!(keys(&drives)[1].0, "wwn-sdb");
     drives[1].id = drives[0].id.clone();
     let both: Vec<String> = keys(&drives).into_iter().map(|key| key.0).collect();

@@ -7,7 +7,7 @@ use tokio::task::{Id, JoinSet};
 
 /// Tasks by what they are for.
 #[derive(Debug)]
-pub(crate) struct Tasks<K, T> {
+pub struct Tasks<K, T> {
     running: JoinSet<T>,
     of: HashMap<Id, K>,
 }
@@ -23,19 +23,19 @@ impl<K, T> Default for Tasks<K, T> {
 
 impl<K, T: Send + 'static> Tasks<K, T> {
     /// How many there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.running.len()
     }
 
     /// Begins one.
-    pub(crate) fn spawn(&mut self, of: K, task: impl Future<Output = T> + Send + 'static) {
+    pub fn spawn(&mut self, of: K, task: impl Future<Output = T> + Send + 'static) {
         let id = self.running.spawn(task).id();
         self.of.insert(id, of);
     }
 
     /// The next one that has ended, with its answer; without one when it panicked, which is logged. None when there are
     /// none. May be cut off: nothing is lost.
-    pub(crate) async fn next(&mut self) -> Option<(K, Option<T>)> {
+    pub async fn next(&mut self) -> Option<(K, Option<T>)> {
         loop {
             let (id, answer) = match self.running.join_next_with_id().await? {
                 Ok((id, answer)) => (id, Some(answer)),
@@ -51,7 +51,7 @@ impl<K, T: Send + 'static> Tasks<K, T> {
     }
 
     /// Lets them go on by themselves.
-    pub(crate) fn detach_all(&mut self) {
+    pub fn detach_all(&mut self) {
         self.running.detach_all();
         self.of.clear();
     }

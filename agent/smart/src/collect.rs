@@ -20,10 +20,8 @@ use super::{
     json::tidy,
     outcome::{Failure, FailureReason, Outcome},
 };
-use crate::{
-    model::{DriveFacts, Media, Transport},
-    sys::cmd::{self, CmdError, Output, Tool},
-};
+use drivebay_model::{DriveFacts, Media, Transport};
+use drivebay_sys::cmd::{self, CmdError, Output, Tool};
 
 /// A poll that takes longer than this is slow.
 pub const SOFT: Duration = Duration::from_secs(30);

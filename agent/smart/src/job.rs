@@ -5,11 +5,9 @@ use std::convert::Infallible;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, FailureReason, Outcome, Poll, Polled, poll};
-use crate::{
-    model::{DriveRef, cause::chain},
-    sys::drive,
-    worker::{Context, Job},
-};
+use drivebay_model::{DriveRef, cause::chain};
+use drivebay_sys::drive;
+use drivebay_worker::{Context, Job};
 
 /// Asks one drive. It never fails: why there is no answer is an answer.
 #[derive(Debug, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{FailureReason, Outcome, reading::Reading};
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// Of one drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl LatestPolls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smart::{Failure, fixtures};
+    use crate::{Failure, fixtures};
 
     #[test]
     fn a_poll_that_fails_keeps_what_was_told_with_its_age_and_is_counted() {

@@ -6,10 +6,20 @@
 //! last verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and
 //! `latest` keeps the last one of each drive, for metrics.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod collect;
 pub mod facts;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+#[path = "../../../proto/golden.rs"]
+mod golden;
 pub mod history;
 pub mod job;
 mod json;

@@ -173,7 +173,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::smart::{
+    use crate::{
         facts::Detail,
         fixtures::{changed, drive},
     };

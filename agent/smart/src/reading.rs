@@ -260,7 +260,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::smart::fixtures::{self, ATA_HDD, ATA_SSD, NVME, SCSI_SSD};
+    use crate::fixtures::{self, ATA_HDD, ATA_SSD, NVME, SCSI_SSD};
 
     fn reading(text: &str) -> Reading {
         Reading::of(&fixtures::changed(text, &[]), 512)

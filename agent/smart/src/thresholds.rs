@@ -29,7 +29,6 @@ macro_rules! thresholds {
             }
 
             /// What it is compared with, and why it is that number, for the reference of the configuration.
-            #[cfg(test)]
             pub fn meaning(key: &str) -> Option<&'static str> {
                 match key {
                     $($key => Some(concat!($($doc),+).trim()),)+

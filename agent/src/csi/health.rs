@@ -8,7 +8,7 @@ use drivebay_proto::csi::{
     node_get_storage_health_response::StorageBackendHealth, volume_health::VolumeHealthEntry,
 };
 
-use crate::model::{
+use drivebay_model::{
     Drive, DriveState, Finding, Snapshot, Verdict, VolumeState,
     condition::{Condition, Status},
 };

@@ -1,8 +1,6 @@
 use super::*;
-use crate::{
-    evidence::registry::of_its_drive,
-    model::{condition::Reason, samples},
-};
+use drivebay_evidence::registry::of_its_drive;
+use drivebay_model::{condition::Reason, samples};
 
 fn what(reason: Reason) -> Condition {
     Condition::new(reason, format!("what {reason} is"))

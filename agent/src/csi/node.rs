@@ -13,7 +13,7 @@ use super::{
     status::status,
     validate::{capability, path, pod, required},
 };
-use crate::volumes::{
+use drivebay_node::volumes::{
     Caller, VolumeError, Volumes,
     mounting::{PublishRequest, StageRequest},
 };

@@ -7,10 +7,11 @@
 use drivebay_common::answers;
 use tonic::{Code, Status};
 
-use crate::{
-    carve::jobs::CarveError, fs::jobs::FsError, model::cause::chain, volumes::VolumeError,
-    worker::RunError,
-};
+use drivebay_fs::jobs::FsError;
+use drivebay_layout::jobs::CarveError;
+use drivebay_model::cause::chain;
+use drivebay_node::volumes::VolumeError;
+use drivebay_worker::RunError;
 
 /// The error as a gRPC status: its code from the table, its whole chain of reasons as the message.
 pub fn status(error: &VolumeError) -> Status {
@@ -132,7 +133,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::model::{Cause, DriveId};
+    use drivebay_model::{Cause, DriveId};
 
     /// What the kubelet and the sidecars take for "may still be running".
     fn is_retried(code: Code) -> bool {

@@ -11,11 +11,9 @@ use drivebay_proto::{
     names::{POD_NAME, POD_NAMESPACE},
 };
 
-use crate::{
-    fs::options::parse_mount_flags,
-    model::{FsType, Mode},
-    volumes::VolumeError,
-};
+use drivebay_fs::options::parse_mount_flags;
+use drivebay_model::{FsType, Mode};
+use drivebay_node::volumes::VolumeError;
 
 /// A capability, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]

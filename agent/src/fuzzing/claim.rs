@@ -3,26 +3,22 @@
 use std::{convert::Infallible, io};
 
 use super::{Input, Target, image::Image, lvm, partitions};
-use crate::{
-    carve::{
-        device::Medium,
-        gpt::{self, LABEL_EXTENT},
-        jobs::CarveError,
-        lvm::plan,
-        marks::{self, Mark},
-        partition::Session,
-        probe::{
-            Blankness, GptState, Probed, magics, only_tables, pv_signature, remains, with_own,
-        },
-    },
-    discovery::{
-        claim::{Evidence, Judgement, Rules, judge},
-        system::HostUse,
-    },
-    model::{
-        ClaimPolicy, ClassConfig, DriveId, ErasePolicy, FsType, Layout, MIB, Media, Selector,
-        Signatures, samples,
-    },
+use drivebay_discovery::{
+    claim::{Evidence, Judgement, Rules, judge},
+    system::HostUse,
+};
+use drivebay_layout::{
+    device::Medium,
+    gpt::{self, LABEL_EXTENT},
+    jobs::CarveError,
+    lvm::plan,
+    marks::{self, Mark},
+    partition::Session,
+    probe::{Blankness, GptState, Probed, magics, only_tables, pv_signature, remains, with_own},
+};
+use drivebay_model::{
+    ClaimPolicy, ClassConfig, DriveId, ErasePolicy, FsType, Layout, MIB, Media, Selector,
+    Signatures, samples,
 };
 
 pub(super) fn targets() -> Vec<Target> {
@@ -188,7 +184,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
                 ..Selector::default()
             },
             layout: Layout::Partition,
-            placement: crate::model::Placement::default(),
+            placement: drivebay_model::Placement::default(),
             priority: 0,
             claim,
             erase: ErasePolicy::Zero,

@@ -5,22 +5,20 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Target, seeds};
-use crate::{
-    config::{self, HostFacts, units},
-    fs::kernel_options::Asked,
-    health::memory,
-    model::Checked,
-    smart::History,
-    state::{self, Known, Tombstones, merge},
-    worker::notes::Note,
-};
+use drivebay_config::{self as config, HostFacts, units};
+use drivebay_fs::kernel_options::Asked;
+use drivebay_health::memory;
+use drivebay_model::Checked;
+use drivebay_node::state::{self, Known, Tombstones, merge};
+use drivebay_smart::History;
+use drivebay_worker::notes::Note;
 
-const KNOWN: &str = include_str!("../../tests/golden/known.json");
-const TOMBSTONES: &str = include_str!("../../tests/golden/tombstones.json");
-const HEALTH: &str = include_str!("../../tests/golden/health.json");
-const HISTORY: &str = include_str!("../../tests/golden/smart.json");
-const CHECKED: &str = include_str!("../../tests/golden/check.json");
-const NOTE: &str = include_str!("../../tests/golden/worker-note.json");
+const KNOWN: &str = include_str!("../../node/tests/golden/known.json");
+const TOMBSTONES: &str = include_str!("../../node/tests/golden/tombstones.json");
+const HEALTH: &str = include_str!("../../health/tests/golden/health.json");
+const HISTORY: &str = include_str!("../../smart/tests/golden/smart.json");
+const CHECKED: &str = include_str!("../../node/tests/golden/check.json");
+const NOTE: &str = include_str!("../../worker/tests/golden/worker-note.json");
 const CONFIG: &str = include_str!("../../drivebay.example.toml");
 
 pub(super) fn targets() -> Vec<Target> {

@@ -8,10 +8,8 @@ use std::{
 };
 
 use super::Input;
-use crate::{
-    carve::device::{Device, Kernel, Medium},
-    model::{Extent, drive::PartitionFacts},
-};
+use drivebay_layout::device::{Device, Kernel, Medium};
+use drivebay_model::{Extent, drive::PartitionFacts};
 
 /// No reader of a drive's structures needs more: all label slots, metadata areas, tables and their copies.
 const MOST_READ: u64 = 512 << 20;

@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::{Input, Target, image::Image, seeds};
-use crate::{
-    carve::{
-        device::Medium,
-        lvm::{
-            backup,
-            metadata::{self, Found, Segment, Vg, checksum},
-            name, plan, tags, text, view,
-        },
+use drivebay_layout::{
+    device::Medium,
+    lvm::{
+        backup,
+        metadata::{self, Found, Segment, Vg, checksum},
+        name, plan, tags, text, view,
     },
-    model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState},
 };
+use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
 
 const GROUP: &str = include_str!("seeds/group.hex");
 const TEXT: &str = include_str!("seeds/group-metadata.txt");

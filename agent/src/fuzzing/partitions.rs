@@ -3,19 +3,17 @@
 use uuid::Uuid;
 
 use super::{Input, Target, image::Image};
-use crate::{
-    carve::{
-        claimed::ClaimedDrive,
-        device::Medium,
-        gpt::{self, ARRAY_BYTES, LABEL_EXTENT},
-        marks::{self, Mark},
-        partition::Session,
-        record::{self, Found},
-    },
-    evidence::reading,
-    inventory::wire,
-    model::{DriveId, DriveState, Extent, Layout, MIB, RecordState, samples},
+use drivebay_evidence::reading;
+use drivebay_layout::{
+    claimed::ClaimedDrive,
+    device::Medium,
+    gpt::{self, ARRAY_BYTES, LABEL_EXTENT},
+    marks::{self, Mark},
+    partition::Session,
+    record::{self, Found},
 };
+use drivebay_model::{DriveId, DriveState, Extent, Layout, MIB, RecordState, samples};
+use drivebay_node::inventory::wire;
 
 const A: &str = include_str!("seeds/partitions.hex");
 const GONE: &str = include_str!("seeds/partitions-few.hex");

@@ -7,12 +7,12 @@ use prost::Message;
 use super::{Target, seeds};
 use crate::{
     csi::{status, validate},
-    fs::{check_mkfs_options, parse_mount_flags},
-    model::FsType,
     uplink::{parts, service},
-    volumes::VolumeError,
-    worker::protocol::{Call, FrameReader, Reply, encode, read},
 };
+use drivebay_fs::{check_mkfs_options, parse_mount_flags};
+use drivebay_model::FsType;
+use drivebay_node::volumes::VolumeError;
+use drivebay_worker::protocol::{Call, FrameReader, Reply, encode, read};
 
 const FRAMES: &str = include_str!("../../../controller/src/fuzzing/seeds/messages.txt");
 const CLI: &str = include_str!("seeds/messages-cli.txt");

@@ -3,15 +3,13 @@
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use super::{Target, seeds};
-use crate::{
-    evidence::kmsg,
-    fs::superblock,
-    model::FsType,
-    sys::{
-        fanotify, mountinfo,
-        sysfs::{identity, vpd},
-        uevent,
-    },
+use drivebay_evidence::kmsg;
+use drivebay_fs::superblock;
+use drivebay_model::FsType;
+use drivebay_sys::{
+    fanotify, mountinfo,
+    sysfs::{identity, vpd},
+    uevent,
 };
 
 pub(super) fn targets() -> Vec<Target> {

@@ -1,7 +1,7 @@
 //! What programs print: smartctl, the checkers of filesystems, lvm.
 
 use super::{Input, Target, seeds};
-use crate::{
+use drivebay_fs::{
     affected::{
         debugfs::{self, BlockOwner},
         name::shown,
@@ -10,10 +10,12 @@ use crate::{
         decode::{Checker, End, complaints, decode},
         repeated::together,
     },
-    model::CheckOutcome,
-    smart::{Acknowledgement, History, Outcome, Reading, Thresholds, facts, judge, rules::Verdict},
-    sys::lvm::report,
 };
+use drivebay_model::CheckOutcome;
+use drivebay_smart::{
+    Acknowledgement, History, Outcome, Reading, Thresholds, facts, judge, rules::Verdict,
+};
+use drivebay_sys::lvm::report;
 
 const REPORT: &str = include_str!("seeds/lvs-report.json");
 const SMART: [&str; 6] = [

@@ -9,10 +9,8 @@ use drivebay_common::metrics::{
 use drivebay_controller::cli::drives::is_nobodys;
 
 use super::View;
-use crate::{
-    model::{Contents, Drive, DriveId, DriveState, Transport, Verdict},
-    smart::Reading,
-};
+use drivebay_model::{Contents, Drive, DriveId, DriveState, Transport, Verdict};
+use drivebay_smart::Reading;
 
 const DRIVE: &[&str] = &["drive"];
 

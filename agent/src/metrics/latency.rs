@@ -6,7 +6,7 @@ use drivebay_common::metrics::{
 };
 
 use super::View;
-use crate::slow::Direction;
+use drivebay_smart::slow::Direction;
 
 const BY_DIRECTION: &[&str] = &["drive", "direction"];
 

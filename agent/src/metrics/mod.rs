@@ -19,16 +19,12 @@ use drivebay_common::metrics::{Certificate, Def, Exposed, Families, build};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::{
-    fs::jobs::Usage,
-    model::{DriveId, Snapshot},
-    slow::Speed,
-    smart::LatestPoll,
-    state::dir::Troubles,
-    sys::clock::unix_seconds,
-    volumes::Volumes,
-    worker::SlotStatus,
-};
+use drivebay_fs::jobs::Usage;
+use drivebay_model::{DriveId, Snapshot};
+use drivebay_node::{state::dir::Troubles, volumes::Volumes};
+use drivebay_smart::{LatestPoll, slow::Speed};
+use drivebay_sys::clock::unix_seconds;
+use drivebay_worker::SlotStatus;
 
 /// Everything that is shown, at one moment.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use drivebay_common::metrics::{
 };
 
 use super::View;
-use crate::worker::Slot;
+use drivebay_worker::Slot;
 
 const CLASS: &[&str] = &["class"];
 

@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use drivebay_common::metrics;
 
 use super::*;
-use crate::{
-    model::{
-        CheckOutcome, CreatedFor, Drive, DriveHealth, DriveState, Extent, Finding, Inconclusive,
-        LastCheck, RecordState, Reject, RejectCode, Verdict, Volume, VolumeState,
-        condition::{Condition, Reason},
-        samples,
-        snapshot::Erasing,
-        unreadable::{Holds, UnreadableRange},
-    },
-    slow::{Peers, Side, Speed},
-    smart::{Failure, FailureReason, LatestPolls, Outcome, Reading, facts},
-    worker::Slot,
+use drivebay_model::{
+    CheckOutcome, CreatedFor, Drive, DriveHealth, DriveState, Extent, Finding, Inconclusive,
+    LastCheck, RecordState, Reject, RejectCode, Verdict, Volume, VolumeState,
+    condition::{Condition, Reason},
+    samples,
+    snapshot::Erasing,
+    unreadable::{Holds, UnreadableRange},
 };
+use drivebay_smart::{
+    Failure, FailureReason, LatestPolls, Outcome, Reading, facts,
+    slow::{Peers, Side, Speed},
+};
+use drivebay_worker::Slot;
 
 /// The most series a node can have: every value of every drive.
 fn full(drives: usize, volumes: usize) -> View {

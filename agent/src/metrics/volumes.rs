@@ -6,12 +6,10 @@ use drivebay_common::metrics::{
 };
 
 use super::View;
-use crate::{
-    evidence::unreadable::affected_files,
-    fs::jobs::Usage,
-    inventory::assemble::is_live,
-    model::{CreatedFor, FsType, Mode, Volume, VolumeState},
-};
+use drivebay_evidence::unreadable::affected_files;
+use drivebay_fs::jobs::Usage;
+use drivebay_model::{CreatedFor, FsType, Mode, Volume, VolumeState};
+use drivebay_node::inventory::assemble::is_live;
 
 const VOLUME: &[&str] = &["volume"];
 

@@ -2,7 +2,7 @@
 
 use drivebay_proto::agent as wire;
 
-use crate::slow::{Side, Speed};
+use drivebay_smart::slow::{Side, Speed};
 
 /// One drive.
 pub(super) fn response(speed: &Speed) -> wire::DriveLatencyResponse {

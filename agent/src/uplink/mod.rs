@@ -27,8 +27,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use service::AgentService;
 
-use crate::config::Target;
 use dial::{Outcome, dial};
+use drivebay_config::Target;
 use targets::{Slot, plan};
 
 /// Names are resolved again this often, give or take a quarter: replicas come and go.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{Shared, parts::Parts, targets::Slot, token};
-use crate::model::cause::chain;
+use drivebay_model::cause::chain;
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,20 +11,19 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status};
 
-use crate::{
-    csi::status::status,
-    fs::{check_mkfs_options, parse_mount_flags},
-    health::acknowledge::{AcknowledgeError, Acknowledger, Order},
+use crate::{csi::status::status, uplink::latency};
+use drivebay_fs::{check_mkfs_options, parse_mount_flags};
+use drivebay_health::acknowledge::{AcknowledgeError, Acknowledger, Order};
+use drivebay_model::{
+    CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain,
+    created_for::requested,
+};
+use drivebay_node::{
     inventory::wire::{finding, smart_finding},
-    model::{
-        CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain,
-        created_for::requested,
-    },
-    smart::Acknowledgement,
     survey_loop::Rescans,
-    uplink::latency,
     volumes::{Caller, VolumeError, Volumes, create, placement, wipe::named},
 };
+use drivebay_smart::Acknowledgement;
 
 /// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
 const QUEUE: usize = 2;

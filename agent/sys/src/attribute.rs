@@ -11,12 +11,12 @@ const PAGE: usize = 4096;
 
 /// All of a file. One that is read to the end by one read is not read again, which is how sysfs tells: what does not fill the
 /// room is all of it.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_open(File::open(path)?)
 }
 
 /// The same of one that is open.
-pub(crate) fn read_open(mut file: File) -> io::Result<Vec<u8>> {
+pub fn read_open(mut file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let mut page = [0; PAGE];
@@ -34,7 +34,7 @@ pub(crate) fn read_open(mut file: File) -> io::Result<Vec<u8>> {
 }
 
 /// The same as text.
-pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -18,7 +18,7 @@ use std::{
 
 use libblkid_rs_sys as ffi;
 
-use crate::model::{Signature, Signatures};
+use drivebay_model::{Signature, Signatures};
 
 /// USAGE of a partition table in `Signature::usage`; libblkid itself gives tables none.
 pub const USAGE_TABLE: &str = "partition-table";

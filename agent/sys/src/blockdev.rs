@@ -25,7 +25,7 @@ use super::{
     drive::{self, OpenError, io_error, node_of},
     ioctl,
 };
-use crate::model::DriveRef;
+use drivebay_model::DriveRef;
 
 /// Why a drive was not opened or locked.
 #[derive(Debug, thiserror::Error)]

@@ -13,7 +13,7 @@ use super::{
     drive::{self, OpenError},
     ioctl,
 };
-use crate::model::DriveRef;
+use drivebay_model::DriveRef;
 
 /// A drive opened for reading, verified to be the one that was meant.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::{
 
 use super::ioctl;
 use super::sysfs;
-use crate::model::DriveRef;
+use drivebay_model::DriveRef;
 
 /// Why a drive was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -184,7 +184,7 @@ pub(super) fn io_error(drive: &DriveRef, source: io::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::DriveId;
+    use drivebay_model::DriveId;
 
     #[test]
     fn only_a_block_device_is_a_drive() {

@@ -125,7 +125,7 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
 }
 
 /// Reads what the kernel wrote: events, each with its pieces of information behind it.
-pub(crate) fn parse(mut bytes: &[u8]) -> io::Result<Vec<Event>> {
+pub fn parse(mut bytes: &[u8]) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     while !bytes.is_empty() {
         let length = u32::from_ne_bytes(part(bytes, 0)?) as usize;

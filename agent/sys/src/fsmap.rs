@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-use crate::model::Extent;
+use drivebay_model::Extent;
 
 /// Records of one call.
 const RECORDS: usize = 1024;

@@ -3,13 +3,18 @@
 //! Everything here is synchronous and small; what may block on a drive is called in
 //! workers only.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![allow(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
     reason = "the bans fence side effects into this folder"
 )]
 
-pub(crate) mod attribute;
+pub mod attribute;
 pub mod blkid;
 pub mod blockdev;
 pub mod blockstat;

@@ -7,7 +7,7 @@
 //!
 //! LVM never flushes a drive's cache: whoever runs a change here flushes the drive afterwards.
 
-pub(crate) mod report;
+pub mod report;
 
 use std::{
     ffi::OsString,

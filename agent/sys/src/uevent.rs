@@ -96,7 +96,7 @@ impl AsFd for KernelUevents {
 }
 
 /// `action@devpath`, then `KEY=value` entries, all ending with a zero.
-pub(crate) fn parse(message: &[u8]) -> Event {
+pub fn parse(message: &[u8]) -> Event {
     let mut parts = message
         .split(|byte| *byte == 0)
         .map(String::from_utf8_lossy);

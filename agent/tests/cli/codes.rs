@@ -201,7 +201,7 @@ fn the_documents_have_the_table() {
             assert!(document.contains(&row), "{row}");
         }
     }
-    for (code, meaning) in drivebay_agent::cli::args::FURTHER_EXIT_CODES {
+    for (code, meaning) in drivebay_cli::args::FURTHER_EXIT_CODES {
         let row = format!("| {code} | {meaning} |");
         assert!(include_str!("../../README.md").contains(&row), "{row}");
     }

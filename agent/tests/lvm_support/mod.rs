@@ -13,7 +13,7 @@ use std::{
     process::{Command, Output},
 };
 
-use drivebay_agent::carve::{
+use drivebay_layout::{
     device::Medium,
     lvm::metadata::{Found, Vg, read},
 };

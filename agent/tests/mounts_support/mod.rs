@@ -12,27 +12,25 @@ use std::{
     sync::Mutex,
 };
 
-use drivebay_agent::{
-    carve::jobs::{CarveError, Changed},
-    fs::{
-        backend::StageBackend,
-        jobs::{
-            Device, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
-            Unmounted, Usage,
-        },
-        publish, staging, unmount, usage,
+use drivebay_fs::{
+    backend::StageBackend,
+    jobs::{
+        Device, FsError, GrowFs, Grown, Publish, Stage, StageMount, Staged, Stats, Unmount,
+        Unmounted, Usage,
     },
-    model::{
-        Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed,
-        Record, RecordState, Signatures,
-    },
-    sys::{
-        blkid,
-        cmd::{self, CmdError, Output, Tool},
-        mountinfo,
-    },
-    worker::{Context, Job},
+    publish, staging, unmount, usage,
 };
+use drivebay_layout::jobs::{CarveError, Changed};
+use drivebay_model::{
+    Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed,
+    Record, RecordState, Signatures,
+};
+use drivebay_sys::{
+    blkid,
+    cmd::{self, CmdError, Output, Tool},
+    mountinfo,
+};
+use drivebay_worker::{Context, Job};
 use nix::mount::{MsFlags, mount};
 use uuid::Uuid;
 
@@ -174,7 +172,7 @@ impl Bench {
             drive_id: drive.id.clone(),
         };
         let contents = Contents {
-            layout: drivebay_agent::model::Layout::Partition,
+            layout: drivebay_model::Layout::Partition,
             sequence: 1,
             label,
             volumes: vec![placed],

@@ -20,10 +20,8 @@ use super::{
     job::{Dispatch, Outcome},
     protocol::{self, Call, ProtocolError, Reply},
 };
-use crate::{
-    model::cause::chain,
-    sys::{self, worker_server},
-};
+use drivebay_model::cause::chain;
+use drivebay_sys::{self as sys, worker_server};
 
 /// Descriptor 0 is no socket.
 const NOT_STARTED_BY_AGENT: u8 = 2;

@@ -14,7 +14,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Job};
-use crate::sys::cmd::{Tool, run};
+use drivebay_sys::cmd::{Tool, run};
 
 /// Does these things one after another. Answers the worker's pid.
 #[derive(Debug, Clone, Serialize, Deserialize)]

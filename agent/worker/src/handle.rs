@@ -19,14 +19,12 @@ use super::{
     protocol::{self, Call, FrameReader, Reply},
     table::Key,
 };
-use crate::{
-    model::cause::chain,
-    sys::{
-        child::{Child, any_has_ended, reap_orphans},
-        offload::blocking,
-        process,
-        start::Starter,
-    },
+use drivebay_model::cause::chain;
+use drivebay_sys::{
+    child::{Child, any_has_ended, reap_orphans},
+    offload::blocking,
+    process,
+    start::Starter,
 };
 
 /// Longest piece of a log line that is passed on, in bytes.

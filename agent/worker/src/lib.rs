@@ -8,12 +8,22 @@
 //! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
 //! a restart of the agent. Workers are forked by a server (`sys::worker_server`), so that they share memory.
 
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+#![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![forbid(unsafe_code)]
+
 pub mod child;
 #[cfg(debug_assertions)]
 pub mod drill;
+#[cfg(test)]
+#[path = "../../../proto/golden.rs"]
+mod golden;
 mod handle;
 pub mod job;
-pub(crate) mod notes;
+pub mod notes;
 pub mod pool;
 pub mod protocol;
 pub mod read;

@@ -18,11 +18,12 @@ use drivebay_common::files::{self, Durability};
 use serde::{Deserialize, Serialize};
 
 use super::{Slot, table::Key};
-use crate::{model::DriveId, sys::process};
+use drivebay_model::DriveId;
+use drivebay_sys::process;
 
 /// What is written down of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Note {
+pub struct Note {
     pub boot_id: String,
     pub pid: i32,
     pub start_ticks: u64,

@@ -22,10 +22,8 @@ use super::{
     slot::{Actor, REAP},
     table::{Current, Entry, Key, Next, Request},
 };
-use crate::{
-    model::DriveId,
-    sys::{offload::blocking, start::Starter},
-};
+use drivebay_model::DriveId;
+use drivebay_sys::{offload::blocking, start::Starter};
 
 /// How long workers of an earlier agent may take to die before their slots are Stuck.
 const LEFTOVERS: Duration = Duration::from_secs(2);

@@ -5,12 +5,10 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Job};
-use crate::{
-    model::{Cause, DriveRef, MIB},
-    sys::{
-        direct::{ALIGN, Aligned},
-        drive::{self, OpenError},
-    },
+use drivebay_model::{Cause, DriveRef, MIB};
+use drivebay_sys::{
+    direct::{ALIGN, Aligned},
+    drive::{self, OpenError},
 };
 
 /// The longest sample, in bytes.
@@ -189,7 +187,7 @@ mod tests {
     fn something_that_is_no_drive_is_not_read() {
         let sample = ReadSample {
             drive: DriveRef {
-                id: crate::model::DriveId("path-null".into()),
+                id: drivebay_model::DriveId("path-null".into()),
                 kernel_name: "null".into(),
                 major: 1,
                 minor: 3,

@@ -21,7 +21,7 @@ use super::{
     table::{Current, Entry, Key, Refusal, Request},
     terms::SHORT,
 };
-use crate::sys::offload::blocking;
+use drivebay_sys::offload::blocking;
 
 /// How long a killed worker may take to die before its slot is Stuck; also how long an idle one
 /// may take to exit before it is killed.

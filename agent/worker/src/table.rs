@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{RunError, Slot, SlotStatus, job::Outcome};
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// Names a slot of the pool.
 pub(super) type Key = (DriveId, Slot);

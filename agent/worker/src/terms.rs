@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// What a drive's workers are for. Each slot has at most one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -163,7 +163,7 @@ impl<E: std::error::Error + 'static> RunError<E> {
             Self::Stuck { step, .. } => format!(
                 "it is stuck: {step} has not returned; check the drive (dmesg), it may need to be replaced"
             ),
-            other => crate::model::cause::chain(other),
+            other => drivebay_model::cause::chain(other),
         }
     }
 
@@ -194,7 +194,7 @@ impl<E: std::error::Error + 'static> RunError<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::read::ReadError;
+    use crate::read::ReadError;
 
     #[test]
     fn only_a_foreground_worker_stays_for_a_job_that_comes_again() {

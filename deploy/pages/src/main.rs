@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let programs = [
-        drivebay_agent::cli::Cli::command(),
+        drivebay_cli::Cli::command(),
         drivebay_controller::config::Cli::command(),
     ];
     for program in programs {

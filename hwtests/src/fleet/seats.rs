@@ -7,11 +7,9 @@ use std::{
     time::Duration,
 };
 
-use drivebay_agent::{
-    config::Target,
-    uplink::{self, UplinkConfig},
-};
+use drivebay_agent::uplink::{self, UplinkConfig};
 use drivebay_common::tls::{Credentials, Role, TlsFiles};
+use drivebay_config::Target;
 use fastrand::Rng;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;

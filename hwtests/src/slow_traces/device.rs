@@ -12,10 +12,8 @@
 //! | spread between drives of a model | ±20 % | ±20 % | ±15 % | fill, age, zone |
 //! | spread between minutes | ±8 % (log-normal) | ±10 % | ±10 % | |
 
-use drivebay_agent::{
-    model::Media,
-    slow::{Flow, Slice},
-};
+use drivebay_model::Media;
+use drivebay_smart::slow::{Flow, Slice};
 use fastrand::Rng;
 
 use super::load::{Offered, Pattern};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use drivebay_agent::slow::Comparison;
+use drivebay_smart::slow::Comparison;
 use fastrand::Rng;
 
 use super::scenario::{Scenario, Shape, Slowness};

@@ -1,9 +1,7 @@
 //! A node: several drives under their loads, one of which may become slow.
 
-use drivebay_agent::{
-    model::{DriveId, Media},
-    slow::{Input, Kind, Minute},
-};
+use drivebay_model::{DriveId, Media};
+use drivebay_smart::slow::{Input, Kind, Minute};
 use fastrand::Rng;
 
 use super::{

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use drivebay_agent::carve::{
+use drivebay_hwtests::{MIB, hang::HungDrive};
+use drivebay_layout::{
     gpt::{ARRAY_BYTES, LABEL_EXTENT},
     lvm::plan::{COPIES, METADATA_END},
 };
-use drivebay_hwtests::{MIB, hang::HungDrive};
 
 const SECTOR: u64 = 512;
 const BLOCK: u64 = 4096;

@@ -2,21 +2,19 @@
 
 use std::{fs, ops::Range, time::Duration};
 
-use drivebay_agent::{
-    carve::{
-        layout,
-        lvm::{label, metadata},
-    },
-    model::Contents,
-    sys::blockdev::BlockDev,
-};
 use drivebay_hwtests::{
     MIB, csi,
     hang::HungDrive,
     node::{Node, Placed},
     wait,
 };
+use drivebay_layout::{
+    layout,
+    lvm::{label, metadata},
+};
+use drivebay_model::Contents;
 use drivebay_proto::{agent, csi as wire};
+use drivebay_sys::blockdev::BlockDev;
 use tonic::{Code, Status};
 
 use crate::place::{Fault, Place};

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use drivebay_agent::model::RejectCode::{self as Code, *};
 use drivebay_hwtests::{
     MIB, digest,
     lab::{DriveSpec, Machine},
     wait,
 };
+use drivebay_model::RejectCode::{self as Code, *};
 use drivebay_proto::agent::Drive;
 
 use super::stand::{booted, codes, named};

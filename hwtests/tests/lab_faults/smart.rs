@@ -12,8 +12,8 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-const ATA: &str = include_str!("../../../agent/src/smart/fixtures/ata-hdd.json");
-const SCSI: &str = include_str!("../../../agent/src/smart/fixtures/scsi-ssd.json");
+const ATA: &str = include_str!("../../../agent/smart/src/fixtures/ata-hdd.json");
+const SCSI: &str = include_str!("../../../agent/smart/src/fixtures/scsi-ssd.json");
 
 /// In the place of smartctl: what /run/smart says for the device, which is its last argument, or the real one.
 const WRAPPER: &str = r#"#!/bin/sh

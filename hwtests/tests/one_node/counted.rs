@@ -2,7 +2,6 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use drivebay_agent::sys::mountinfo;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, agent, csi, memory, need,
     node::Placed,
@@ -10,6 +9,7 @@ use drivebay_hwtests::{
     wait,
 };
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
+use drivebay_sys::mountinfo;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// Windows looked at. Something else (another loop device coming, a rescan) may start a

@@ -386,7 +386,7 @@ fn kubelet_bind(volume: &Placed) -> PathBuf {
 }
 
 fn bound_read_only(path: &Path) -> bool {
-    let entries = drivebay_agent::sys::mountinfo::read().unwrap();
+    let entries = drivebay_sys::mountinfo::read().unwrap();
     let at = entries.iter().rfind(|entry| entry.mount_point == path);
     at.expect("nothing is bound there").read_only()
 }

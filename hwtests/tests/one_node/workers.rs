@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use drivebay_agent::volumes::samplers;
 use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, agent, csi,
     memory::{self, Tree},
@@ -10,6 +9,7 @@ use drivebay_hwtests::{
     starts::Starts,
     wait,
 };
+use drivebay_node::volumes::samplers;
 
 /// Drives, each with a volume in use.
 const DRIVES: u64 = 8;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Format;
-use crate::config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH};
+use drivebay_config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH};
 
 /// What is shown, and how.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use drivebay_controller::cli::{
 };
 
 use super::{ConfigArg, ShowOne, SocketArg};
-use crate::cli::ack::LastDay;
+use crate::ack::LastDay;
 
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]

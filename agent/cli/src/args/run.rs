@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{ConfigArg, LogFormat};
-use crate::config::HealthApi;
+use drivebay_config::HealthApi;
 
 /// How the agent runs.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::args::{Cli, Command};
+    use crate::args::{Cli, Command};
 
     #[test]
     fn the_health_api_words_mean_what_they_say() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Format;
-use crate::smart::collect::DeviceType;
+use drivebay_smart::collect::DeviceType;
 
 const EXPLAIN_EXAMPLES: &str = "\
 Examples:

@@ -10,7 +10,7 @@ use drivebay_controller::cli::{
 };
 
 use super::{Show, ShowOne, SocketArg};
-use crate::config::units::parse_size;
+use drivebay_config::units::parse_size;
 
 /// What can be asked of one volume, or done to it.
 #[derive(Debug, Subcommand)]

@@ -5,10 +5,10 @@ use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::smart::collect::DeviceType;
+use drivebay_smart::collect::DeviceType;
 
-const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures/drives");
-const OUTPUTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures");
+const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../smart/src/fixtures/drives");
+const OUTPUTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../smart/src/fixtures");
 
 fn args(source: impl Into<PathBuf>) -> ExplainArgs {
     ExplainArgs {

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use drivebay_common::{ask::AskError, cli::chain};
 
 use super::{LIMIT, request::RequestError};
-use crate::cli::by_hand::ByHandError;
+use crate::by_hand::ByHandError;
 
 /// Why it was not done.
 #[derive(Debug, thiserror::Error)]

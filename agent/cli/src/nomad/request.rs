@@ -13,10 +13,8 @@ use drivebay_controller::{
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::{
-    cli::args::{CreateArgs, Show, SocketArg},
-    config::DEFAULT_AGENT_SOCKET,
-};
+use crate::args::{CreateArgs, Show, SocketArg};
+use drivebay_config::DEFAULT_AGENT_SOCKET;
 
 /// A variable that cannot be used.
 #[derive(Debug, thiserror::Error)]

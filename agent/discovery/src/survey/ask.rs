@@ -17,15 +17,13 @@ use tokio::{
 };
 
 use super::{Settings, Surveyed, Target};
-use crate::{
-    carve::{
-        error::Fault,
-        jobs::{CarveError, Look},
-        probe::{Probe, ProbeError, Probed},
-    },
-    model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain},
-    worker::{Pool, RunError, Slot},
+use drivebay_layout::{
+    error::Fault,
+    jobs::{CarveError, Look},
+    probe::{Probe, ProbeError, Probed},
 };
+use drivebay_model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain};
+use drivebay_worker::{Pool, RunError, Slot};
 
 /// A drive's answers, as far as its worker gave any.
 #[derive(Debug, Clone, Default)]

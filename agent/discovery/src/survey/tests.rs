@@ -9,14 +9,12 @@ use super::{
     ask::{DriveReader, LATE_MAX},
     *,
 };
-use crate::{
-    carve::{
-        jobs::{CarveError, Look},
-        probe::Probe,
-    },
-    model::{Cause, Contents, DriveId, Label, Media, Transport},
-    worker::RunError,
+use drivebay_layout::{
+    jobs::{CarveError, Look},
+    probe::Probe,
 };
+use drivebay_model::{Cause, Contents, DriveId, Label, Media, Transport};
+use drivebay_worker::RunError;
 
 fn facts(name: &str) -> DriveFacts {
     DriveFacts {
@@ -56,7 +54,7 @@ fn probed(ours: bool) -> Probed {
         busy: false,
         signatures: Signatures::Empty,
         gpt: GptState::None,
-        ours: ours.then_some(crate::model::Layout::Partition),
+        ours: ours.then_some(drivebay_model::Layout::Partition),
         written_sector: None,
         traces: None,
         gpt_types: Vec::new(),
@@ -66,7 +64,7 @@ fn probed(ours: bool) -> Probed {
 
 fn contents(note: &str) -> Contents {
     Contents {
-        layout: crate::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: uuid::Uuid::nil(),

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 use super::ranges::{UnreadableRanges, merged, piece};
-use crate::{
-    carve::{gpt, lvm::plan},
-    model::{
-        Contents, Drive, Extent, Layout, Mode, Placed, RecordState,
-        unreadable::{Holds, LocatedPiece, UnreadableRange},
-    },
+use drivebay_layout::{gpt, lvm::plan};
+use drivebay_model::{
+    Contents, Drive, Extent, Layout, Mode, Placed, RecordState,
+    unreadable::{Holds, LocatedPiece, UnreadableRange},
 };
 
 /// Why a range of a mounted volume has no owner yet.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Extent, MIB, unreadable::WindowRead};
+use drivebay_model::{Extent, MIB, unreadable::WindowRead};
 
 /// Ranges of one drive that are kept; what touches is one range.
 pub const MOST_RANGES: usize = 64;

@@ -1,7 +1,7 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::model::{
+use drivebay_model::{
     DriveState, Extent, Layout, MIB, RecordState, samples,
     unreadable::{LocatedPiece, WindowRead},
 };
@@ -24,7 +24,7 @@ fn known(ranges: &[(u64, u64)]) -> UnreadableRanges {
 
 fn in_use() -> RecordState {
     RecordState::Fs {
-        fs_type: crate::model::FsType::Ext4,
+        fs_type: drivebay_model::FsType::Ext4,
         fs_uuid: Uuid::from_u128(1),
         mounted: true,
     }

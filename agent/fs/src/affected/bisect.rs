@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use crate::model::{Extent, unreadable::WindowRead};
+use drivebay_model::{Extent, unreadable::WindowRead};
 
 /// Bytes read at a time while nothing fails.
 pub(super) const CHUNK: u64 = 128 << 10;

@@ -3,11 +3,8 @@
 use std::{io, os::fd::BorrowedFd};
 
 use super::name;
-use crate::{
-    model::unreadable::NAMED_FILES,
-    model::{Extent, unreadable::Holds},
-    sys::btrfs::{self, Key, Reference},
-};
+use drivebay_model::{Extent, unreadable::Holds, unreadable::NAMED_FILES};
+use drivebay_sys::btrfs::{self, Key, Reference};
 
 const ROOT_TREE: u64 = 1;
 const EXTENT_TREE: u64 = 2;

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     check::{decode::End, tool},
-    fs::superblock,
-    model::{
-        Extent,
-        unreadable::{Holds, NAMED_FILES},
-    },
-    sys::{direct, path::Directory},
+    superblock,
 };
+use drivebay_model::{
+    Extent,
+    unreadable::{Holds, NAMED_FILES},
+};
+use drivebay_sys::{direct, path::Directory};
 
 /// Blocks that one job asks for.
 const MOST_BLOCKS: usize = 2048;

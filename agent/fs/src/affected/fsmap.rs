@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    model::Extent,
-    sys::fsmap::{Record, SPECIAL_OWNER},
-};
+use drivebay_model::Extent;
+use drivebay_sys::fsmap::{Record, SPECIAL_OWNER};
 
 /// FMR_OWN_FREE and FMR_OWN_UNKNOWN of linux/fsmap.h.
 const FREE: u64 = 1;

@@ -17,22 +17,20 @@ use super::{
     name,
 };
 use crate::{
-    carve::{self, jobs::CarveError},
-    fs::{
-        device::{self, Partition},
-        jobs::FsError,
-    },
-    model::{
-        DriveRef, Extent, FsType,
-        unreadable::{Holds, LocatedPiece, NAMED_FILES},
-    },
-    sys::{
-        fsmap, mountinfo,
-        path::Directory,
-        walk::{self, Bounds},
-    },
-    worker::{Context, Job},
+    device::{self, Partition},
+    jobs::FsError,
 };
+use drivebay_layout::{self as carve, jobs::CarveError};
+use drivebay_model::{
+    DriveRef, Extent, FsType,
+    unreadable::{Holds, LocatedPiece, NAMED_FILES},
+};
+use drivebay_sys::{
+    fsmap, mountinfo,
+    path::Directory,
+    walk::{self, Bounds},
+};
+use drivebay_worker::{Context, Job};
 
 /// Entries of directories that are read to find paths.
 const ENTRIES: usize = 2_000_000;

@@ -13,5 +13,5 @@ pub mod debugfs;
 mod ext4;
 mod fsmap;
 pub mod locate;
-pub(crate) mod name;
+pub mod name;
 pub mod read;

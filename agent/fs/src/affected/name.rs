@@ -4,7 +4,7 @@
 const SHOWN: usize = 240;
 
 /// A path as it is shown: without control characters, without what is not text, bounded.
-pub(crate) fn shown(path: &[u8]) -> String {
+pub fn shown(path: &[u8]) -> String {
     let mut pieces = Vec::new();
     for chunk in path.utf8_chunks() {
         pieces.extend(chunk.valid().chars().map(escaped));

@@ -9,14 +9,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::bisect::{CHUNK, Reader};
-use crate::{
-    model::{Cause, DriveRef, Extent, unreadable::WindowRead},
-    sys::{
-        direct::{ALIGN, Aligned, is_of_medium},
-        drive,
-    },
-    worker::{Context, Job},
+use drivebay_model::{Cause, DriveRef, Extent, unreadable::WindowRead};
+use drivebay_sys::{
+    direct::{ALIGN, Aligned, is_of_medium},
+    drive,
 };
+use drivebay_worker::{Context, Job};
 
 /// Reads of one job that may fail.
 const FAILURES: u32 = 64;

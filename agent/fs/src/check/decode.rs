@@ -4,10 +4,8 @@
 //! `xfs_repair -n` to fail is 1. So the text is read first for what explains the complaints away: a log that was not
 //! replayed, a device that cannot be opened or read. Only what is left is damage.
 
-use crate::{
-    fs::tools,
-    model::{CheckOutcome, FsType, Inconclusive},
-};
+use crate::tools;
+use drivebay_model::{CheckOutcome, FsType, Inconclusive};
 
 /// Most characters of a tool's message that are shown.
 const TOLD: usize = 160;

@@ -5,7 +5,7 @@ use super::*;
 /// A recorded run: exit code, standard output, standard error.
 fn recorded(name: &str) -> End {
     let path = format!(
-        "{}/fs/src/check/fixtures/{name}.txt",
+        "{}/src/check/fixtures/{name}.txt",
         env!("CARGO_MANIFEST_DIR")
     );
     let text = std::fs::read_to_string(&path).expect(&path);
@@ -126,7 +126,7 @@ fn every_recorded_end_of_every_tool_is_understood() {
 
 #[test]
 fn no_recording_is_left_out_of_the_table() {
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/fs/src/check/fixtures");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/check/fixtures");
     let there: BTreeSet<String> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| {

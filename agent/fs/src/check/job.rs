@@ -14,15 +14,13 @@ use super::{
     repeated, tool,
 };
 use crate::{
-    carve::{self, jobs::CarveError},
-    fs::{
-        device::{self, Partition},
-        jobs::FsError,
-    },
-    model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain},
-    sys::{btrfs, direct, mount, mountinfo},
-    worker::{Context, Job},
+    device::{self, Partition},
+    jobs::FsError,
 };
+use drivebay_layout::{self as carve, jobs::CarveError};
+use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain};
+use drivebay_sys::{btrfs, direct, mount, mountinfo};
+use drivebay_worker::{Context, Job};
 
 /// Replaying a log takes as long as staging would.
 const REPLAY: Duration = Duration::from_secs(600);

@@ -1,6 +1,6 @@
 //! How a volume's filesystem can be checked now, so that the answer can be believed. Pure.
 
-use crate::model::{CheckOutcome, FsType, Inconclusive, Layout};
+use drivebay_model::{CheckOutcome, FsType, Inconclusive, Layout};
 
 /// Smallest snapshot that is worth making, bytes.
 const LEAST_SNAPSHOT: u64 = 64 << 20;

@@ -3,7 +3,7 @@
 //! This is what csi-baremetal proposed. It is off by default because it proves nothing: on a busy filesystem all of 40 runs
 //! complained (linux.md §4), and a complaint about what the log still holds is the same in each.
 
-use crate::model::CheckOutcome;
+use drivebay_model::CheckOutcome;
 
 use super::decode::{Checker, End, complaints, decode};
 
@@ -46,7 +46,7 @@ pub fn together(checker: Checker, ends: &[End]) -> CheckOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Inconclusive;
+    use drivebay_model::Inconclusive;
 
     fn run(code: i32, text: &str) -> End {
         End::Exited {

@@ -7,11 +7,9 @@ use std::{
 };
 
 use super::decode::{Checker, End};
-use crate::{
-    fs::tools,
-    sys::cmd::{self, CmdError, Tool},
-    worker::Context,
-};
+use crate::tools;
+use drivebay_sys::cmd::{self, CmdError, Tool};
+use drivebay_worker::Context;
 
 /// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -86,7 +84,7 @@ pub fn run_tool(
         },
         Err(CmdError::Deadline { .. }) => End::TimedOut,
         Err(error @ CmdError::Spawn { .. }) => End::NotRun {
-            why: crate::model::cause::chain(&error),
+            why: drivebay_model::cause::chain(&error),
         },
     })
 }

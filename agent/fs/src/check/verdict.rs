@@ -1,6 +1,6 @@
 //! Volume conditions from filesystem checks. Pure.
 
-use crate::model::{
+use drivebay_model::{
     CheckMethod, CheckOutcome, Checked, FsType,
     condition::{Condition, Reason},
 };
@@ -50,7 +50,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::model::LastCheck;
+    use drivebay_model::LastCheck;
 
     #[test]
     fn damage_is_told_in_the_same_words_until_a_clean_check() {
@@ -100,7 +100,7 @@ mod tests {
         });
         assert_eq!(
             conditions(&checked, FsType::Btrfs)[0].status,
-            crate::model::condition::Status::Degraded
+            drivebay_model::condition::Status::Degraded
         );
     }
 }

@@ -2,10 +2,8 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{
-    health::acknowledge::AcknowledgeError,
-    model::{DriveId, Finding},
-};
+use crate::acknowledge::AcknowledgeError;
+use drivebay_model::{DriveId, Finding};
 
 /// Acknowledgements come one at a time.
 const QUEUE: usize = 1;
@@ -31,7 +29,7 @@ impl Acknowledger {
     }
 
     /// Answers what is acknowledged by it, when that is durable. `withdraw`: nothing is any more.
-    pub(in crate::health) async fn send(
+    pub async fn send(
         &self,
         drive: DriveId,
         withdraw: bool,

@@ -1,9 +1,7 @@
 //! The finding about a slow drive, in words. Pure.
 
-use crate::{
-    model::{Finding, finding::Code},
-    slow::{Direction, Slowdown, rounded},
-};
+use drivebay_model::{Finding, finding::Code};
+use drivebay_smart::slow::{Direction, Slowdown, rounded};
 
 /// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. A
 /// direction that is acknowledged is left out where the other one counts.

@@ -6,11 +6,9 @@ use std::{collections::BTreeMap, io};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    model::DriveId,
-    slow::{Comparison, Kept, Kind},
-    state::{Damage, StateDir, StateError, StateFile, StateKind, Stored},
-};
+use drivebay_model::DriveId;
+use drivebay_node::state::{Damage, StateDir, StateError, StateFile, StateKind, Stored};
+use drivebay_smart::slow::{Comparison, Kept, Kind};
 
 /// Minutes until a file whose drive does not answer is read again: each try holds a thread.
 const AFTER_TIMEOUT: u32 = 30;
@@ -119,10 +117,8 @@ mod tests {
 
     use super::*;
     use crate::golden;
-    use crate::{
-        model::Media,
-        slow::{Flow, Input, Minute, Slice},
-    };
+    use drivebay_model::Media;
+    use drivebay_smart::slow::{Flow, Input, Minute, Slice};
 
     /// A drive with so many minutes, each with so many reads a second.
     fn with_minutes(comparison: &mut Comparison, drive: &str, minutes: u64) {

@@ -2,10 +2,8 @@
 
 use std::time::Instant;
 
-use crate::{
-    slow::{Counters, Flow, Minute, Slice},
-    sys::blockstat::{Counted, Requests},
-};
+use drivebay_smart::slow::{Counters, Flow, Minute, Slice};
+use drivebay_sys::blockstat::{Counted, Requests};
 
 /// Times that the counters are read in a minute.
 pub(super) const SLICES: u32 = 12;

@@ -7,19 +7,17 @@ use super::{
     persisted::{of_history, report},
 };
 use crate::{
-    evidence::now,
-    health::{
-        acknowledge::{AcknowledgeError, Done, Order, Request, to_smart_finding},
-        slow,
-    },
-    model::{
-        DriveHealth, DriveId, Finding, Verdict,
-        health::{SmartFinding, SmartReport},
-    },
-    smart::{Acknowledgement, History, rules},
-    sys::clock::unix_seconds,
-    volumes::Volumes,
+    acknowledge::{AcknowledgeError, Done, Order, Request, to_smart_finding},
+    slow,
 };
+use drivebay_evidence::now;
+use drivebay_model::{
+    DriveHealth, DriveId, Finding, Verdict,
+    health::{SmartFinding, SmartReport},
+};
+use drivebay_node::volumes::Volumes;
+use drivebay_smart::{Acknowledgement, History, rules};
+use drivebay_sys::clock::unix_seconds;
 
 pub(super) async fn carry_out(
     volumes: &Volumes,
@@ -179,12 +177,10 @@ fn besides_smart((finding, subject): (Finding, &str)) -> SmartFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::finding::Code,
-        smart::{Thresholds, collect, judge},
-    };
+    use drivebay_model::finding::Code;
+    use drivebay_smart::{Thresholds, collect, judge};
 
-    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/smart/src/fixtures/drives");
+    const DRIVES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../smart/src/fixtures/drives");
 
     fn ack() -> Acknowledgement {
         Acknowledgement {

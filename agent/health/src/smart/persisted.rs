@@ -2,20 +2,17 @@
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use crate::{
-    health::acknowledge::to_smart_finding,
-    model::{
-        DriveHealth, DriveId, Finding, PollState,
-        health::{Acknowledged, SmartReport},
-    },
-    smart::{
-        self, History,
-        rules::{self, ConditionLevel},
-    },
-    state::{Damage, StateDir, StateFile, StateKind, Stored},
-    sys::{offload::offload, statefile},
-    volumes::Volumes,
+use crate::acknowledge::to_smart_finding;
+use drivebay_model::{
+    DriveHealth, DriveId, Finding, PollState,
+    health::{Acknowledged, SmartReport},
 };
+use drivebay_node::{state::StateKind, volumes::Volumes};
+use drivebay_smart::{
+    self as smart, History,
+    rules::{self, ConditionLevel},
+};
+use drivebay_sys::{offload::offload, statefile};
 
 /// Histories that are read at the start; a node has a hundred drives at most, and keeps those of the ones before them.
 const HISTORIES: usize = 4096;
@@ -122,21 +119,4 @@ fn found(standing: &[rules::Finding]) -> Vec<Finding> {
         .collect();
     findings.dedup();
     findings
-}
-
-/// The history of a drive. An identity is made of characters that a file name takes.
-pub(super) fn file(dir: &StateDir, id: &DriveId) -> StateFile<History> {
-    StateFile::of(dir, &id.0)
-}
-
-impl Stored for History {
-    const KIND: StateKind = StateKind::Smart;
-
-    fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
-        Ok(Self::from_json(bytes)?)
-    }
-
-    fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        self.to_json().map_err(std::io::Error::other)
-    }
 }

@@ -5,12 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{AT_ONCE, Done, Followed, Of, is_reachable};
-use crate::{
-    evidence::unreadable::to_locate,
-    model::{DriveRef, Extent, FsType, RecordState, Snapshot, Volume, VolumeState},
-    tasks::Tasks,
-    volumes::Volumes,
-};
+use drivebay_evidence::unreadable::to_locate;
+use drivebay_model::{DriveRef, Extent, FsType, RecordState, Snapshot, Volume, VolumeState};
+use drivebay_node::{tasks::Tasks, volumes::Volumes};
 
 /// A filesystem is asked again after this.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(3600);

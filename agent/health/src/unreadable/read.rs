@@ -5,14 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
 use super::{AT_ONCE, Done, Followed, Of, is_reachable};
-use crate::{
-    affected::read::ReadWindows,
-    model::{Drive, DriveRef, Extent, Media, Snapshot, cause::chain, unreadable::WindowRead},
-    sys::blockstat::completed,
-    tasks::Tasks,
-    volumes::Volumes,
-    worker::Slot,
+use drivebay_fs::affected::read::ReadWindows;
+use drivebay_model::{
+    Drive, DriveRef, Extent, Media, Snapshot, cause::chain, unreadable::WindowRead,
 };
+use drivebay_node::{tasks::Tasks, volumes::Volumes};
+use drivebay_sys::blockstat::completed;
+use drivebay_worker::Slot;
 
 /// Known ranges of a drive are read again after this, and then, as long as nothing changes, each time after twice as long: reads that fail
 /// cost a drive seconds that others need.

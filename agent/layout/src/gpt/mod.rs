@@ -14,7 +14,7 @@ mod write;
 
 use uuid::Uuid;
 
-use crate::model::{Extent, LABEL_TYPE, MIB};
+use drivebay_model::{Extent, LABEL_TYPE, MIB};
 
 pub use read::{FirstSector, Found, first_sector, read, written_sector};
 pub use scan::{GptScan, GptState, scan};

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{ARRAY_BYTES, Table, Which, codec};
-use crate::carve::device::Medium;
+use crate::device::Medium;
 
 /// What the two copies say together.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::codec::{self, Fields};
-use crate::carve::device::Medium;
-use crate::model::LABEL_TYPE;
+use crate::device::Medium;
+use drivebay_model::LABEL_TYPE;
 
 /// A table with more bytes of entries than this is taken for damaged; the usual one has 16 KiB.
 const MOST_ENTRY_BYTES: u64 = 1 << 20;

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::carve::{
+use crate::{
     device::{Device, Medium},
     fake::FakeDrive,
 };
-use crate::model::VOLUME_TYPE;
+use drivebay_model::VOLUME_TYPE;
 
 const SIZE: u64 = 64 * MIB;
 

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::{ARRAY_BYTES, Found, Table, Which, codec, read};
-use crate::carve::device::Device;
+use crate::device::Device;
 
 /// Writes a new version of the table, and reads it back.
 pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {

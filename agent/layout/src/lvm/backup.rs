@@ -21,11 +21,11 @@
 
 use std::io;
 
-use crate::carve::{
+use crate::{
     device::{self, Device, Medium},
     zeroed,
 };
-use crate::model::Extent;
+use drivebay_model::Extent;
 
 const MAGIC: &[u8; 8] = b"DRVBAYMD";
 const FORMAT: u32 = 1;
@@ -188,9 +188,9 @@ fn read<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carve::fake::FakeDrive;
+    use crate::fake::FakeDrive;
     use crate::golden;
-    use crate::model::MIB;
+    use drivebay_model::MIB;
 
     const AREA: Extent = Extent {
         start: 3 * MIB,

@@ -9,14 +9,14 @@ use super::{
     session::Session,
     tags::{self, VgMark},
 };
-use crate::carve::{
+use crate::{
     claimed::{ClaimedDrive, Erasable, in_doubt},
     device::Device,
     error::{CarveError, damaged, fit, in_use, io_error},
     plan::advance::first_state,
     zeroed::Slots,
 };
-use crate::model::{
+use drivebay_model::{
     Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, VolumeSpec,
     cause::chain,
 };

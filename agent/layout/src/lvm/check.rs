@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use uuid::Uuid;
 
 use super::{change::extents_of, metadata::Lv, name, plan, session::Session, view};
-use crate::carve::{
+use crate::{
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error},
     jobs::Snapshot,
@@ -18,15 +18,15 @@ use crate::carve::{
     pace::Pace,
     plan as carving, space,
 };
-use crate::model::{Cause, Contents, Zeroing, cause::chain};
-use crate::sys::{blockdev::BlockDev, dm};
-use crate::worker::Context;
+use drivebay_model::{Cause, Contents, Zeroing, cause::chain};
+use drivebay_sys::{blockdev::BlockDev, dm};
+use drivebay_worker::Context;
 
 /// A tag for those who read `lvs`; what it is is known by its name.
 const TAG: &str = "drivebay-check";
 
 /// Makes one.
-pub(in crate::carve) fn make(
+pub(crate) fn make(
     dev: &BlockDev,
     uuid: Uuid,
     bytes: u64,
@@ -114,7 +114,7 @@ pub(in crate::carve) fn make(
 }
 
 /// The snapshot of a volume, when the kernel has it.
-pub(in crate::carve) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+pub(crate) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
     Ok(active(&Session::open(dev, false)?, uuid))
 }
 
@@ -130,7 +130,7 @@ fn active(session: &Session<'_>, uuid: Uuid) -> Option<Snapshot> {
 }
 
 /// Takes all of them away; None when there were none.
-pub(in crate::carve) fn clear(
+pub(crate) fn clear(
     dev: &mut BlockDev,
     context: &mut Context,
 ) -> Result<Option<Contents>, CarveError> {

@@ -17,17 +17,17 @@ use super::{
     session::{self, Session, lvm_error},
     tags::{self, VgMark},
 };
-use crate::carve::{
+use crate::{
     claimable,
     error::{CarveError, damaged, io_error},
     jobs::Claim,
     space,
 };
-use crate::model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing};
-use crate::sys::{blockdev::BlockDev, lvm};
+use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing};
+use drivebay_sys::{blockdev::BlockDev, lvm};
 
 /// Whose the VG of ours on a drive is; None: it has none.
-pub(in crate::carve) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
+pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
     let id = &dev.drive().id;
     let committed = match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
         Found::Vg(committed) => *committed,
@@ -44,7 +44,7 @@ pub(in crate::carve) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveErro
 }
 
 /// Fails while the kernel has partitions of the drive.
-pub(in crate::carve) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), CarveError> {
+pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), CarveError> {
     let partitions = dev
         .partitions()
         .map_err(io_error(id, "reading the kernel's partitions"))?;
@@ -52,7 +52,7 @@ pub(in crate::carve) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<()
 }
 
 /// Takes back a claim that got as far as the PV, when it is that and nothing else. Never complete (false).
-pub(in crate::carve) fn resume(
+pub(crate) fn resume(
     dev: &BlockDev,
     id: &DriveId,
     policy: ClaimPolicy,
@@ -95,11 +95,7 @@ pub(in crate::carve) fn resume(
 }
 
 /// PV and VG, flushed, and read back by us and by LVM alike.
-pub(in crate::carve) fn begin(
-    dev: &BlockDev,
-    id: &DriveId,
-    claim: &Claim,
-) -> Result<(), CarveError> {
+pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
     let label = &claim.label;
     let vg = name::of_vg(label.drive_uuid);
     let node = dev.drive().node();

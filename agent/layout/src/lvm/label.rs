@@ -10,8 +10,8 @@ use super::{
     metadata::{self, Committed, Found, Location, PvHeader},
     plan, pv, tags,
 };
-use crate::carve::device::{Device, Medium};
-use crate::model::Extent;
+use crate::device::{Device, Medium};
+use drivebay_model::Extent;
 
 /// LVM's sector, whatever the drive's.
 const SECTOR: usize = 512;

@@ -16,7 +16,8 @@ use std::io;
 
 use super::label;
 pub use super::vg::{Lv, Pv, Segment, Vg, only_pv, parse};
-use crate::{carve::device::Medium, model::Extent};
+use crate::device::Medium;
+use drivebay_model::Extent;
 
 /// What a drive carries, as far as LVM is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,7 +260,7 @@ pub(super) const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 /// `RAW_LOCN_IGNORED`: the area is not used.
 const IGNORED: u32 = 1;
 /// A text of more bytes is not read: 8 MiB is what our areas have, 16 KiB what most VGs need.
-const MOST_TEXT: u64 = 32 * crate::model::MIB;
+const MOST_TEXT: u64 = 32 * drivebay_model::MIB;
 /// Header and first texts of an area, bytes: the first text begins behind the header.
 const FIRST_TEXTS: u64 = 64 * 1024;
 /// Areas that are followed. LVM makes two at most.

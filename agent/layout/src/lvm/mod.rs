@@ -29,8 +29,8 @@ use super::{
     error::{CarveError, Fault, io_error},
     open,
 };
-use crate::model::DriveRef;
-pub(crate) use pv::is_ours;
+use drivebay_model::DriveRef;
+pub use pv::is_ours;
 pub(super) use session::Session;
 pub use session::shown;
 

@@ -10,8 +10,8 @@ use std::io;
 
 use uuid::Uuid;
 
-use crate::carve::device::{Device, Medium};
-use crate::model::Extent;
+use crate::device::{Device, Medium};
+use drivebay_model::Extent;
 
 /// Bytes of a note: whole sectors of any size.
 const NOTE: u64 = 4096;
@@ -68,9 +68,9 @@ fn note(guid: Uuid, done: u64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::carve::fake::FakeDrive;
+    use crate::fake::FakeDrive;
     use crate::golden;
-    use crate::model::{GIB, MIB};
+    use drivebay_model::{GIB, MIB};
 
     fn run(start: u64, len: u64) -> Extent {
         Extent {

@@ -5,7 +5,7 @@
 //! MiB of the drive. A text takes at most half of the metadata area, so that the next one fits beside
 //! it: 1.5 MiB, room for about a thousand volumes.
 
-use crate::model::{Extent, MIB};
+use drivebay_model::{Extent, MIB};
 
 /// Bytes of a physical extent (PE) in a VG of ours; volumes are multiples of it.
 pub const EXTENT_BYTES: u64 = MIB;

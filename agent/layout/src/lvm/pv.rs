@@ -7,11 +7,11 @@ use super::{
     metadata::{Found, PvHeader},
     tags,
 };
-use crate::carve::{
+use crate::{
     device::Medium,
     error::{CarveError, damaged, io_error},
 };
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// What PVs of ours begin with, as LVM writes uuids.
 const PV_PREFIX: &str = "DrvBay";
@@ -39,7 +39,7 @@ pub(super) fn pv_uuid(drive_uuid: Uuid) -> String {
 }
 
 /// The drive's uuid in the uuid of a PV of ours.
-pub(in crate::carve) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
+pub(crate) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
     let digits = pv_uuid.replace('-', "");
     let rest = digits
         .strip_prefix(PV_PREFIX)
@@ -52,7 +52,7 @@ pub(in crate::carve) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
 }
 
 /// Whether what was read is ours to look after: our VG, whole or torn, or the beginning of one.
-pub(crate) fn is_ours(found: &Found) -> bool {
+pub fn is_ours(found: &Found) -> bool {
     match found {
         Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
         Found::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),

@@ -12,12 +12,12 @@ use super::{
     name, pv, unreadable,
     view::{self, View},
 };
-use crate::carve::{
+use crate::{
     device::Medium,
     error::{CarveError, ambiguous, damaged, host_error, io_error, not_ours},
 };
-use crate::model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
-use crate::sys::{
+use drivebay_model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
+use drivebay_sys::{
     blockdev::BlockDev,
     dm::{self, DmDevice},
     lvm::{self, LvmError},
@@ -28,7 +28,7 @@ use crate::sys::{
 const STANDSTILL: Duration = Duration::from_secs(180);
 
 /// A drive of ours, read. The caller holds its lock.
-pub(in crate::carve) struct Session<'a> {
+pub(crate) struct Session<'a> {
     pub(super) dev: &'a BlockDev,
     pub(super) id: DriveId,
     pub(super) committed: Committed,
@@ -39,7 +39,7 @@ pub(in crate::carve) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Reads metadata, kernel and erase notes; repairs when asked to.
-    pub(in crate::carve) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
+    pub(crate) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
         let id = &dev.drive().id;
         let mut session = match committed(dev, id)? {
             Ok(committed) if repair => Self::of(dev, labelled(dev, id, committed)?)?,
@@ -58,7 +58,7 @@ impl<'a> Session<'a> {
         if repair {
             // Without it there is one copy less to restore from; nothing else depends on it.
             if let Err(error) = session.keep_strange_copy() {
-                let why = crate::model::cause::chain(&error);
+                let why = drivebay_model::cause::chain(&error);
                 session
                     .notes
                     .push(format!("there is no new copy of LVM's metadata: {why}"));
@@ -295,7 +295,7 @@ impl<'a> Session<'a> {
         }
         if let Some(error) = failed {
             // What is there can be used; the rest is tried again at the next look.
-            let why = crate::model::cause::chain(&error);
+            let why = drivebay_model::cause::chain(&error);
             tracing::error!(drive = %self.id, error = why, "cannot activate every volume of the drive");
             self.notes
                 .push(format!("not every volume could be activated: {why}"));

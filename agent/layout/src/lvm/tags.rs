@@ -38,7 +38,7 @@ use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
 use uuid::Uuid;
 
-use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
+use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
 
 const PREFIX: &str = "drivebay.";
 /// LVM's limit for a tag, bytes.

@@ -182,7 +182,7 @@ fn a_newer_version_is_named_and_not_read() {
     assert!(why(read).contains("newer version"));
 }
 
-pub(in crate::carve::lvm) fn records() -> impl Strategy<Value = Record> {
+pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
     let text =
         || prop_oneof![4 => any::<String>(), 1 => "[a-z:]{0,3000}", 1 => "(ä|=| |\"|'|-){0,600}"];
     let fs = || prop::sample::select(FsType::ALL.to_vec());

@@ -8,7 +8,8 @@ use super::{
     metadata::{Committed, Location},
     plan,
 };
-use crate::{carve::device::Device, sys::direct::is_of_medium};
+use crate::device::Device;
+use drivebay_sys::direct::is_of_medium;
 
 /// Bytes that are read at once while looking.
 const PIECE: u64 = 64 * 1024;

@@ -9,10 +9,10 @@ use super::{
     name, plan,
     tags::{self, Read, VgMark},
 };
-use crate::{
-    model::{Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState, Space},
-    sys::dm::DmDevice,
+use drivebay_model::{
+    Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState, Space,
 };
+use drivebay_sys::dm::DmDevice;
 
 /// A VG that is ours, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]

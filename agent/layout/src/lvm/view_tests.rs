@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{DriveId, FsType, GIB, Label, MIB};
+use drivebay_model::{DriveId, FsType, GIB, Label, MIB};
 
 fn record(n: u128) -> Record {
     Record {

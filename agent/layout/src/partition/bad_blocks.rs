@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Session;
 use super::tests::{SIZE, a, b, furnished, id, session, shape};
-use crate::carve::{
+use crate::{
     claimed::ClaimedDrive,
     device::Medium,
     error::CarveError,
@@ -13,7 +13,7 @@ use crate::carve::{
     gpt::{ARRAY_BYTES, LABEL_EXTENT},
     marks::{self, Mark},
 };
-use crate::model::{Extent, Layout, MIB, RecordState};
+use drivebay_model::{Extent, Layout, MIB, RecordState};
 
 const BLOCK: u64 = 4096;
 

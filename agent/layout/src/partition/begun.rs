@@ -4,14 +4,14 @@ use std::io;
 
 use uuid::Uuid;
 
-use crate::carve::{
+use crate::{
     claimable::EDGE,
     device::{self, Device},
     error::{CarveError, damaged, io_error, not_ours, other_sector},
     gpt::{self, Table},
     record,
 };
-use crate::model::{DriveId, Extent};
+use drivebay_model::{DriveId, Extent};
 
 /// A drive without any table: not ours, unless our label is still there, or a table for sectors of another size.
 pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
@@ -51,7 +51,7 @@ pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
     let array = array_start(&table);
     let mut raw = vec![0; gpt::ARRAY_BYTES as usize];
     dev.read_at(array, &mut raw)?;
-    let label = raw.starts_with(&crate::model::LABEL_TYPE.to_bytes_le());
+    let label = raw.starts_with(&drivebay_model::LABEL_TYPE.to_bytes_le());
     let rest = raw.get(gpt::ENTRY_BYTES..).unwrap_or_default();
     if raw.iter().any(|&byte| byte != 0) && !(label && rest.iter().all(|&byte| byte == 0)) {
         return Ok(None);
@@ -87,17 +87,15 @@ pub(super) fn array_start(table: &Table) -> u64 {
 mod tests {
     use super::*;
     use crate::{
-        carve::{
-            device::Medium,
-            fake::FakeDrive,
-            marks::{self, Mark},
-            partition::{
-                Session,
-                tests::{SIZE, furnished, id},
-            },
+        device::Medium,
+        fake::FakeDrive,
+        marks::{self, Mark},
+        partition::{
+            Session,
+            tests::{SIZE, furnished, id},
         },
-        model::MIB,
     };
+    use drivebay_model::MIB;
 
     /// The same bytes, with other sectors.
     fn attached_with(drive: &FakeDrive, sector: u64) -> FakeDrive {

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::Session;
-use crate::carve::{
+use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::{Device, Kernel},
     error::{CarveError, ambiguous, in_use, io_error},
@@ -12,7 +12,7 @@ use crate::carve::{
     record::{self, Content, Stored},
     zeroed::Slots,
 };
-use crate::model::{
+use drivebay_model::{
     Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Placement, Record, RecordState,
     VOLUME_TYPE, VolumeSpec,
 };

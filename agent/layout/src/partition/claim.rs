@@ -4,8 +4,8 @@
 use uuid::Uuid;
 
 use super::begun;
-use crate::carve::probe::Probed;
-use crate::carve::{
+use crate::probe::Probed;
+use crate::{
     claimable,
     device::{Device, Kernel},
     error::{CarveError, damaged, io_error, refused},
@@ -15,10 +15,12 @@ use crate::carve::{
     record::{self, Content},
     space,
 };
-use crate::model::Signatures;
-use crate::model::{Cause, ClaimPolicy, DriveId, DriveRef, Label, Zeroing, drive::PartitionFacts};
-use crate::sys::blockdev::BlockDev;
-use crate::worker::Context;
+use drivebay_model::Signatures;
+use drivebay_model::{
+    Cause, ClaimPolicy, DriveId, DriveRef, Label, Zeroing, drive::PartitionFacts,
+};
+use drivebay_sys::blockdev::BlockDev;
+use drivebay_worker::Context;
 
 /// How far a claim got.
 #[derive(Debug, PartialEq)]
@@ -34,10 +36,7 @@ pub(super) enum Stage {
 }
 
 /// The label of a drive that has one.
-pub(in crate::carve) fn label<D: Device>(
-    dev: &D,
-    id: &DriveId,
-) -> Result<Option<Label>, CarveError> {
+pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, CarveError> {
     match stage(dev, id)? {
         Stage::Labelled(label) => Ok(Some(label)),
         _ => Ok(None),
@@ -45,7 +44,7 @@ pub(in crate::carve) fn label<D: Device>(
 }
 
 /// Fails while the kernel has partitions of the drive; hosts find that of the label of an interrupted claim.
-pub(in crate::carve) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+pub(crate) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
     let partitions = dev
         .partitions()
         .map_err(io_error(id, "reading the kernel's partitions"))?;
@@ -56,7 +55,7 @@ pub(in crate::carve) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Resul
 }
 
 /// Takes up a claim that was interrupted: finished (true), or taken back.
-pub(in crate::carve) fn resume(
+pub(crate) fn resume(
     dev: &BlockDev,
     drive: &DriveRef,
     claim: &Claim,
@@ -84,11 +83,7 @@ pub(in crate::carve) fn resume(
 }
 
 /// Writes a first table and a first label.
-pub(in crate::carve) fn begin<D: Device>(
-    dev: &D,
-    id: &DriveId,
-    claim: &Claim,
-) -> Result<(), CarveError> {
+pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
     let table = Table::fresh(
         claim.label.drive_uuid,
         Uuid::new_v4(),

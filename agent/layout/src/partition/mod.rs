@@ -17,6 +17,6 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use session::Session;
+pub use session::Session;
 #[cfg(test)]
 mod zeroing_tests;

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Session;
 use super::tests::{a, b, furnished, id, session};
-use crate::carve::{
+use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::Device,
     erase,
@@ -13,7 +13,7 @@ use crate::carve::{
     fake::FakeDrive,
     gpt::{self, Entry},
 };
-use crate::model::{FsType, Label, MIB, RecordState};
+use drivebay_model::{FsType, Label, MIB, RecordState};
 
 /// As read, with nothing put right.
 fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {

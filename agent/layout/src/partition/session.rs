@@ -4,7 +4,7 @@
 
 use std::{cell::RefCell, io};
 
-use crate::carve::{
+use crate::{
     claimed::ClaimedDrive as _,
     device::{Device, Kernel},
     error::{CarveError, damaged, host_error, io_error, not_ours},
@@ -12,7 +12,9 @@ use crate::carve::{
     plan::{self, Step, View},
     record::{self, Content, Other},
 };
-use crate::model::{Cause, Contents, DriveId, ERASING_TYPE, Placed, Record, drive::PartitionFacts};
+use drivebay_model::{
+    Cause, Contents, DriveId, ERASING_TYPE, Placed, Record, drive::PartitionFacts,
+};
 
 use super::begun;
 
@@ -22,11 +24,11 @@ const ROUNDS: usize = 2 * gpt::ENTRIES;
 
 /// A drive of ours, read.
 #[derive(Debug)]
-pub(crate) struct Session<'a, D> {
-    pub(in crate::carve) dev: &'a D,
-    pub(in crate::carve) id: DriveId,
-    pub(in crate::carve) table: Table,
-    pub(in crate::carve) label: record::Read,
+pub struct Session<'a, D> {
+    pub dev: &'a D,
+    pub id: DriveId,
+    pub table: Table,
+    pub label: record::Read,
     pub(super) notes: Vec<String>,
     /// The kernel's partitions: reading them takes nine system calls for each. Filled when they are first asked for; of one
     /// that this session changes, what the kernel then has takes its place.
@@ -36,7 +38,7 @@ pub(crate) struct Session<'a, D> {
 impl<'a, D: Device + Kernel> Session<'a, D> {
     /// Reads table and label; repairs both, and what was interrupted, when asked to. The caller
     /// holds the lock when it asks.
-    pub(crate) fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
+    pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
         Self::open_over(dev, id, repair, None)
     }
 
@@ -246,7 +248,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// The same for one that was asked for, which is not refused because udevd looks into it just now.
-    pub(in crate::carve) fn take_patiently(&self, number: u32) -> Result<bool, CarveError> {
+    pub fn take_patiently(&self, number: u32) -> Result<bool, CarveError> {
         self.taken(number, D::del_patiently)
     }
 
@@ -297,14 +299,14 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Writes the table, durably, and goes on with it.
-    pub(in crate::carve) fn commit_table(&mut self, table: Table) -> Result<(), CarveError> {
+    pub fn commit_table(&mut self, table: Table) -> Result<(), CarveError> {
         gpt::write(self.dev, &table).map_err(io_error(&self.id, "writing the partition table"))?;
         self.table = table;
         Ok(())
     }
 
     /// Writes the label, durably, and goes on with it.
-    pub(in crate::carve) fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
+    pub fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
         self.label = record::write(self.dev, Some(&self.label), &content)
             .map_err(|error| self.label_error(error))?;
         Ok(())
@@ -319,7 +321,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Records, table and kernel put together, as they are now.
-    pub(in crate::carve) fn view(&self) -> Result<View, CarveError> {
+    pub fn view(&self) -> Result<View, CarveError> {
         let records: Vec<Record> = self
             .label
             .content
@@ -338,7 +340,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// A volume that is on the drive, whatever its state.
-    pub(in crate::carve) fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
+    pub fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
         Ok(self
             .view()?
             .volumes
@@ -357,7 +359,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             _ => None,
         }));
         Ok(Contents {
-            layout: crate::model::Layout::Partition,
+            layout: drivebay_model::Layout::Partition,
             label: self.label.content.label.clone(),
             sequence: self.label.sequence,
             volumes: view.volumes,

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use uuid::Uuid;
 
 use super::{Session, claim};
-use crate::carve::{
+use crate::{
     claimable,
     claimed::ClaimedDrive,
     device::{Device, Medium},
@@ -16,7 +16,7 @@ use crate::carve::{
     jobs::{Changed, Claim},
     lvm::{label, metadata::PvHeader},
 };
-use crate::model::{
+use drivebay_model::{
     ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, RawSpace,
     Record, RecordState, VolumeSpec,
 };
@@ -36,7 +36,7 @@ fn how(policy: ClaimPolicy) -> Claim {
         drive_id: id(),
     };
     Claim {
-        layout: crate::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         label,
         policy,
     }
@@ -56,7 +56,7 @@ pub(super) fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
-        placement: crate::model::Placement::Pack,
+        placement: drivebay_model::Placement::Pack,
     }
 }
 
@@ -718,10 +718,7 @@ fn a_signature_free_drive_gives_out_space_with_zeroed_ends() {
     let extent = contents.volume(a()).unwrap().record.extent;
     for start in [extent.start, extent.end() - MIB] {
         let run = Extent { start, len: MIB };
-        assert_eq!(
-            crate::carve::device::first_nonzero(&drive, run).unwrap(),
-            None
-        );
+        assert_eq!(crate::device::first_nonzero(&drive, run).unwrap(), None);
     }
 }
 
@@ -857,7 +854,7 @@ fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_n
     let beside = session(&drive).create(&spec(0xd, "a", 4), &[a()]).unwrap();
     assert!(beside.changed);
     let contents = look(&drive);
-    let named = |placed: &&crate::model::Placed| placed.record.name == "a";
+    let named = |placed: &&drivebay_model::Placed| placed.record.name == "a";
     let uuids: Vec<Uuid> = contents
         .volumes
         .iter()

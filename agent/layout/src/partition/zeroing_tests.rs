@@ -5,7 +5,7 @@ use std::cell::Cell;
 use uuid::Uuid;
 
 use super::tests::{a, claimed, coin, create, free, look, session, spec};
-use crate::carve::{
+use crate::{
     claimed::ClaimedDrive,
     device::{self, Device},
     error::CarveError,
@@ -13,7 +13,7 @@ use crate::carve::{
     pace::Pace,
     plan, zero_free,
 };
-use crate::model::{
+use drivebay_model::{
     ClaimPolicy, Extent, MIB, Mode, RawSpace, RecordState, VolumeSpec, Zeroing, runs,
 };
 

@@ -2,11 +2,11 @@
 
 use uuid::Uuid;
 
-use crate::model::{Mode, Record, RecordState, VolumeSpec};
+use drivebay_model::{Mode, Record, RecordState, VolumeSpec};
 
 /// The state of a volume that has just been made: decided here and now, so that the first stage has nothing to plan and a first
 /// raw publish nothing to write.
-pub(in crate::carve) fn first_state(spec: &VolumeSpec) -> RecordState {
+pub(crate) fn first_state(spec: &VolumeSpec) -> RecordState {
     match (spec.mode, spec.fs_type) {
         (Mode::Mount, Some(fs_type)) => RecordState::Fs {
             fs_type,
@@ -20,7 +20,7 @@ pub(in crate::carve) fn first_state(spec: &VolumeSpec) -> RecordState {
 }
 
 /// The state machine of design invariant 3.
-pub(in crate::carve) fn may(record: &Record, to: &RecordState) -> bool {
+pub(crate) fn may(record: &Record, to: &RecordState) -> bool {
     match (&record.state, to) {
         (
             RecordState::New,
@@ -48,7 +48,7 @@ pub(in crate::carve) fn may(record: &Record, to: &RecordState) -> bool {
 }
 
 /// A state in words.
-pub(in crate::carve) fn named(state: &RecordState) -> String {
+pub(crate) fn named(state: &RecordState) -> String {
     match state {
         RecordState::Creating => "creating".into(),
         RecordState::New => "new".into(),

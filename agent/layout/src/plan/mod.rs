@@ -11,7 +11,7 @@ pub use place::{growable, place, without};
 pub use reconcile::{Step, View, explains, reconcile};
 
 use super::gpt::{LABEL_EXTENT, Table};
-use crate::model::{Extent, MIB};
+use drivebay_model::{Extent, MIB};
 
 /// Starts and sizes of volumes are multiples of this, in bytes: a multiple of every sector, page
 /// and common flash block, and what partitioning tools align to.

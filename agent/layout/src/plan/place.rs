@@ -1,7 +1,7 @@
 //! Where in the free space of a drive a new partition goes. Pure.
 
 use super::EXTENT_BYTES;
-use crate::model::{Extent, Placed, Placement, RecordState};
+use drivebay_model::{Extent, Placed, Placement, RecordState};
 
 /// The place of a new partition of this size; None: no free run is large enough.
 ///
@@ -93,10 +93,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        carve::plan::{free_runs, growth_limit, overlap},
-        model::{MIB, samples::placed},
-    };
+    use crate::plan::{free_runs, growth_limit, overlap};
+    use drivebay_model::{MIB, samples::placed};
 
     fn run(start: u64, len: u64) -> Extent {
         Extent {

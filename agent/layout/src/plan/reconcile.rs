@@ -5,8 +5,8 @@
 use uuid::Uuid;
 
 use super::{EXTENT_BYTES, free_runs, overlap, usable};
-use crate::carve::gpt::{Entry, Table};
-use crate::model::{
+use crate::gpt::{Entry, Table};
+use drivebay_model::{
     ERASING_TYPE, Extent, Placed, Record, RecordState, VOLUME_TYPE, drive::PartitionFacts,
 };
 

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::carve::gpt::Entry;
-use crate::model::{
+use crate::gpt::Entry;
+use drivebay_model::{
     ERASING_TYPE, ErasePolicy, Mode, Record, RecordState, VOLUME_TYPE, drive::PartitionFacts,
 };
 
@@ -77,7 +77,7 @@ fn the_last_extent_is_usable_and_the_backup_table_is_not() {
 fn usable_space_ends_and_begins_where_the_table_says_to_the_sector() {
     for sector in [512, 4096] {
         // The backup table: the entry array and the header behind it.
-        let backup = crate::carve::gpt::ARRAY_BYTES + sector;
+        let backup = crate::gpt::ARRAY_BYTES + sector;
         let fresh = |size| Table::fresh(Uuid::nil(), Uuid::nil(), size, sector).unwrap();
         assert_eq!(usable(&fresh(SIZE + backup)), mib(5, 95));
         assert_eq!(usable(&fresh(SIZE + backup - sector)), mib(5, 94));
@@ -735,7 +735,7 @@ proptest! {
         let mut placed: Vec<Extent> = Vec::new();
         for size in wanted {
             let free = free_runs(room, &placed);
-            match place(&free, &[], size * MIB, crate::model::Placement::Pack) {
+            match place(&free, &[], size * MIB, drivebay_model::Placement::Pack) {
                 Some(extent) => {
                     prop_assert!(placed.iter().all(|&other| !overlap(other, extent)));
                     prop_assert!(extent.start >= room.start && extent.end() <= room.end());

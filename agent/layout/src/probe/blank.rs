@@ -3,11 +3,9 @@
 use std::io;
 
 use super::{Blankness, remains};
-use crate::{
-    carve::device,
-    model::{GIB, MIB},
-    sys::direct::{ALIGN, Aligned},
-};
+use crate::device;
+use drivebay_model::{GIB, MIB};
+use drivebay_sys::direct::{ALIGN, Aligned};
 
 /// All of this much is read at each end: partition tables, labels and superblocks of everything known lie there.
 const END_BYTES: u64 = 16 * MIB;

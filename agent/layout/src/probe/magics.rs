@@ -2,10 +2,10 @@
 //! purpose with less proof than a superblock's owner would ask for. One too many refuses a drive that is
 //! free; one too few destroys somebody's data.
 
-use crate::model::Signature;
+use drivebay_model::Signature;
 
 /// `head` are the first bytes of a device of `size` bytes, `tail` its last ones (they may overlap).
-pub(crate) fn find(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
+pub fn find(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
     let view = View { size, head, tail };
     [bluestore, zfs, lvm, md, drbd, stratis]
         .iter()

@@ -1,30 +1,28 @@
 //! The worker job that reads a drive's signatures and samples its blankness. It writes nothing.
 
 mod blank;
-pub(crate) mod magics;
-pub(crate) mod remains;
+pub mod magics;
+pub mod remains;
 
 use std::{cell::Cell, io};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::carve::gpt::GptState;
+pub use crate::gpt::GptState;
 use crate::{
-    carve::{
-        device::Medium,
-        gpt::{self, is_our_mbr},
-        lvm::metadata,
-        marks::{self, Mark},
-    },
-    model::{Cause, ClaimPolicy, DriveRef, Layout, MIB, Signature, Signatures},
-    sys::{
-        blkid,
-        direct::{ALIGN, Aligned},
-        diskread::DiskReader,
-        drive::OpenError,
-    },
-    worker::{Context, Job},
+    device::Medium,
+    gpt::{self, is_our_mbr},
+    lvm::metadata,
+    marks::{self, Mark},
 };
+use drivebay_model::{Cause, ClaimPolicy, DriveRef, Layout, MIB, Signature, Signatures};
+use drivebay_sys::{
+    blkid,
+    direct::{ALIGN, Aligned},
+    diskread::DiskReader,
+    drive::OpenError,
+};
+use drivebay_worker::{Context, Job};
 
 /// Looks at the bytes of a whole drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -112,7 +110,7 @@ pub enum ProbeError {
 }
 
 /// libblkid's TYPE of an LVM PV.
-pub(crate) const PV_KIND: &str = "LVM2_member";
+pub const PV_KIND: &str = "LVM2_member";
 /// Both ends are always read this far, whatever the policy: a drive that does not read is not claimed.
 const ENDS_BYTES: u64 = MIB;
 
@@ -332,7 +330,7 @@ impl Medium for Uncached<'_> {
 
 /// Whether nothing but tables was found. With anything else, a mark in the first sector is left over from a claim long
 /// ago, and what is there now is what counts.
-pub(crate) fn only_tables(signatures: &Signatures) -> bool {
+pub fn only_tables(signatures: &Signatures) -> bool {
     match signatures {
         Signatures::Empty => true,
         Signatures::Found(found) => found.iter().all(|one| one.usage == blkid::USAGE_TABLE),
@@ -341,7 +339,7 @@ pub(crate) fn only_tables(signatures: &Signatures) -> bool {
 }
 
 /// An LVM label is one also when it is damaged, which libblkid passes over.
-pub(crate) fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
+pub fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
     let uuid = match found {
         metadata::Found::NoPv => return Vec::new(),
         metadata::Found::Orphan(header) => header.uuid.clone(),
@@ -362,7 +360,7 @@ pub(crate) fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
 }
 
 /// What libblkid found, and what only we found.
-pub(crate) fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
+pub fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
     let merge = |mut found: Vec<Signature>| {
         for one in own.clone() {
             if !found.iter().any(|known| known.kind == one.kind) {

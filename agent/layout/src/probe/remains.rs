@@ -2,10 +2,8 @@
 //! know, filesystems that begin where partitions customarily do, and superblocks' backups. Looked for where a class asks for
 //! drives without a signature; one that must be blank is read for any data instead.
 
-use crate::{
-    model::{GIB, MIB, Signature},
-    sys::blkid::USAGE_TABLE,
-};
+use drivebay_model::{GIB, MIB, Signature};
+use drivebay_sys::blkid::USAGE_TABLE;
 
 /// Where first partitions begin, bytes: of DOS (sector 63), and of everybody since.
 pub(super) const FIRST_PARTITIONS: [u64; 2] = [63 * 512, MIB];
@@ -19,7 +17,7 @@ const BSD: [u8; 4] = 0x8256_4557_u32.to_le_bytes();
 const BSD_SWAPPED: [u8; 4] = 0x8256_4557_u32.to_be_bytes();
 
 /// Looks at a drive of `size` bytes. `read`: so many bytes at an offset, or an error, which is the answer then.
-pub(crate) fn find<E>(
+pub fn find<E>(
     size: u64,
     read: &mut dyn FnMut(u64, usize) -> Result<Vec<u8>, E>,
 ) -> Result<Option<Signature>, E> {

@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
+use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
 
 /// A whole label.
 #[derive(Debug, Clone, PartialEq)]

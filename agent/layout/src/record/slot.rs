@@ -5,12 +5,12 @@ use std::io;
 use uuid::Uuid;
 
 use super::{Content, WriteError};
-use crate::carve::{
+use crate::{
     device::{Device, Medium},
     gpt::LABEL_EXTENT,
     zeroed,
 };
-use crate::model::MIB;
+use drivebay_model::MIB;
 
 /// Bytes of one slot.
 pub(super) const SLOT_BYTES: u64 = 2 * MIB;

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::carve::{device::Device, fake::FakeDrive, gpt::LABEL_EXTENT};
 use crate::golden;
-use crate::model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
+use crate::{device::Device, fake::FakeDrive, gpt::LABEL_EXTENT};
+use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
 
 const SIZE: u64 = 8 * MIB;
 const DISK: Uuid = Uuid::from_u128(0xd15c);

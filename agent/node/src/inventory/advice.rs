@@ -1,7 +1,7 @@
 //! The advice to wipe a drive: given here alone, and only of a drive that was read and on which nothing of ours was recognised.
 //! Pure.
 
-use crate::model::{Drive, DriveState, Reject, RejectCode};
+use drivebay_model::{Drive, DriveState, Reject, RejectCode};
 
 /// A reason as it is shown, with the advice to wipe the drive where that is the way to use it.
 pub(super) fn detail(drive: &Drive, reject: &Reject) -> String {
@@ -60,7 +60,7 @@ fn is_cured_by_wiping(code: RejectCode) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples;
+    use drivebay_model::samples;
 
     fn drive(codes: &[RejectCode]) -> Drive {
         let mut drive = samples::drive("sda", DriveState::Rejected, None);

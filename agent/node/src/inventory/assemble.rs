@@ -10,18 +10,16 @@ use super::{
     present::{self, cannot_be_read, is_elsewhere},
     quarantined, zeroing,
 };
-use crate::{
-    discovery::host_udev,
-    evidence::{registry::of_its_drive, unreadable},
-    model::{
-        Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding,
-        Placed, PollState, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
-        condition::{Condition, Reason},
-        snapshot::{Erasing, Place},
-    },
-    smart::collect,
-    state::{KnownDrive, Merged, Sight, merge},
+use crate::state::{KnownDrive, Merged, Sight, merge};
+use drivebay_discovery::host_udev;
+use drivebay_evidence::{registry::of_its_drive, unreadable};
+use drivebay_model::{
+    Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding, Placed,
+    PollState, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
+    condition::{Condition, Reason},
+    snapshot::{Erasing, Place},
 };
+use drivebay_smart::collect;
 
 /// Puts the drives that are present (derived from `known`) together with what is remembered.
 pub fn remember(
@@ -245,7 +243,7 @@ fn looks_unreadable(drive: &Drive) -> bool {
 /// The drive was read, and its table or our label is damaged or gone: it does not get well by itself, and
 /// an operator who mends it brings its volumes back.
 pub fn is_damaged(drive: &Drive) -> bool {
-    use crate::model::RejectCode as Code;
+    use drivebay_model::RejectCode as Code;
     drive.state == DriveState::Rejected
         && drive.rejects.iter().any(|reject| {
             matches!(
@@ -258,7 +256,7 @@ pub fn is_damaged(drive: &Drive) -> bool {
 /// The first drive that may hold volumes nobody knows of: a selected one that gives no answer, or one
 /// with a Drivebay label that cannot be read. Pure.
 pub fn stranger(known: &Known) -> Option<DriveId> {
-    use crate::model::RejectCode as Code;
+    use drivebay_model::RejectCode as Code;
     let drives = present::derive(known, &[]);
     let mut drives = drives.into_values();
     let stranger = drives.find(|drive| {

@@ -3,14 +3,12 @@
 use uuid::Uuid;
 
 use super::*;
-use crate::{
-    model::{
-        Reject, RejectCode,
-        samples::{class, contents, drive, placed},
-    },
-    state,
-    sys::host_udev::HostUdev,
+use crate::state;
+use drivebay_model::{
+    Reject, RejectCode,
+    samples::{class, contents, drive, placed},
 };
+use drivebay_sys::host_udev::HostUdev;
 
 const FREE: u64 = 1 << 30;
 
@@ -22,7 +20,7 @@ fn remembering(known: &Known) -> Merged {
 fn snapshot(known: &Known) -> Snapshot {
     let merged = remembering(known);
     let class = ClassConfig {
-        layout: crate::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         ..class("bulk")
     };
     let classes = [class];
@@ -71,12 +69,12 @@ fn only(snapshot: &Snapshot) -> &Volume {
 fn a_volume_is_what_its_record_and_its_drive_say() {
     let state = |state| placed(1, state);
     let fs = RecordState::Fs {
-        fs_type: crate::model::FsType::Ext4,
+        fs_type: drivebay_model::FsType::Ext4,
         fs_uuid: Uuid::from_u128(7),
         mounted: true,
     };
     let planned = RecordState::Fs {
-        fs_type: crate::model::FsType::Ext4,
+        fs_type: drivebay_model::FsType::Ext4,
         fs_uuid: Uuid::from_u128(7),
         mounted: false,
     };
@@ -108,7 +106,7 @@ fn a_drive_that_gives_no_answer_keeps_its_volumes_and_offers_no_room() {
     silent.trouble = Some("probe has not returned".into());
     let mut stuck = known(vec![claimed("sda", placed(1, RecordState::Block))]);
     stuck.stuck.insert(
-        crate::model::DriveId("wwn-sda".into()),
+        drivebay_model::DriveId("wwn-sda".into()),
         "stage has not returned".into(),
     );
     for (known, wrong) in [
@@ -201,8 +199,8 @@ fn a_copied_drive_takes_no_volume_over_whichever_drive_sorts_first() {
 #[test]
 fn a_volume_is_in_use_when_one_of_its_places_is() {
     let row = b"1 2 8:2 / /a rw - ext4 /dev/sda2 rw\n";
-    let mounts = crate::sys::mountinfo::parse(row).unwrap();
-    let change = crate::sys::mountinfo::Change {
+    let mounts = drivebay_sys::mountinfo::parse(row).unwrap();
+    let change = drivebay_sys::mountinfo::Change {
         new: mounts.into_iter().map(std::sync::Arc::new).collect(),
         ..Default::default()
     };
@@ -294,15 +292,15 @@ fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
     assert_eq!(shown.classes["bulk"].free_bytes, 0);
     // What was known of its health counts.
     let bad = DriveHealth {
-        verdict: crate::model::Verdict::Bad,
+        verdict: drivebay_model::Verdict::Bad,
         ..DriveHealth::default()
     };
     let drive = shown.drives.keys().next().unwrap().clone();
     now.health.restore_reports([(drive, bad)].into());
     let verdict = |shown: &Snapshot| shown.drives.values().next().unwrap().health.verdict;
-    assert_eq!(verdict(&snapshot(&now)), crate::model::Verdict::Bad);
+    assert_eq!(verdict(&snapshot(&now)), drivebay_model::Verdict::Bad);
     // Seen not to be there, it is missing.
-    now.health = crate::evidence::HealthRegistry::default();
+    now.health = drivebay_evidence::HealthRegistry::default();
     now.unscanned.clear();
     assert_eq!(reasons(only(&snapshot(&now))), ["DriveMissing"]);
 }
@@ -328,8 +326,8 @@ fn a_class_counts_what_can_be_had_and_nothing_else() {
         drive("sdc", DriveState::Rejected, None),
     ]));
     let bulk = &snapshot.classes["bulk"];
-    let layout = crate::model::Layout::Partition;
-    let blank = crate::carve::claim::claimable_bytes(layout, 1 << 40, 512);
+    let layout = drivebay_model::Layout::Partition;
+    let blank = drivebay_layout::claim::claimable_bytes(layout, 1 << 40, 512);
     assert_eq!(bulk.free_bytes, FREE + blank);
     assert_eq!(bulk.largest_bytes, blank);
 }
@@ -355,11 +353,11 @@ fn a_drive_that_something_speaks_against_gets_no_new_volumes_and_its_volumes_say
     let mut known = known(vec![claimed("sda", placed(1, RecordState::Block))]);
     let whole = snapshot(&known).classes["bulk"].clone();
     assert!(whole.free_bytes > 0);
-    let subject = crate::evidence::attribute::Subject {
+    let subject = drivebay_evidence::attribute::Subject {
         drive: DriveId("wwn-sda".into()),
         volume: None,
     };
-    let kind = crate::evidence::kmsg::Kind::MediumError;
+    let kind = drivebay_evidence::kmsg::Kind::MediumError;
     known.health.note(&subject, kind, Duration::ZERO);
     let snapshot = snapshot(&known);
     assert_eq!(reasons(only(&snapshot)), ["DriveSuspect"]);
@@ -444,7 +442,7 @@ fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
 
 #[test]
 fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
-    use crate::model::{PollState, Transport, Verdict};
+    use drivebay_model::{PollState, Transport, Verdict};
     let mut drive = drive("sda", DriveState::Available, None);
     drive.class = Some("bulk".into());
     let mut known = known(vec![drive.clone()]);
@@ -466,7 +464,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
         health(&known),
         (PollState::Polled, Verdict::Unknown, true, free)
     );
-    known.polls = Some(crate::config::HealthConfig::default());
+    known.polls = Some(drivebay_config::HealthConfig::default());
     assert_eq!(
         health(&known),
         (PollState::Awaited, Verdict::Unknown, false, free)
@@ -491,7 +489,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
     );
     // One that cannot be polled is waited for never.
     let mut known = self::known(vec![drive.clone()]);
-    known.polls = Some(crate::config::HealthConfig::default());
+    known.polls = Some(drivebay_config::HealthConfig::default());
     for transport in [Transport::Loop, Transport::Virtio] {
         known.drives.get_mut(&drive.id).unwrap().facts.transport = transport;
         assert_eq!(health(&known).0, PollState::Polled);

@@ -1,6 +1,6 @@
 //! What changed between two snapshots. Pure.
 
-use crate::model::{Drive, DriveId, Snapshot, Volume};
+use drivebay_model::{Drive, DriveId, Snapshot, Volume};
 use uuid::Uuid;
 
 /// The difference; applying it to the old snapshot gives the new one.

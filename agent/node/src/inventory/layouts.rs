@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::Known;
-use crate::{
-    carve::claim::claimable_bytes,
-    model::{ClassConfig, Drive, DriveId, DriveState, Finding, Layout, finding::Code},
-    sys::lvm::INSTEAD,
-};
+use drivebay_layout::claim::claimable_bytes;
+use drivebay_model::{ClassConfig, Drive, DriveId, DriveState, Finding, Layout, finding::Code};
+use drivebay_sys::lvm::INSTEAD;
 
 /// Writes down what volumes could have on the drives that are available.
 pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassConfig]) {

@@ -1,10 +1,8 @@
 use super::*;
-use crate::{
-    inventory::present::derive,
-    model::{
-        Contents, Drive, samples,
-        samples::{contents, drive},
-    },
+use crate::inventory::present::derive;
+use drivebay_model::{
+    Contents, Drive, samples,
+    samples::{contents, drive},
 };
 
 fn class(layout: Layout) -> ClassConfig {

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::{
-    model::{DriveState, RecordState, VolumeState, samples},
-    state::Known as Remembered,
-};
+use crate::state::Known as Remembered;
+use drivebay_model::{DriveState, RecordState, VolumeState, samples};
 
 #[test]
 fn a_volume_deleted_and_erased_before_the_first_survey_is_complete_did_not_vanish() {
@@ -39,6 +37,6 @@ fn a_volume_deleted_and_erased_before_the_first_survey_is_complete_did_not_vanis
     }
     let shown = inventory.current();
     assert!(!shown.ready);
-    let missing = |volume: &&crate::model::Volume| volume.state == VolumeState::Missing;
+    let missing = |volume: &&drivebay_model::Volume| volume.state == VolumeState::Missing;
     assert_eq!(shown.volumes.values().find(missing), None);
 }

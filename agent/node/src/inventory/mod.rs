@@ -30,16 +30,14 @@ use uuid::Uuid;
 
 pub use self::since::Earlier;
 use self::{mount_view::MountView, present::Observed, unscanned::Unscanned};
-use crate::{
-    config::HealthConfig,
-    evidence::{self, HealthRegistry, registry::Source},
-    model::{
-        Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Placed, Snapshot,
-        condition::Condition, snapshot::Erasing,
-    },
-    state,
-    sys::{clock::unix_seconds, host_udev::HostUdev},
+use crate::state;
+use drivebay_config::HealthConfig;
+use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
+use drivebay_model::{
+    Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Placed, Snapshot,
+    condition::Condition, snapshot::Erasing,
 };
+use drivebay_sys::{clock::unix_seconds, host_udev::HostUdev};
 
 /// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
 /// across an await.

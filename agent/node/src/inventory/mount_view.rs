@@ -9,10 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    model::Placed,
-    sys::mountinfo::{Change, MountEntry},
-};
+use drivebay_model::Placed;
+use drivebay_sys::mountinfo::{Change, MountEntry};
 
 /// Places looked at of one device. The host's root filesystem may be bound thousands of times.
 const MOST: usize = 64;
@@ -162,10 +160,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        model::{RecordState, samples},
-        sys::mountinfo,
-    };
+    use drivebay_model::{RecordState, samples};
+    use drivebay_sys::mountinfo;
 
     fn mounts(rows: &str) -> Vec<Arc<MountEntry>> {
         let mounts = mountinfo::parse(rows.as_bytes()).unwrap();

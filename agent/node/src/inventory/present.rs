@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use super::{Known, layouts};
-use crate::{
-    discovery::claim::{self, Judgement},
-    model::{
-        ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject,
-        RejectCode, Stamp,
-    },
-    state::merge::is_acknowledged,
+use crate::state::merge::is_acknowledged;
+use drivebay_discovery::claim::{self, Judgement};
+use drivebay_model::{
+    ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject, RejectCode,
+    Stamp,
 };
 
 /// A present drive, as far as it was observed. A job that changed the drive brings its contents, and no judgement: whatever is

@@ -1,7 +1,7 @@
 //! What is judged of a drive, and what is read from it, do not outvote each other.
 
 use super::*;
-use crate::model::{
+use drivebay_model::{
     RecordState,
     samples::{contents, drive, placed},
 };

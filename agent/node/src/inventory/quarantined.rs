@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use crate::model::{Finding, Volume, VolumeState, finding::Code};
+use drivebay_model::{Finding, Volume, VolumeState, finding::Code};
 
 /// One for each quarantined volume that is mounted, published, or held otherwise: it is not erased before that ends.
 pub(super) fn findings(
@@ -30,7 +30,7 @@ pub(super) fn findings(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, RecordState, samples};
+    use drivebay_model::{DriveState, RecordState, samples};
 
     #[test]
     fn a_quarantined_volume_that_is_in_use_is_a_finding_with_a_stable_text() {

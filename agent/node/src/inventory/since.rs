@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::model::{DriveId, Snapshot};
+use drivebay_model::{DriveId, Snapshot};
 
 /// An agent that starts finds what an earlier one knew within this, seconds: by its polls, scans and samples.
 const FOUND_AGAIN: u64 = 15 * 60;
@@ -89,7 +89,7 @@ fn carried<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, Finding, samples};
+    use drivebay_model::{DriveState, Finding, samples};
 
     fn snapshot(codes: &[&str]) -> Snapshot {
         let mut snapshot = Snapshot::default();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Known;
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// A remembered drive that this agent has neither scanned nor seen to be missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

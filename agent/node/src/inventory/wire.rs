@@ -5,8 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use drivebay_proto::{VolumeId, agent as wire};
 
 use super::{advice, delta::delta};
-use crate::fs::jobs::Usage;
-use crate::model::{
+use drivebay_fs::jobs::Usage;
+use drivebay_model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},

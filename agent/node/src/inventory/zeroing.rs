@@ -1,6 +1,6 @@
 //! What is found out about a drive when it is told to zero, from what it keeps of that itself. Pure.
 
-use crate::model::{Drive, Finding, Verdict, Zeroing, finding::Code};
+use drivebay_model::{Drive, Finding, Verdict, Zeroing, finding::Code};
 
 /// Adds it to what is known of the drive's health. One that does not keep zeros takes no new volumes.
 pub(super) fn judge(drive: &mut Drive) {
@@ -30,7 +30,7 @@ pub(super) fn judge(drive: &mut Drive) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, samples};
+    use drivebay_model::{DriveState, samples};
 
     #[test]
     fn a_drive_that_ignores_commands_to_zero_has_a_condition_and_one_that_keeps_no_zeros_is_bad() {

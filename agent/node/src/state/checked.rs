@@ -5,7 +5,7 @@ use std::io;
 use uuid::Uuid;
 
 use super::{Damage, StateDir, StateFile, StateKind, Stored};
-use crate::model::Checked;
+use drivebay_model::Checked;
 
 /// What is kept of a volume.
 pub fn file(dir: &StateDir, volume: Uuid) -> StateFile<Checked> {
@@ -27,10 +27,8 @@ impl Stored for Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        golden,
-        model::{CheckMethod, CheckOutcome, LastCheck},
-    };
+    use crate::golden;
+    use drivebay_model::{CheckMethod, CheckOutcome, LastCheck};
 
     #[tokio::test]
     async fn results_are_written_and_read_as_the_golden_ones() {

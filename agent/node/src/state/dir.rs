@@ -13,10 +13,8 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{
-    model::{Finding, finding::Code},
-    sys::{offload::offload, statefile},
-};
+use drivebay_model::{Finding, finding::Code};
+use drivebay_sys::{offload::offload, statefile};
 
 /// Listing the directory takes no longer, or the system's drive is in trouble.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -77,7 +75,7 @@ impl StateKind {
             | Self::Health
             | Self::Latency
             | Self::Checks => 1,
-            Self::Smart => crate::smart::history::VERSION,
+            Self::Smart => drivebay_smart::history::VERSION,
         }
     }
 
@@ -91,7 +89,7 @@ impl StateKind {
             Self::Known | Self::Tombstones => 256 << 20,
             Self::Health | Self::Latency => 64 << 20,
             Self::ManualMounts => 16 << 20,
-            Self::Smart => crate::smart::history::MAX_BYTES as u64,
+            Self::Smart => drivebay_smart::history::MAX_BYTES as u64,
             Self::Checks => 64 << 10,
         }
     }

@@ -16,10 +16,8 @@ use super::{
     StateError,
     dir::{StateDir, StateKind, Trouble},
 };
-use crate::{
-    model::cause::chain,
-    sys::{offload::offload, statefile},
-};
+use drivebay_model::cause::chain;
+use drivebay_sys::{offload::offload, statefile};
 
 /// Reading or writing one file takes no longer than this, or the system's drive is in trouble.
 const DEADLINE: Duration = Duration::from_secs(10);

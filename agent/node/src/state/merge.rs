@@ -8,7 +8,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{Known, KnownDrive, Tombstone, Tombstones};
-use crate::model::{Contents, DriveFacts, DriveId, Record, RecordState};
+use drivebay_model::{Contents, DriveFacts, DriveId, Record, RecordState};
 
 /// Deletions that are over and remembered all the same, in case that a copy of their drive appears: about 150 bytes of the file each.
 const MOST_OVER: usize = 4096;

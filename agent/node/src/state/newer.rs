@@ -11,7 +11,7 @@ use std::{
 use serde_json::Value;
 
 use super::StateKind;
-use crate::sys::statefile;
+use drivebay_sys::statefile;
 
 /// A state file of a newer agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

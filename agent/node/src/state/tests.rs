@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 
 use super::{merge::differs, *};
 use crate::golden;
-use crate::model::{
+use drivebay_model::{
     Contents, ErasePolicy, Extent, FsType, Label, Media, Mode, Placed, RecordState, Transport,
 };
 
@@ -70,7 +70,7 @@ fn record(uuid: u128, state: RecordState) -> Record {
 
 fn contents(volumes: Vec<Record>) -> Contents {
     Contents {
-        layout: crate::model::Layout::Partition,
+        layout: drivebay_model::Layout::Partition,
         sequence: 1,
         label: Label {
             drive_uuid: Uuid::from_u128(9),

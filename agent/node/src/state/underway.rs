@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{Doubt, StateError};
-use crate::sys::{offload::offload, process};
+use drivebay_sys::{offload::offload, process};
 
 /// The directory is meant to be on tmpfs: it answers at once, or the node is in trouble.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ fn read_all(dir: &Path) -> io::Result<BTreeMap<String, Doubt>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::DriveId;
+    use drivebay_model::DriveId;
 
     #[tokio::test]
     async fn what_is_under_way_is_known_to_the_next_agent_of_this_boot() -> io::Result<()> {

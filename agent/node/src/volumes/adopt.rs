@@ -1,11 +1,9 @@
 //! `drive adopt`: making another node's drive this one's, on an operator's explicit word.
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
-use crate::{
-    carve::jobs::Adopt,
-    model::{Contents, Drive, DriveRef, Label, Layout, RejectCode},
-    worker::Slot,
-};
+use drivebay_layout::jobs::Adopt;
+use drivebay_model::{Contents, Drive, DriveRef, Label, Layout, RejectCode};
+use drivebay_worker::Slot;
 
 /// The label of a drive that may be adopted, or why it may not. Pure; the worker looks again before it writes.
 fn adoptable(drive: &Drive) -> Result<&Label, String> {
@@ -94,7 +92,7 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, Reject, samples};
+    use drivebay_model::{DriveState, Reject, samples};
 
     fn drive(codes: &[RejectCode]) -> Drive {
         let contents = samples::contents(1, 1, vec![], 0);
@@ -136,7 +134,7 @@ mod tests {
             (Some("CRYPT-x"), false),
             (None, false),
         ] {
-            active.facts.holders = vec![crate::model::drive::Holder {
+            active.facts.holders = vec![drivebay_model::drive::Holder {
                 held: "sda".into(),
                 name: "dm-0".into(),
                 dm_uuid: uuid.map(str::to_owned),

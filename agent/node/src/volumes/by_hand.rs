@@ -13,12 +13,9 @@ use super::{
     system_places,
     unmounting::not_mounted,
 };
-use crate::{
-    inventory::assemble::is_live,
-    model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand},
-    state::hand_mounts::HandMount,
-    sys::mountinfo::{self, MountEntry},
-};
+use crate::{inventory::assemble::is_live, state::hand_mounts::HandMount};
+use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand};
+use drivebay_sys::mountinfo::{self, MountEntry};
 
 /// What is to be mounted, checked by the caller.
 #[derive(Debug, Clone)]
@@ -349,7 +346,7 @@ fn places(volume: &Volume, mounts: &[MountEntry]) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{DriveState, RecordState, VolumeState, samples};
+    use drivebay_model::{DriveState, RecordState, VolumeState, samples};
 
     fn volume(n: u128, name: &str, state: VolumeState) -> Volume {
         let mut placed = samples::placed(n, RecordState::New);

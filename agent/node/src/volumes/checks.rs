@@ -16,19 +16,17 @@ use super::{
     guard::{Key, VolumeGuard},
     reach_in,
 };
-use crate::{
-    carve::jobs::{ClearSnapshots, MakeSnapshot},
-    check::{
-        job::{Check, CheckError, How, Looked, StopScrub},
-        plan::Plan,
-    },
-    model::{
-        CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
-        Volume, cause::chain,
-    },
-    sys::clock::unix_seconds,
-    worker::{Job, RunError, Slot},
+use drivebay_fs::check::{
+    job::{Check, CheckError, How, Looked, StopScrub},
+    plan::Plan,
 };
+use drivebay_layout::jobs::{ClearSnapshots, MakeSnapshot};
+use drivebay_model::{
+    CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
+    Volume, cause::chain,
+};
+use drivebay_sys::clock::unix_seconds;
+use drivebay_worker::{Job, RunError, Slot};
 
 /// Longest a call waits for a check to let go of its volume; then it goes on, and finds out for itself.
 const LET_GO: Duration = Duration::from_secs(5);
@@ -150,19 +148,19 @@ impl Volumes {
     }
 
     /// Volumes that were unmounted since this was asked last.
-    pub(crate) fn unmounted(&self) -> BTreeSet<Uuid> {
+    pub fn unmounted(&self) -> BTreeSet<Uuid> {
         std::mem::take(&mut self.inner.checks.lock().unmounted)
     }
 
     /// Whether somebody waits for a check of it.
-    pub(crate) fn check_is_asked(&self, volume: Uuid) -> bool {
+    pub fn check_is_asked(&self, volume: Uuid) -> bool {
         let state = self.inner.checks.lock();
         let asked = state.asked.get(&volume);
         asked.is_some_and(|asked| !asked.is_closed())
     }
 
     /// Answers those who wait; None: it was called off.
-    pub(crate) fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
+    pub fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
         if let Some(asked) = self.inner.checks.lock().asked.remove(&volume) {
             // Nobody may be listening any more.
             let _ = asked.send(check);
@@ -186,7 +184,7 @@ impl Volumes {
     }
 
     /// The drives on which a check runs.
-    pub(crate) fn checked_drives(&self) -> BTreeSet<DriveId> {
+    pub fn checked_drives(&self) -> BTreeSet<DriveId> {
         let state = self.inner.checks.lock();
         let running = state.running.values();
         running.map(|running| running.drive.clone()).collect()
@@ -229,7 +227,7 @@ impl Volumes {
     }
 
     /// Checks a volume as planned. None: it could not be begun now.
-    pub(crate) async fn check(
+    pub async fn check(
         &self,
         volume: &Volume,
         drive: &DriveRef,
@@ -299,7 +297,7 @@ impl Volumes {
     }
 
     /// Takes away what checks left on a drive. False: it did not work, and is to be tried again.
-    pub(crate) async fn clear_snapshots(&self, drive: &DriveRef) -> bool {
+    pub async fn clear_snapshots(&self, drive: &DriveRef) -> bool {
         let job = ClearSnapshots {
             drive: drive.clone(),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{VolumeError, create::Request};
-use crate::model::{
+use drivebay_model::{
     ClassConfig, FsType, Mode, Record, VolumeSpec,
     created_for::{is_by_hand, requested},
 };

@@ -18,24 +18,24 @@ use super::{
     reach_in,
 };
 use crate::{
-    carve::{
-        error::Fault,
-        jobs::{CarveError, Claim, Create, Look},
-    },
-    fs::{
-        kernel_options::{self, Asked},
-        mkfs_trial, parse_mount_flags,
-    },
     inventory::assemble::is_live,
-    model::{
-        ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
-        Volume, VolumeSpec, VolumeState,
-        created_for::{keep_by_hand, keep_created_at},
-    },
     state::{Doubt, merge::is_acknowledged},
-    sys::clock::{since_boot, unix_seconds},
-    worker::{RunError, Slot},
 };
+use drivebay_fs::{
+    kernel_options::{self, Asked},
+    mkfs_trial, parse_mount_flags,
+};
+use drivebay_layout::{
+    error::Fault,
+    jobs::{CarveError, Claim, Create, Look},
+};
+use drivebay_model::{
+    ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
+    Volume, VolumeSpec, VolumeState,
+    created_for::{keep_by_hand, keep_created_at},
+};
+use drivebay_sys::clock::{since_boot, unix_seconds};
+use drivebay_worker::{RunError, Slot};
 
 /// Longest a look at what a creation that was cut off has left may take.
 const LOOK_DEADLINE: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ pub struct Request {
     /// Use.
     pub mode: Mode,
     /// Filesystem; None for block, or the class's default.
-    pub fs_type: Option<crate::model::FsType>,
+    pub fs_type: Option<drivebay_model::FsType>,
     /// Replaces the class's when given.
     pub mkfs_options: Option<Vec<String>>,
     /// Added to the class's.
@@ -266,7 +266,7 @@ impl Volumes {
                         id: name.to_owned(),
                         why: format!(
                             "creating it was cut off on drive {id}, which gives no answer ({})",
-                            crate::model::cause::chain(&error)
+                            drivebay_model::cause::chain(&error)
                         ),
                     });
                 }
@@ -306,7 +306,7 @@ impl Volumes {
         };
         let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
         let contents = looked.await.map_err(|error| {
-            let why = crate::model::cause::chain(&error);
+            let why = drivebay_model::cause::chain(&error);
             cannot_tell(format!("which gives no answer ({why})"))
         })?;
         self.inner.inventory.put_contents(&drive.id, contents);
@@ -453,7 +453,7 @@ impl Volumes {
             };
             let underway = &self.inner.underway;
             if let Err(error) = underway.begin(&request.name, &doubt).await {
-                let what = crate::model::cause::chain(&error);
+                let what = drivebay_model::cause::chain(&error);
                 return Err(VolumeError::Internal { what });
             }
             match self
@@ -515,7 +515,7 @@ impl Volumes {
                     )),
                 ) => {
                     underway.end(spec.uuid).await;
-                    tracing::warn!(drive = %drive.id, error = %crate::model::cause::chain(&error), "drive refused a volume; trying another");
+                    tracing::warn!(drive = %drive.id, error = %drivebay_model::cause::chain(&error), "drive refused a volume; trying another");
                     refused = Some(error);
                 }
                 // In doubt: the drive may hold the volume already. The repeat looks, also after a restart.

@@ -1,7 +1,7 @@
 //! When an existing volume is the one asked for.
 
 use super::*;
-use crate::model::{
+use drivebay_model::{
     Drive, FsType, GIB, RecordState,
     samples::{class, drive, placed, volume},
 };

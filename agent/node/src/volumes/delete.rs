@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
-use crate::{
-    carve::jobs::{CarveError, Delete},
-    inventory::assemble::is_damaged,
-    model::{DriveState, Snapshot, Volume, VolumeState, cause::chain},
-    worker::{RunError, Slot},
-};
+use crate::inventory::assemble::is_damaged;
+use drivebay_layout::jobs::{CarveError, Delete};
+use drivebay_model::{DriveState, Snapshot, Volume, VolumeState, cause::chain};
+use drivebay_worker::{RunError, Slot};
 
 /// Whether nothing can be done on the volume's drive, now: it was seen to be missing, or damaged and not read until somebody
 /// mends it; or it was read, and the volume is not on it any more, so that the note only takes it from the lists. A drive of which

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Volumes;
-use crate::{
-    carve::jobs::{CarveError, EraseStep},
-    model::{DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing},
-    tasks::Tasks,
-    worker::{RunError, Slot},
+use crate::tasks::Tasks;
+use drivebay_layout::jobs::{CarveError, EraseStep};
+use drivebay_model::{
+    DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing,
 };
+use drivebay_worker::{RunError, Slot};
 
 /// Longest one step works before it lets the slot go.
 const BUDGET: Duration = Duration::from_millis(1000);
@@ -204,7 +204,7 @@ impl Volumes {
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
-                    tracing::error!(volume = %uuid, drive = %drive.id, error = %crate::model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
+                    tracing::error!(volume = %uuid, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
                     // What was thought to be erased is not, and the drive says how to go on.
                     let anew = matches!(error, RunError::Job(CarveError::NotErased { .. }));
                     if anew {
@@ -220,7 +220,7 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::samples::{contents, drive, placed};
+    use drivebay_model::samples::{contents, drive, placed};
 
     #[test]
     fn a_volume_whose_erasing_failed_does_not_keep_others_of_its_drive_from_being_erased() {

@@ -3,10 +3,12 @@
 use drivebay_controller::validate::InvalidRequest;
 use uuid::Uuid;
 
-use crate::{
-    carve::jobs::CarveError, fs::jobs::FsError, keeper::KeeperError, model::DriveId,
-    state::StateError, sys::mountinfo::MountInfoError, worker::RunError,
-};
+use crate::{keeper::KeeperError, state::StateError};
+use drivebay_fs::jobs::FsError;
+use drivebay_layout::jobs::CarveError;
+use drivebay_model::DriveId;
+use drivebay_sys::mountinfo::MountInfoError;
+use drivebay_worker::RunError;
 
 /// Why a volume call failed.
 #[derive(Debug, thiserror::Error)]

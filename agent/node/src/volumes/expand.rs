@@ -1,11 +1,9 @@
 //! ControllerExpandVolume on this node: grow the partition where it lies, or the LV. The filesystem follows in NodeExpand.
 
 use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
-use crate::{
-    carve::jobs::{CarveError, Expand},
-    model::{MIB, Volume},
-    worker::{RunError, Slot},
-};
+use drivebay_layout::jobs::{CarveError, Expand};
+use drivebay_model::{MIB, Volume};
+use drivebay_worker::{RunError, Slot};
 
 impl Volumes {
     /// Grows the volume to at least this many bytes (rounded up to whole MiB). One that is as large

@@ -22,7 +22,7 @@ pub enum Key {
     /// A path, for unmounting volumes that nobody knows any more.
     Path(std::path::PathBuf),
     /// A drive, while it is wiped.
-    Drive(crate::model::DriveId),
+    Drive(drivebay_model::DriveId),
 }
 
 /// Who asks for a change of a volume.

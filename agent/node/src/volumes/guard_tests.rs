@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     keeper::tests::{Rig, rig},
-    model::{DriveState, Mode, RecordState, Volume, samples},
     volumes::mounting::{PublishRequest, StageRequest},
 };
+use drivebay_model::{DriveState, Mode, RecordState, Volume, samples};
 
 const AT: &str = "/srv/db";
 

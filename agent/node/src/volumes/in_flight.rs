@@ -97,7 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::DriveId;
+    use drivebay_model::DriveId;
 
     /// One drive that takes one creation at a time, if it takes any.
     fn one_at_a_time(room: bool) -> impl Fn(&[InFlight]) -> Choice {

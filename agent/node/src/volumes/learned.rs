@@ -3,13 +3,11 @@
 use uuid::Uuid;
 
 use super::Volumes;
-use crate::{
-    evidence::registry::Source,
-    fs::jobs::{FsError, Growth},
-    model::{
-        Placed, RecordState,
-        condition::{Condition, Reason, Status},
-    },
+use drivebay_evidence::registry::Source;
+use drivebay_fs::jobs::{FsError, Growth};
+use drivebay_model::{
+    Placed, RecordState,
+    condition::{Condition, Reason, Status},
 };
 
 /// What a failed stage shows of the volume; None: it failed for another reason, such as options that the kernel refuses. Pure.

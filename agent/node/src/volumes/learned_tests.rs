@@ -1,10 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::{
-    keeper::tests::rig,
-    model::{Cause, DriveState, FsType, samples},
-};
+use crate::keeper::tests::rig;
+use drivebay_model::{Cause, DriveState, FsType, samples};
 
 fn placed(mounted: bool) -> Placed {
     let state = RecordState::Fs {

@@ -4,11 +4,9 @@
 use std::time::Duration;
 
 use super::Volumes;
-use crate::{
-    affected::locate::{Locate, LocateError},
-    model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece},
-    worker::{Job, RunError, Slot},
-};
+use drivebay_fs::affected::locate::{Locate, LocateError};
+use drivebay_model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece};
+use drivebay_worker::{Job, RunError, Slot};
 
 /// Longest the worker looks.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -30,7 +28,7 @@ pub enum Asked {
 
 impl Volumes {
     /// Asks for pieces of a volume. Ended by the calls that end a check; they wait until nothing of it holds the volume.
-    pub(crate) async fn locate(
+    pub async fn locate(
         &self,
         volume: &Volume,
         drive: &DriveRef,

@@ -41,18 +41,17 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::{
-    config::Config,
-    evidence::{mounts::Expected, suspects::Suspects},
-    fs::{device, jobs::Usage},
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
-    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState},
-    slow::LatestSpeeds,
-    smart::LatestPolls,
     state::{StateDir, hand_mounts::HandMounts, underway::Underway},
-    sys::mountinfo::{Change, MountEntry, MountInfoError, Table},
-    worker::{Job, Pool, RunError, Slot},
 };
+use drivebay_config::Config;
+use drivebay_evidence::{mounts::Expected, suspects::Suspects};
+use drivebay_fs::{device, jobs::Usage};
+use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState};
+use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
+use drivebay_sys::mountinfo::{Change, MountEntry, MountInfoError, Table};
+use drivebay_worker::{Job, Pool, RunError, Slot};
 pub use error::VolumeError;
 pub use guard::Caller;
 use guard::{Guard, Guards, Key, VolumeGuard};
@@ -550,7 +549,7 @@ fn why_ambiguous(volume: &Volume) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::model::{RecordState, samples};
+    use drivebay_model::{RecordState, samples};
 
     fn snapshot(drive: DriveState, volume: VolumeState) -> Snapshot {
         let mut snapshot = Snapshot::default();

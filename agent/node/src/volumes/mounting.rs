@@ -6,18 +6,16 @@ use std::{
 };
 
 use super::{Caller, MOUNT_DEADLINE, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
-use crate::{
-    carve::jobs::{CarveError, Look},
-    evidence::mounts::{Asked, Role},
-    fs::{
-        device,
-        jobs::{Device, FsError, GrowFs, Growth, Publish, Published, Stage, StageMount},
-        parse_mount_flags,
-    },
-    model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume, cause::chain},
-    sys::mountinfo::{self, MountEntry},
-    worker::{RunError, Slot},
+use drivebay_evidence::mounts::{Asked, Role};
+use drivebay_fs::{
+    device,
+    jobs::{Device, FsError, GrowFs, Growth, Publish, Published, Stage, StageMount},
+    parse_mount_flags,
 };
+use drivebay_layout::jobs::{CarveError, Look};
+use drivebay_model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume, cause::chain};
+use drivebay_sys::mountinfo::{self, MountEntry};
+use drivebay_worker::{RunError, Slot};
 
 /// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
 const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
@@ -403,7 +401,7 @@ fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
         return Ok(());
     }
     Err(VolumeError::Fs(RunError::Job(
-        crate::fs::jobs::FsError::Incompatible {
+        drivebay_fs::jobs::FsError::Incompatible {
             uuid: volume.uuid,
             is: volume.placed.record.mode.as_str().to_owned(),
             asked: mode.as_str().to_owned(),

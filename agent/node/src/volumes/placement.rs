@@ -8,12 +8,10 @@ use std::{
 
 use drivebay_proto::names;
 
-use crate::{
-    carve::{gpt, plan},
-    inventory::assemble::is_live,
-    model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot},
-    sys::lvm::INSTEAD,
-};
+use crate::inventory::assemble::is_live;
+use drivebay_layout::{gpt, plan};
+use drivebay_model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot};
+use drivebay_sys::lvm::INSTEAD;
 
 /// So many creations are sent to one drive at a time: others wait where they can still be given to another drive. Fewer than
 /// may queue for its worker.

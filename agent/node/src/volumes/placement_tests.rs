@@ -1,7 +1,7 @@
 //! Which drives are tried, in which order, and what is said when none is left.
 
 use super::*;
-use crate::model::{
+use drivebay_model::{
     GIB, RecordState, VolumeState,
     samples::{contents, drive, placed, volume},
 };
@@ -311,7 +311,7 @@ fn the_drives_that_a_hard_group_is_in_the_way_on_are_named() {
 #[test]
 fn a_drive_that_awaits_its_first_poll_is_waited_for_when_no_other_has_room() {
     let mut awaited = claimed("a", 8 * GIB);
-    awaited.health.poll = crate::model::PollState::Awaited;
+    awaited.health.poll = drivebay_model::PollState::Awaited;
     let need = Need {
         class: "bulk",
         bytes: GIB,
@@ -329,13 +329,13 @@ fn a_drive_that_awaits_its_first_poll_is_waited_for_when_no_other_has_room() {
     );
     // Full, or found to be bad meanwhile: there is nothing to wait for.
     let mut full = claimed("a", GIB - 1);
-    full.health.poll = crate::model::PollState::Awaited;
+    full.health.poll = drivebay_model::PollState::Awaited;
     assert_eq!(choose(vec![full]), (0, false));
     let mut bad = awaited.clone();
-    bad.health.verdict = crate::model::Verdict::Bad;
+    bad.health.verdict = drivebay_model::Verdict::Bad;
     assert_eq!(choose(vec![bad]), (0, false));
     let mut known = awaited.clone();
-    known.health.poll = crate::model::PollState::LastKnown;
+    known.health.poll = drivebay_model::PollState::LastKnown;
     assert_eq!(choose(vec![known]), (1, false));
     let text = silent(&snapshot(vec![awaited]), "bulk");
     assert!(text.contains("not polled"), "{text}");

@@ -6,12 +6,10 @@ use super::{
     CARVE_DEADLINE, Caller, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
-use crate::{
-    carve::jobs::{CarveError, Delete},
-    inventory::assemble::is_live,
-    model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain},
-    worker::{RunError, Slot},
-};
+use crate::inventory::assemble::is_live;
+use drivebay_layout::jobs::{CarveError, Delete};
+use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
+use drivebay_worker::{RunError, Slot};
 
 /// A live volume that has the name of a quarantined one. Pure.
 fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {

@@ -3,9 +3,9 @@
 use super::*;
 use crate::{
     keeper::tests::{Rig, rig},
-    model::{RecordState, samples},
     state::Tombstone,
 };
+use drivebay_model::{RecordState, samples};
 
 /// A node with a quarantined volume whose time is over or not, and the volume's id.
 async fn quarantined(released: bool) -> (Rig, Uuid, String) {

@@ -5,11 +5,9 @@ use super::{
     guard::Key,
     wipe::{live_volumes, named},
 };
-use crate::{
-    carve::jobs::{CarveError, Release, Released},
-    model::{Drive, DriveRef, DriveState, Label, Snapshot},
-    worker::{RunError, Slot},
-};
+use drivebay_layout::jobs::{CarveError, Release, Released};
+use drivebay_model::{Drive, DriveRef, DriveState, Label, Snapshot};
+use drivebay_worker::{RunError, Slot};
 
 /// The label of a drive that may be released, or why it may not. Pure; the worker reads the drive again.
 fn releasable<'a>(snapshot: &Snapshot, drive: &'a Drive) -> Result<&'a Label, String> {
@@ -91,7 +89,7 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RecordState, Volume, VolumeState, samples};
+    use drivebay_model::{RecordState, Volume, VolumeState, samples};
 
     #[test]
     fn only_a_claimed_drive_that_was_read_and_has_no_volume_is_released() {

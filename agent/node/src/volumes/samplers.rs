@@ -12,10 +12,8 @@ use std::{
 };
 
 use super::Volumes;
-use crate::{
-    model::DriveId,
-    worker::{Job, RunError, Slot},
-};
+use drivebay_model::DriveId;
+use drivebay_worker::{Job, RunError, Slot};
 
 /// Workers of all drives that answer, for NodeGetVolumeStats. A drive always has the same one, so that it cannot hang in several
 /// at a time.

@@ -11,16 +11,14 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use uuid::Uuid;
 
 use super::{STATS_DEADLINE, VolumeError, Volumes, samplers::Patience};
-use crate::{
-    evidence::{mounts, registry::Source, space},
-    fs::jobs::{Device, FsError, Stats, Usage},
-    model::{
-        DriveId, Mode, Volume, VolumeState,
-        condition::{Condition, Reason},
-    },
-    sys::mountinfo,
-    worker::{Job, RunError, Slot},
+use drivebay_evidence::{mounts, registry::Source, space};
+use drivebay_fs::jobs::{Device, FsError, Stats, Usage};
+use drivebay_model::{
+    DriveId, Mode, Volume, VolumeState,
+    condition::{Condition, Reason},
 };
+use drivebay_sys::mountinfo;
+use drivebay_worker::{Job, RunError, Slot};
 
 /// How long a drive that is looked at may keep the others waiting that have the same worker: longer than any that answers, but for
 /// one that recovers a bad sector.
@@ -152,7 +150,7 @@ impl Volumes {
             // Only these say that the drive does not answer; a worker with other work, or one that ended, does not.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
                 // At debug level: the drive's condition is logged once, and samples continue while it lasts.
-                tracing::debug!(volume = %uuid, error = %crate::model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
+                tracing::debug!(volume = %uuid, error = %drivebay_model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
                 let silent = Some(not_answering(&volume));
                 self.stale(&self.require(id)?, path, silent)
             }

@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    config::Config,
-    fs::unmount::is_system_place,
-    sys::mountinfo::{self, MountEntry},
-};
+use drivebay_config::Config;
+use drivebay_fs::unmount::is_system_place;
+use drivebay_sys::mountinfo::{self, MountEntry};
 
 /// Directories that the Filesystem Hierarchy Standard gives to the system, with all that is below.
 const TREES: [&str; 13] = [

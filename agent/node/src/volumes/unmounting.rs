@@ -6,17 +6,15 @@ use super::{
     Caller, MOUNT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
-use crate::{
-    evidence::stalls,
-    fs::{
-        device,
-        jobs::{Device, FsError, Unmount, Unmounted},
-        unmount,
-    },
-    model::{Cause, DriveId, DriveState, Volume},
-    sys::{blockstat, mountinfo, offload::offload},
-    worker::{RunError, Slot},
+use drivebay_evidence::stalls;
+use drivebay_fs::{
+    device,
+    jobs::{Device, FsError, Unmount, Unmounted},
+    unmount,
 };
+use drivebay_model::{Cause, DriveId, DriveState, Volume};
+use drivebay_sys::{blockstat, mountinfo, offload::offload};
+use drivebay_worker::{RunError, Slot};
 
 /// Between two looks at a device's counters.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -122,13 +120,13 @@ impl Volumes {
             Ok(done) => done,
             // It writes back, slowly.
             Err(error) if at_work => {
-                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
+                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
                 return Err(error.into());
             }
             // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
             // detaching one gets a slot of its own.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
-                tracing::warn!(drive = %drive, error = %crate::model::cause::chain(&error), "unmount unresponsive; detaching the mount");
+                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
                 self.note_stuck(&drive, &error);
                 let detach = Unmount {
                     may_detach: true,

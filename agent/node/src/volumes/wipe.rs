@@ -5,12 +5,10 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::{VolumeError, Volumes, guard::Guard, guard::Key};
-use crate::{
-    carve::jobs::{CarveError, WipeStep},
-    inventory::assemble::is_live,
-    model::{Drive, DriveRef, DriveState, RejectCode, Snapshot},
-    worker::{RunError, Slot},
-};
+use crate::inventory::assemble::is_live;
+use drivebay_layout::jobs::{CarveError, WipeStep};
+use drivebay_model::{Drive, DriveRef, DriveState, RejectCode, Snapshot};
+use drivebay_worker::{RunError, Slot};
 
 /// Longest one piece may take.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
@@ -94,7 +92,7 @@ pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String>
 
 /// The volumes that may go with the drive: deleted ones, and those of another node's drive, which that one lists. Pure.
 fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
-    let elsewhere = |reject: &crate::model::Reject| reject.code == RejectCode::OursElsewhere;
+    let elsewhere = |reject: &drivebay_model::Reject| reject.code == RejectCode::OursElsewhere;
     let is_elsewhere = drive.rejects.iter().any(elsewhere);
     let placed = drive.contents.iter().flat_map(|found| &found.volumes);
     let goes = placed.map(|placed| placed.record.uuid).filter(|uuid| {
@@ -105,7 +103,7 @@ fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
 }
 
 /// The drive of this identity or kernel name.
-pub(crate) fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
+pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     snapshot
         .drives
@@ -207,13 +205,13 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{RecordState, VolumeState, samples, snapshot::Place};
+    use drivebay_model::{RecordState, VolumeState, samples, snapshot::Place};
 
     fn rejected(code: RejectCode) -> Drive {
         let volumes = vec![samples::placed(7, RecordState::New)];
         let contents = samples::contents(1, 1, volumes, 0);
         let mut drive = samples::drive("sdb", DriveState::Rejected, Some(contents));
-        drive.rejects.push(crate::model::Reject {
+        drive.rejects.push(drivebay_model::Reject {
             code,
             detail: String::new(),
         });

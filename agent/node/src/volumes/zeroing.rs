@@ -11,14 +11,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{Volumes, erase::rest};
-use crate::{
-    carve::jobs::{CarveError, Look, ZeroStep},
-    model::{
-        ClassConfig, DriveId, DriveRef, DriveState, Extent, RawSpace, Snapshot, Zeroing, runs,
-    },
-    tasks::Tasks,
-    worker::{RunError, Slot},
+use crate::tasks::Tasks;
+use drivebay_layout::jobs::{CarveError, Look, ZeroStep};
+use drivebay_model::{
+    ClassConfig, DriveId, DriveRef, DriveState, Extent, RawSpace, Snapshot, Zeroing, runs,
 };
+use drivebay_worker::{RunError, Slot};
 
 /// A step keeps the drive's lock for about this long: calls wait for it.
 const BUDGET: Duration = Duration::from_millis(300);
@@ -127,7 +125,7 @@ impl Volumes {
             }
             // The next scan reads it.
             Err(error) => {
-                tracing::debug!(drive = %drive.id, error = %crate::model::cause::chain(&error), "drive not read again");
+                tracing::debug!(drive = %drive.id, error = %drivebay_model::cause::chain(&error), "drive not read again");
             }
         }
     }
@@ -197,7 +195,7 @@ impl Volumes {
             let begun = Instant::now();
             let done = self.run(&drive.id, Slot::Background, job, DEADLINE).await;
             let progress = done.map_err(|error| {
-                tracing::warn!(drive = %drive.id, error = %crate::model::cause::chain(&error), "zeroing of free space failed; will retry");
+                tracing::warn!(drive = %drive.id, error = %drivebay_model::cause::chain(&error), "zeroing of free space failed; will retry");
             })?;
             if let Some(contents) = progress.ended {
                 let left = contents.unzeroed();
@@ -219,7 +217,7 @@ impl Volumes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
+    use drivebay_model::{
         MIB, Space,
         samples::{contents, drive},
     };
@@ -228,7 +226,7 @@ mod tests {
     fn free_space_of_claimed_drives_is_zeroed_unless_it_is_or_the_drive_does_not_keep_zeros() {
         let class = |raw_space| ClassConfig {
             raw_space,
-            ..crate::model::samples::class("bulk")
+            ..drivebay_model::samples::class("bulk")
         };
         let due = |state, zeroed: &[Extent], zeroing, raw_space| {
             let mut held = contents(9, 1, vec![], 64 * MIB);

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::smart::facts::{Detail, Facts, Mmc};
+use crate::facts::{Detail, Facts, Mmc};
 
 /// Asks the kernel: `device` is the card's directory in sysfs. None when it is no eMMC (an SD card tells nothing).
 pub(super) fn ask(device: &Path) -> io::Result<Option<Facts>> {

@@ -3,10 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::{
-    model::samples,
-    smart::{Assessment, Code, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel},
-};
+use crate::{Assessment, Code, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel};
+use drivebay_model::samples;
 
 /// A directory with a `smartctl` in it, first in the path that the poll searches.
 struct Fake {

@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult, ata_errors::error_log};
-use crate::smart::json::Node;
+use crate::json::Node;
 
 /// More attributes (the format has room for 30) or statistics than this are not kept.
 pub(super) const MOST: usize = 512;
 
 /// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
 /// thresholds have them.
-pub(in crate::smart) const INVALID_THRESHOLD: u64 = 254;
+pub const INVALID_THRESHOLD: u64 = 254;
 /// The lower bits of a self-test's type; bit 7 is for one that occupies the drive (captive).
 const TYPE: u64 = 0x7f;
 /// Types of self-test that the standard defines: off-line, short, extended, conveyance, selective (ACS-4, A.14).
-pub(in crate::smart) const DEFINED_TESTS: u64 = 4;
+pub const DEFINED_TESTS: u64 = 4;
 /// Words in the names of attributes that only a drive with heads has.
 const MECHANICS: [&str; 3] = ["spin_", "seek_", "head_"];
 /// The same of flash memory.
@@ -104,7 +104,7 @@ impl Attribute {
     }
 
     /// Whether the vendor has a threshold for it: 0 is none.
-    pub(in crate::smart) fn has_threshold(&self) -> bool {
+    pub fn has_threshold(&self) -> bool {
         let is_one = |thresh: &u64| (1..INVALID_THRESHOLD).contains(thresh);
         self.thresh.as_ref().is_some_and(is_one)
     }

@@ -1,7 +1,7 @@
 //! The entries of an ATA error log about data that could not be read.
 
 use super::{LoggedError, LoggedPlace, ata::MOST};
-use crate::smart::json::Node;
+use crate::json::Node;
 
 /// Bit of the error register after a read or a queued write: uncorrectable data (ACS-4, 6.3).
 const UNCORRECTABLE: u64 = 1 << 6;

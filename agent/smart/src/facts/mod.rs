@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 use super::plausible;
 
 pub use ata::{Ata, Attribute, Failed, Statistic};
-pub(in crate::smart) use ata::{DEFINED_TESTS, INVALID_THRESHOLD};
+pub use ata::{DEFINED_TESTS, INVALID_THRESHOLD};
 pub use documents::documents;
 pub use exit::ExitStatus;
 pub use mmc::Mmc;
 pub use nvme::{CriticalWarning, Nvme};
-pub(in crate::smart) use parse::sleeping;
+pub use parse::sleeping;
 pub use parse::{MAX_BYTES, ParseError, parse};
 pub use scsi::{ErrorCounter, Scsi};
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedPlace, SelfTest, SelfTestResult};
-use crate::smart::json::Node;
+use crate::json::Node;
 
 /// A data unit is a thousand blocks of 512 bytes.
 const DATA_UNIT: u64 = 512_000;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Ata, Detail, ExitStatus, Facts, Message, NAME, Nvme, Protocol, Scsi, Temperature};
-use crate::smart::json::{Node, tidy};
+use crate::json::{Node, tidy};
 
 /// A longer output is refused unread. Real ones are under 200 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -280,7 +280,7 @@ fn power_mode(root: Node<'_>, messages: &[Message]) -> String {
 }
 
 /// The power mode in "Device is in STANDBY mode, exit(3)".
-pub(in crate::smart) fn sleeping(text: &str) -> Option<String> {
+pub fn sleeping(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Device is in ")?;
     let (mode, _) = rest.split_once(" mode, exit(")?;
     Some(tidy(mode, NAME))

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult};
-use crate::smart::json::{Node, decimal};
+use crate::json::{Node, decimal};
 
 /// The self-test log page has 20 entries.
 const SELF_TESTS: usize = 20;

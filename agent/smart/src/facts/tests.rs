@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::smart::{
+use crate::{
     History, Thresholds,
     collect::{of_bytes, of_facts},
     fixtures::{self, changed, document},
@@ -246,7 +246,7 @@ fn text_around_the_json_and_odd_bytes_in_it_lose_nothing() {
 
 #[test]
 fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
-    use crate::smart::{FailureReason, Outcome};
+    use crate::{FailureReason, Outcome};
     let outcome = |name: &str| {
         let text = fixtures::ALL
             .iter()

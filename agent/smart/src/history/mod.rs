@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::identity::{is_unique_serial, is_unique_wwn};
+use drivebay_model::identity::{is_unique_serial, is_unique_wwn};
 
 pub use counter::Counter;
 pub use series::{Series, Trend};

@@ -15,7 +15,7 @@ use super::{
 impl History {
     /// Before the rules: whose answer it is, what is known besides, how the counters moved. True when
     /// it is another drive, of which nothing is known.
-    pub(in crate::smart) fn observe(&mut self, facts: &mut Facts, now: u64) -> (Trends, bool) {
+    pub fn observe(&mut self, facts: &mut Facts, now: u64) -> (Trends, bool) {
         let identity = Identity::of(facts);
         let another = self.identity.differs(&identity);
         if another {
@@ -51,7 +51,7 @@ impl History {
     }
 
     /// After the rules: an answer moves the held verdict. One that tells nothing does not.
-    pub(in crate::smart) fn answered(
+    pub fn answered(
         &mut self,
         facts: &Facts,
         evaluation: &Evaluation,
@@ -86,12 +86,12 @@ impl History {
     }
 
     /// The drive did something: it does not hang.
-    pub(in crate::smart) fn awake(&mut self) {
+    pub fn awake(&mut self) {
         self.timeouts = 0;
     }
 
     /// A poll without an answer: counted, and nothing forgotten.
-    pub(in crate::smart) fn failed(&mut self, failure: &Failure, limits: &Thresholds, now: u64) {
+    pub fn failed(&mut self, failure: &Failure, limits: &Thresholds, now: u64) {
         let count = self.failures.entry(failure.reason).or_default();
         *count = count.saturating_add(1);
         match failure.reason {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Acknowledgement, History, HistoryError, VERSION};
 use crate::golden;
-use crate::smart::{
+use crate::{
     Assessment, Code, Failure, FailureReason, Outcome, Thresholds, Verdict,
     fixtures::{ATA_HDD, ATA_SSD, NVME, changed},
     judge,

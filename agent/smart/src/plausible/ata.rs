@@ -1,7 +1,7 @@
 //! What an ATA drive's attributes, statistics and self-tests cannot say, and what an attribute counts at all.
 
 use super::{Field, number};
-use crate::smart::facts::{
+use crate::facts::{
     Ata, Attribute, DEFINED_TESTS, Detail, Facts, Failed, INVALID_THRESHOLD, SelfTest,
 };
 
@@ -11,8 +11,7 @@ pub(super) const REALLOCATED: (u64, u64) = (3, 32);
 pub(super) const UNCORRECTABLE: (u64, u64) = (4, 8);
 pub(super) const INTERFACE_CRC: (u64, u64) = (6, 24);
 /// Those that rules read.
-pub(in crate::smart) const STATISTICS: [(u64, u64); 3] =
-    [REALLOCATED, UNCORRECTABLE, INTERFACE_CRC];
+pub(crate) const STATISTICS: [(u64, u64); 3] = [REALLOCATED, UNCORRECTABLE, INTERFACE_CRC];
 
 /// Words in smartctl's name for an attribute that say that on this drive the number counts something
 /// else than errors, as some solid state drives' do (198 as sectors read, 5 as life left, …).
@@ -206,7 +205,7 @@ pub(super) fn objection_to_type(log: &[SelfTest], test: &SelfTest) -> Option<&'s
 
 /// Whether an attribute is at or under its threshold, or was; Never where the threshold or the worst value cannot be
 /// what they are for.
-pub(in crate::smart) fn current_failure(attribute: &Attribute) -> Failed {
+pub(crate) fn current_failure(attribute: &Attribute) -> Failed {
     let name = attribute.name.to_lowercase();
     if TEMPERATURES.contains(&attribute.id) || name.contains("temperature") {
         return Failed::Never;

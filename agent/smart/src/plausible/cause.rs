@@ -1,13 +1,13 @@
 //! What an attribute under its threshold is about: wear, the backup power, or the drive itself. By smartctl's name for it.
 
-use crate::smart::{
+use crate::{
     facts::{Attribute, Facts},
     rules::wear,
 };
 
 /// What an attribute under its threshold says besides "failing".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::smart) enum Cause {
+pub(crate) enum Cause {
     /// The rated endurance is used up.
     Wear,
     /// What keeps the drive writing when power goes does not work.
@@ -35,7 +35,7 @@ const BACKUP: [&str; 4] = ["power_loss_cap", "supercap", "exception_mode", "capa
 const BACKUP_NUMBERS: [u8; 2] = [201, 202];
 
 /// Why an attribute is at or under its threshold.
-pub(in crate::smart) fn cause(facts: &Facts, attribute: &Attribute) -> Cause {
+pub(crate) fn cause(facts: &Facts, attribute: &Attribute) -> Cause {
     let name = attribute.name.to_lowercase().replace('-', "_");
     let named = |words: &[&str]| words.iter().any(|word| name.contains(word));
     let is_unnamed = name.starts_with("unknown") && facts.rotational == Some(false);

@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 
 use super::Dropped;
-use crate::smart::facts::Facts;
+use crate::facts::Facts;
 
 /// A number that rules read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::smart) enum Field {
+pub(crate) enum Field {
     Reallocated,
     SpinRetries,
     EndToEnd,

@@ -7,7 +7,7 @@ use super::{
     declare::{Contradiction, Declared, Field},
     nvme,
 };
-use crate::smart::facts::{Detail, ErrorCounter, Facts, Scsi};
+use crate::facts::{Detail, ErrorCounter, Facts, Scsi};
 
 /// A count of errors: 2^32 and more, all ones in 32, 48 or 64 bits, and what does not fit are no counts. At a hundred a
 /// second, 2^32 take longer than a year.

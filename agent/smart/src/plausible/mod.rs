@@ -15,19 +15,19 @@ use super::facts::{Attribute, Detail, Facts, SelfTest, SelfTestResult};
 use declare::Declared;
 use fields::FIELDS;
 
-pub(in crate::smart) use ata::{STATISTICS, current_failure};
-pub(in crate::smart) use cause::{Cause, cause};
-pub(in crate::smart) use declare::Field;
-pub(in crate::smart) use nvme::is_filled_in;
+pub(crate) use ata::{STATISTICS, current_failure};
+pub(crate) use cause::{Cause, cause};
+pub(crate) use declare::Field;
+pub(crate) use nvme::is_filled_in;
 
 /// The hour in a log may be ahead of the drive's own count, which some drives update rarely.
-pub(in crate::smart) const AHEAD: u64 = 100;
+pub(crate) const AHEAD: u64 = 100;
 /// The logs of ATA and SCSI count hours in 16 bits.
-pub(in crate::smart) const WRAP: u64 = 1 << 16;
+pub(crate) const WRAP: u64 = 1 << 16;
 
 /// A value that cannot be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::smart) struct Dropped {
+pub(crate) struct Dropped {
     /// What was read, by the name that findings have for it.
     pub field: String,
     /// As the drive says it.
@@ -37,13 +37,13 @@ pub(in crate::smart) struct Dropped {
 }
 
 /// The value of a field; None when the drive does not say it, or says what cannot be true.
-pub(in crate::smart) fn number(facts: &Facts, field: Field) -> Option<u64> {
+pub(crate) fn number(facts: &Facts, field: Field) -> Option<u64> {
     let declared = FIELDS.iter().find(|declared| declared.field == field)?;
     declared.value(facts)
 }
 
 /// Every value that was dropped, in the order of the declarations.
-pub(in crate::smart) fn dropped(facts: &Facts) -> Vec<Dropped> {
+pub(crate) fn dropped(facts: &Facts) -> Vec<Dropped> {
     let mut all: Vec<Dropped> = FIELDS
         .iter()
         .filter_map(|declared| declared.dropped(facts))
@@ -67,7 +67,7 @@ pub(in crate::smart) fn dropped(facts: &Facts) -> Vec<Dropped> {
 
 /// How many values were dropped, and which with the reasons, one reason after the other. Without the values: they move,
 /// and the message must not.
-pub(in crate::smart) fn summary(facts: &Facts) -> Option<(usize, String)> {
+pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
     let all = dropped(facts);
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
     for Dropped { field, reason, .. } in &all {
@@ -84,7 +84,7 @@ pub(in crate::smart) fn summary(facts: &Facts) -> Option<(usize, String)> {
 
 /// Whether anything is left that could have spoken against the drive: a counter of failures, a threshold of the vendor.
 /// Where the counters that it has were all dropped, a threshold is not enough: GOOD by omission.
-pub(in crate::smart) fn tells_health(facts: &Facts) -> bool {
+pub(crate) fn tells_health(facts: &Facts) -> bool {
     let failures = || FIELDS.iter().filter(|declared| declared.is_failure);
     if facts.status() == Some(false) || failures().any(|field| field.value(facts).is_some()) {
         return true;
@@ -101,7 +101,7 @@ pub(in crate::smart) fn tells_health(facts: &Facts) -> bool {
 
 /// Whether the drive's status is made of a value that cannot be true: smartctl says of an NVMe drive what its critical
 /// warning says.
-pub(in crate::smart) fn status_is_void(facts: &Facts) -> bool {
+pub(crate) fn status_is_void(facts: &Facts) -> bool {
     let warning = FIELDS
         .iter()
         .find(|declared| declared.field == Field::CriticalWarning);
@@ -109,7 +109,7 @@ pub(in crate::smart) fn status_is_void(facts: &Facts) -> bool {
 }
 
 /// The entries of the self-test log that can be true, the newest first.
-pub(in crate::smart) fn self_tests(facts: &Facts) -> Vec<&SelfTest> {
+pub(crate) fn self_tests(facts: &Facts) -> Vec<&SelfTest> {
     let tests = facts.self_tests().iter();
     tests
         .filter(|test| objection_to_test(facts, test).is_none())

@@ -1,6 +1,6 @@
 //! What an NVMe health log cannot say.
 
-use crate::smart::facts::{CriticalWarning, Detail, Facts, Nvme};
+use crate::facts::{CriticalWarning, Detail, Facts, Nvme};
 
 /// A byte of which every bit is set.
 const ALL_ONES: u64 = 0xff;
@@ -42,7 +42,7 @@ pub(super) fn media_errors(facts: &Facts) -> Option<u64> {
 
 /// Whether a controller filled in its health log: not all zeros, as bridges and RAID controllers pass on, and not all
 /// ones, as a controller that does not answer reads.
-pub(in crate::smart) fn is_filled_in(nvme: &Nvme) -> bool {
+pub(crate) fn is_filled_in(nvme: &Nvme) -> bool {
     let Nvme {
         critical_warning,
         available_spare,

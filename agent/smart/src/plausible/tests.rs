@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Field, dropped, number, rows};
-use crate::smart::{
+use crate::{
     Assessment, History, Outcome, Thresholds, Verdict,
     facts::Facts,
     fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, changed, drive},

@@ -8,7 +8,7 @@ use super::{
     rule::{Hit, Input},
     wear,
 };
-use crate::smart::{
+use crate::{
     facts::{Ata, Attribute, Detail, Facts, Failed},
     plausible::{Cause, Field, cause, current_failure, number},
 };
@@ -57,7 +57,7 @@ fn per_physical(facts: &Facts) -> u64 {
 }
 
 /// Whether it is proven that the drive counts physical sectors: one count is no multiple of the logical sectors in one.
-pub(in crate::smart) fn counts_physical(facts: &Facts) -> bool {
+pub fn counts_physical(facts: &Facts) -> bool {
     let ratio = ratio(facts);
     let counts = [
         Field::Reallocated,

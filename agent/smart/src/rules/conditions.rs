@@ -7,7 +7,7 @@ use super::{
     rule::{Input, Limit},
     scsi, wear,
 };
-use crate::smart::{
+use crate::{
     facts::{Detail, Facts},
     history::{Counter, Known},
     plausible,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Code, ConditionKind, ConditionLevel, Verdict, wear};
-use crate::smart::{
+use crate::{
     Acknowledgement, Assessment, History, Outcome, Thresholds,
     fixtures::{self, drive},
     judge,
@@ -693,7 +693,7 @@ fn a_temperature_of_zero_is_unknown() {
 #[test]
 fn gigabytes_are_read_in_every_locale() {
     let facts = fixtures::changed(drive("scsi-hot"), &[]);
-    let crate::smart::facts::Detail::Scsi(scsi) = &facts.detail else {
+    let crate::facts::Detail::Scsi(scsi) = &facts.detail else {
         panic!("not SCSI");
     };
     assert_eq!(scsi.read.unwrap().bytes, Some(162_438_759_000_000));

@@ -2,7 +2,7 @@
 //! years ago has been written, replaced or read since.
 
 use super::rule::{Hit, Input, Limit};
-use crate::smart::{
+use crate::{
     facts::{Detail, LoggedError, SelfTest, SelfTestResult},
     plausible::{AHEAD, Field, WRAP, number, self_tests},
 };

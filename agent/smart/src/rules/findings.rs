@@ -7,7 +7,7 @@ use super::{
     rule::{Drives, Hit, Input, Limit, Rule, Span, Test},
     scsi, self_tests,
 };
-use crate::smart::history::Counter;
+use crate::history::Counter;
 
 /// What replacing a drive takes, at the end of most messages.
 const MOVE: &str = "move the data off it and replace the drive";

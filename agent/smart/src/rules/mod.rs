@@ -24,14 +24,14 @@ mod wear;
 
 use serde::{Deserialize, Serialize};
 
-pub(in crate::smart) use ata::counts_physical;
+pub use ata::counts_physical;
 pub use code::{Acknowledging, Code, Severity};
 pub use conditions::{Condition, ConditionKind, ConditionLevel};
-pub(in crate::smart) use scsi::uncorrected_errors;
-pub(in crate::smart) use wear::ENDURANCE;
+pub use scsi::uncorrected_errors;
+pub use wear::ENDURANCE;
 pub use wear::{Wear, WearSource, wear};
 
-pub use crate::model::Verdict;
+pub use drivebay_model::Verdict;
 
 use super::{
     facts::Facts,
@@ -141,7 +141,7 @@ fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> Find
 }
 
 /// A drive that does not answer any more: found by the history, which counts the timeouts.
-pub(in crate::smart) fn unresponsive(limits: &Thresholds) -> Option<Finding> {
+pub fn unresponsive(limits: &Thresholds) -> Option<Finding> {
     RULES.iter().find_map(|rule| match rule.test {
         Test::TimedOut(limit) => {
             let limit = limit.of(limits);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{ata::counts_physical, evaluate};
-use crate::smart::{
+use crate::{
     Facts, Thresholds,
     facts::{
         Ata, Attribute, CriticalWarning, Detail, ExitStatus, Failed, SelfTest, SelfTestResult,

@@ -2,7 +2,7 @@
 //! count.
 
 use super::rule::{Hit, Input};
-use crate::smart::{
+use crate::{
     facts::{CriticalWarning, Detail, Facts, Mmc},
     history::Counter,
     plausible::{Field, number},

@@ -2,7 +2,7 @@
 //! has the limit instead. Pure.
 
 use super::{Condition, ConditionKind, Finding};
-use crate::smart::history::{Counter, Trends};
+use crate::history::{Counter, Trends};
 
 impl Finding {
     /// The number that was read, by what it counts and how it moved lately.
@@ -100,7 +100,7 @@ fn with_value(message: &str, limit: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::smart::{
+    use crate::{
         history::Trend,
         rules::{Code, Severity},
     };

@@ -1,7 +1,7 @@
 //! What a rule is: data that the judge executes and that the table of rules is printed from, so that the two cannot
 //! disagree.
 
-use crate::smart::{
+use crate::{
     facts::{Detail, Facts},
     history::{Counter, Trends},
     thresholds::Thresholds,

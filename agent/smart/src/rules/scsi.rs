@@ -5,7 +5,7 @@ use super::{
     error_age,
     rule::{Hit, Input},
 };
-use crate::smart::{
+use crate::{
     facts::{Detail, Facts, Scsi},
     plausible::{Field, number},
 };
@@ -95,7 +95,7 @@ pub(super) fn warning(input: &Input<'_>) -> Vec<Hit> {
 }
 
 /// Uncorrected errors of reading, writing and verifying together; None when no counter is there.
-pub(in crate::smart) fn uncorrected_errors(facts: &Facts) -> Option<u64> {
+pub fn uncorrected_errors(facts: &Facts) -> Option<u64> {
     [Field::ScsiRead, Field::ScsiWrite, Field::ScsiVerify]
         .into_iter()
         .filter_map(|field| number(facts, field))

@@ -4,7 +4,7 @@ use super::{
     error_age::unwrapped,
     rule::{Hit, Input},
 };
-use crate::smart::{
+use crate::{
     facts::{Detail, ExitStatus, Facts, SelfTest, SelfTestResult},
     plausible::{self, WRAP},
 };

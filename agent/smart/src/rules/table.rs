@@ -8,7 +8,7 @@ use super::{
     findings::RULES,
     rule::Rule,
 };
-use crate::smart::{facts::Facts, thresholds::Thresholds};
+use crate::{facts::Facts, thresholds::Thresholds};
 
 /// One rule, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -112,7 +112,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::smart::rules::{Code, ConditionKind};
+    use crate::rules::{Code, ConditionKind};
 
     #[test]
     fn every_code_and_condition_has_a_row_that_says_all() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{Code, ConditionKind, ConditionLevel, Severity, Verdict, WearSource, wear};
-use crate::smart::{
+use crate::{
     Acknowledgement, Assessment, Failure, FailureReason, History, Outcome, Thresholds,
     fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, SCSI_SSD, changed, drive},
     judge,

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::scsi::{ENDURANCE_LIMIT_MET, PREDICTION};
-use crate::smart::{
+use crate::{
     facts::{Ata, Attribute, Detail, Facts},
     plausible::{Field, number},
 };
 
 /// Where the device statistics hold the endurance used (ACS-4, 9.5.10): page 7, first number.
-pub(in crate::smart) const ENDURANCE: (u64, u64) = (7, 8);
+pub const ENDURANCE: (u64, u64) = (7, 8);
 /// What drives report there that do not measure it; the standard has no such value, and 254 is the highest seen.
 const UNKNOWN: u64 = 255;
 

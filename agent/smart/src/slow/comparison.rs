@@ -10,7 +10,7 @@ use super::{
     report::{Peers, Side, Slowdown, Speed},
     tracker::{OUTSIDE, Tracker},
 };
-use crate::model::{DriveId, Media};
+use drivebay_model::{DriveId, Media};
 
 /// With fewer peers than this there is no comparison.
 pub const PEERS: usize = 3;

@@ -2,7 +2,7 @@
 //! that is expected of any drive, since the counters do not tell everything.
 
 use super::minute::{Direction, Load};
-use crate::model::Media;
+use drivebay_model::Media;
 
 /// A medium.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use super::{
     law,
     minute::{Direction, Load},
 };
-use crate::model::Media;
+use drivebay_model::Media;
 
 /// Minutes of one drive from which its answer to a load is taken.
 const ENOUGH: usize = 3;

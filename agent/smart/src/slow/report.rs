@@ -10,7 +10,7 @@ use super::{
     minute::Direction,
     tracker::{Outcome, Tracker},
 };
-use crate::model::DriveId;
+use drivebay_model::DriveId;
 
 /// Minutes of a chart.
 const CHART: usize = 60;

@@ -1,7 +1,7 @@
 //! Drives made by hand: what is found slow, and what is not.
 
 use super::*;
-use crate::model::{DriveId, Media};
+use drivebay_model::{DriveId, Media};
 
 /// One slice of five seconds with so many reads and writes of 16 KiB, each of which takes so many microseconds.
 fn slice(reads: (u64, u64), writes: (u64, u64)) -> Slice {

@@ -3,10 +3,8 @@
 use std::{io, os::fd::AsFd, path::Path};
 
 use super::BlockDev;
-use crate::{
-    model::drive::PartitionFacts,
-    sys::{ioctl, sysfs},
-};
+use crate::{ioctl, sysfs};
+use drivebay_model::drive::PartitionFacts;
 
 impl BlockDev {
     /// Partitions as the kernel has them now, by number.

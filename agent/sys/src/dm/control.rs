@@ -2,7 +2,7 @@
 
 use std::{fs, io, os::fd::AsRawFd, path::Path};
 
-use crate::sys::busy;
+use crate::busy;
 
 /// `struct dm_ioctl` of linux/dm-ioctl.h.
 #[repr(C)]

@@ -71,7 +71,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
 }
 
 /// The one VG in a report.
-pub(crate) fn parse(text: &str) -> Result<VgReport, serde_json::Error> {
+pub fn parse(text: &str) -> Result<VgReport, serde_json::Error> {
     let whole: Whole = serde_json::from_str(text)?;
     let mut found = whole
         .report

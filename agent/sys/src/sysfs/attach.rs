@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::attrs::Node;
-use crate::model::Transport;
+use drivebay_model::Transport;
 
 /// Where a disk is in sysfs.
 #[derive(Debug)]

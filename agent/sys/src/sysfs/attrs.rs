@@ -16,11 +16,11 @@ use nix::{
     sys::stat::{Mode, fstatat},
 };
 
-use crate::sys::attribute;
+use crate::attribute;
 
 /// A directory of sysfs.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
+pub struct Node {
     path: PathBuf,
     /// A directory that is open, and the way from it to this one. The kernel checks each directory on the way to a file, and
     /// from the root to a partition's are a dozen with the links: most of the time that reading its attributes takes.
@@ -34,12 +34,12 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    pub(crate) fn at(path: PathBuf) -> Self {
+    pub fn at(path: PathBuf) -> Self {
         Self { path, open: None }
     }
 
     /// Opened once for all that is read of it and below it, and so the same device's until the end.
-    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+    pub fn open(path: PathBuf) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(&path, flags, Mode::empty())?;
         Ok(Self {
@@ -48,7 +48,7 @@ impl Node {
         })
     }
 
-    pub(crate) fn child(&self, name: &str) -> Self {
+    pub fn child(&self, name: &str) -> Self {
         let open = self.open.as_ref();
         Self {
             path: self.path.join(name),
@@ -57,7 +57,7 @@ impl Node {
     }
 
     /// Names in it, hidden ones left out.
-    pub(crate) fn list(&self) -> io::Result<Vec<String>> {
+    pub fn list(&self) -> io::Result<Vec<String>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = match &self.open {
             Some((dir, way)) if way.as_os_str().is_empty() => {
@@ -91,13 +91,13 @@ impl Node {
     }
 
     /// Trimmed text of an attribute, or why it was not read: unlike `text`, which takes several failures for a device that lacks it.
-    pub(crate) fn strictly(&self, name: &str) -> io::Result<String> {
+    pub fn strictly(&self, name: &str) -> io::Result<String> {
         let bytes = self.read(name)?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
     /// Raw bytes of an optional attribute: None when the device does not have it or has nothing to say.
-    pub(crate) fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    pub fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         match self.read(name) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if is_absent(&error) => Ok(None),
@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Trimmed text of an optional attribute; an empty one is None.
-    pub(crate) fn text(&self, name: &str) -> io::Result<Option<String>> {
+    pub fn text(&self, name: &str) -> io::Result<Option<String>> {
         Ok(self.bytes(name)?.and_then(|bytes| {
             let text = String::from_utf8_lossy(&bytes)
                 .trim_matches(|c: char| c.is_whitespace() || c == '\0')
@@ -119,31 +119,31 @@ impl Node {
     }
 
     /// Text of an attribute that every such device has.
-    pub(crate) fn required(&self, name: &str) -> io::Result<String> {
+    pub fn required(&self, name: &str) -> io::Result<String> {
         self.text(name)?
             .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("{self} has no {name}")))
     }
 
-    pub(crate) fn number(&self, name: &str) -> io::Result<Option<u64>> {
+    pub fn number(&self, name: &str) -> io::Result<Option<u64>> {
         self.text(name)?
             .map(|text| self.parse(name, &text))
             .transpose()
     }
 
-    pub(crate) fn required_number(&self, name: &str) -> io::Result<u64> {
+    pub fn required_number(&self, name: &str) -> io::Result<u64> {
         self.parse(name, &self.required(name)?)
     }
 
     /// An optional 0/1 attribute; false when it is missing (the kernel is older than it).
-    pub(crate) fn flag(&self, name: &str) -> io::Result<bool> {
+    pub fn flag(&self, name: &str) -> io::Result<bool> {
         Ok(self.number(name)?.is_some_and(|value| value != 0))
     }
 
-    pub(crate) fn required_flag(&self, name: &str) -> io::Result<bool> {
+    pub fn required_flag(&self, name: &str) -> io::Result<bool> {
         Ok(self.required_number(name)? != 0)
     }
 
-    pub(crate) fn exists(&self, name: &str) -> io::Result<bool> {
+    pub fn exists(&self, name: &str) -> io::Result<bool> {
         let Some((dir, way)) = &self.open else {
             return self.path.join(name).try_exists();
         };

@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use super::{attach::Place, attrs::Node, vpd};
-use crate::model::{
+use drivebay_model::{
     DriveFacts, DriveId, Transport,
     identity::{is_unique_serial, is_unique_wwn},
 };
@@ -183,7 +183,7 @@ fn other(disk: &Node, transport: Transport) -> io::Result<ReportedIdentity> {
 }
 
 /// Identity from a WWN as sysfs spells it; None when it names nothing unique.
-pub(crate) fn from_wwn(wwn: &str) -> Option<String> {
+pub fn from_wwn(wwn: &str) -> Option<String> {
     let (kind, value) = wwn.split_once('.').filter(|_| is_unique_wwn(wwn))?;
     let value = value.trim().to_ascii_lowercase();
     match kind {
@@ -198,18 +198,18 @@ pub(crate) fn from_wwn(wwn: &str) -> Option<String> {
 
 /// Identity of a drive whose WWN another one has too: with its serial number. None without a serial number or WWN of
 /// its own, or where the identity is the serial number already.
-pub(crate) fn with_serial(wwn: &str, serial: &str) -> Option<DriveId> {
+pub fn with_serial(wwn: &str, serial: &str) -> Option<DriveId> {
     let base = from_wwn(wwn).filter(|_| is_unique_serial(serial))?;
     Some(DriveId(shorten(format!("{base}_{}", sanitize(serial)))))
 }
 
 /// Identity of a drive that nothing but its name in the kernel tells from another one that is plugged in.
-pub(crate) fn with_name(id: &DriveId, kernel_name: &str) -> DriveId {
+pub fn with_name(id: &DriveId, kernel_name: &str) -> DriveId {
     DriveId(format!("{id}.{kernel_name}"))
 }
 
 /// The identity that a drive has where no other one shares it.
-pub(crate) fn alone(facts: &DriveFacts) -> DriveId {
+pub fn alone(facts: &DriveFacts) -> DriveId {
     if with_serial(&facts.wwn, &facts.serial).is_some_and(|id| id == facts.id)
         && let Some(id) = from_wwn(&facts.wwn)
     {

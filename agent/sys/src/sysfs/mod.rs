@@ -4,9 +4,9 @@
 //! One attribute does ask its device: virtio-blk's `serial` (a GET_ID request to the hypervisor).
 
 mod attach;
-pub(crate) mod attrs;
-pub(crate) mod identity;
-pub(crate) mod vpd;
+pub mod attrs;
+pub mod identity;
+pub mod vpd;
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use self::{attach::Place, attrs::Node, identity::Identity};
-use crate::model::{
+use drivebay_model::{
     DriveFacts, DriveId, Media, Transport,
     drive::{Holder, PartitionFacts},
 };
@@ -332,7 +332,7 @@ fn partition_name(disk: &str, number: u32) -> String {
 
 /// The number of the disk's partition of this name. The some thirty attributes of a disk are not opened to see that they are
 /// none, nor that of a partition that says what its name says.
-pub(crate) fn partition_number(disk: &str, name: &str) -> Option<u32> {
+pub fn partition_number(disk: &str, name: &str) -> Option<u32> {
     let rest = name.strip_prefix(disk)?;
     let number = rest.strip_prefix('p').unwrap_or(rest).parse().ok()?;
     (partition_name(disk, number) == name).then_some(number)
@@ -370,7 +370,7 @@ fn partition(node: &Node, kernel_name: String, number: u32) -> io::Result<Partit
 }
 
 /// The device-mapper uuid of a block device; None of one that has none, or is gone.
-pub(crate) fn dm_uuid(root: &Path, kernel_name: &str) -> io::Result<Option<String>> {
+pub fn dm_uuid(root: &Path, kernel_name: &str) -> io::Result<Option<String>> {
     Node::at(root.join("class/block").join(kernel_name)).text("dm/uuid")
 }
 

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use super::*;
-use crate::model::Transport;
+use drivebay_model::Transport;
 
 /// A sysfs tree under construction.
 struct Tree(tempfile::TempDir);

@@ -5,15 +5,15 @@ use super::identity::from_wwn;
 
 /// What a device identification page says of the logical unit.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Designators {
+pub struct Designators {
     /// The best world-wide name, as sysfs spells it.
-    pub(crate) wwn: Option<String>,
+    pub wwn: Option<String>,
     /// Model and serial of an ATA disk, from SAT's T10 designator.
-    pub(crate) ata: Option<(String, String)>,
+    pub ata: Option<(String, String)>,
 }
 
 /// SPC: VPD page 0x83, a list of designators.
-pub(crate) fn designators(page: &[u8]) -> Designators {
+pub fn designators(page: &[u8]) -> Designators {
     let mut found = Designators::default();
     let mut best = 0;
     let Some((header, mut rest)) = page.split_at_checked(4) else {
@@ -56,7 +56,7 @@ pub(crate) fn designators(page: &[u8]) -> Designators {
 }
 
 /// SPC: VPD page 0x80, the unit's serial number.
-pub(crate) fn unit_serial(page: &[u8]) -> Option<String> {
+pub fn unit_serial(page: &[u8]) -> Option<String> {
     let (header, rest) = page.split_at_checked(4)?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let serial = String::from_utf8_lossy(&rest[..rest.len().min(len)])
@@ -67,7 +67,7 @@ pub(crate) fn unit_serial(page: &[u8]) -> Option<String> {
 
 /// SAT: VPD page 0x89 holds an ATA disk's IDENTIFY data from byte 60 on; its words 23 to 26 are the firmware
 /// revision, two characters a word, swapped.
-pub(crate) fn ata_firmware(page: &[u8]) -> Option<String> {
+pub fn ata_firmware(page: &[u8]) -> Option<String> {
     let words = page.get(60 + 46..60 + 54)?;
     let swapped: Vec<u8> = words
         .chunks(2)

@@ -13,8 +13,8 @@ use std::{
 };
 
 use clap::Parser;
-use drivebay_agent::config::Target;
 use drivebay_common::limits::raise_open_files;
+use drivebay_config::Target;
 use drivebay_hwtests::{
     Trouble,
     fleet::{Command, Plan, Seats, command::Percent, seats::Way},
