@@ -299,15 +299,15 @@ async fn listed(rig: &Rig, volume: &Placed) -> Vec<String> {
 
 #[tokio::test]
 async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
-    need!(root, loop, tool "mkfs.ext4", tool "resize2fs", fs "ext4");
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_growfs", fs "xfs");
     let mut refuses = PathBuf::new();
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
         let tools = settings.dir.join("tools");
         fs::create_dir_all(&tools).unwrap();
         refuses = tools.join("refuses");
-        let script = tools.join("resize2fs");
+        let script = tools.join("xfs_growfs");
         let text = format!(
-            "#!/bin/sh\nif test -e {}; then echo 'resize2fs: cannot resize' >&2; exit 1; fi\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec resize2fs \"$@\"\n",
+            "#!/bin/sh\nif test -e {}; then echo 'xfs_growfs: cannot resize' >&2; exit 1; fi\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec xfs_growfs \"$@\"\n",
             refuses.display()
         );
         fs::write(&script, text).unwrap();
@@ -315,15 +315,16 @@ async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
         settings.tools = Some(tools);
     })
     .await;
-    let volume = rig.volume("v", 256 * MIB, &csi::mount("ext4")).await;
+    let volume = rig.volume("v", 512 * MIB, &csi::mount("xfs")).await;
     rig.use_volume(&volume).await;
     fs::write(&refuses, "").unwrap();
-    let grown = rig.csi.expand(&volume.id, 512 * MIB, &csi::mount("ext4"));
-    let (size, on_the_node) = grown.await.unwrap();
-    assert_eq!((size, on_the_node), (512 * MIB as i64, true));
+    let capability = csi::mount("xfs");
+    let grown = rig.csi.expand(&volume.id, GIB, &capability).await;
+    let (size, on_the_node) = grown.unwrap();
+    assert_eq!((size, on_the_node), (GIB as i64, true));
     let grow = async || {
         let path = &volume.target;
-        rig.csi.node_expand(&volume.id, path, 512 * MIB).await
+        rig.csi.node_expand(&volume.id, path, GIB).await
     };
     let failed = grow().await.unwrap_err();
     assert!(failed.message().contains("cannot resize"), "{failed:?}");
