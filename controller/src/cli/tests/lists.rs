@@ -163,6 +163,7 @@ nodes:
   - another machine calls itself n2 and was refused
   revision: 0
   expected: false
+  findings: []
 "
     );
     assert_eq!(
