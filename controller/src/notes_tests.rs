@@ -76,6 +76,12 @@ async fn a_file_that_cannot_be_read_is_not_written_over_and_read_once_it_can_be(
     assert_eq!(codes(&notes), ["StateNotSaved", "StateNotRead"]);
     fs::remove_dir(&path).unwrap();
     fs::rename(&elsewhere, &path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert!(
+        notes.note_delete("y@a").await.is_err(),
+        "not before it is read"
+    );
+    assert_eq!(fs::read(&path).unwrap(), bytes);
     notes.keep_up().await.unwrap();
     assert_eq!(codes(&notes), [""; 0]);
     assert_eq!(notes.doubts("v"), ["a".into(), "b".into()].into());
