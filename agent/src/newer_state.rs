@@ -10,10 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{check, health, smart, state, sys::statefile};
-
-/// A larger file is refused or moved aside by whoever reads it.
-const MAX_FILE: u64 = 256 * 1024 * 1024;
+use crate::{state::StateKind, sys::statefile};
 
 /// A state file of a newer agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,21 +29,14 @@ pub struct NewerState {
 /// Refuses a state directory in which a file is newer than this agent. Files that are damaged or cannot be read are left to
 /// whoever reads them. Blocks.
 pub fn refuse(dir: &Path) -> Result<(), NewerState> {
-    for (name, known) in [
-        ("known.json", state::VERSION),
-        ("tombstones.json", state::VERSION),
-        ("health.json", health::memory::VERSION),
-        ("latency.json", health::slow::VERSION),
-        ("hand-mounts.json", state::hand_mounts::VERSION),
-    ] {
-        refuse_file(&dir.join(name), known)?;
-    }
-    for (name, known) in [
-        ("smart", smart::history::VERSION),
-        ("checks", check::kept::VERSION),
-    ] {
-        for path in json_files(&dir.join(name)).unwrap_or_default() {
-            refuse_file(&path, known)?;
+    for kind in StateKind::ALL {
+        let path = dir.join(kind.name());
+        let files = match kind.is_dir() {
+            true => json_files(&path).unwrap_or_default(),
+            false => vec![path],
+        };
+        for path in files {
+            refuse_file(path, kind)?;
         }
     }
     Ok(())
@@ -63,29 +53,27 @@ fn json_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn refuse_file(path: &Path, known: u32) -> Result<(), NewerState> {
+fn refuse_file(path: PathBuf, kind: StateKind) -> Result<(), NewerState> {
+    let bytes = statefile::read(&path, kind.max_bytes()).unwrap_or_default();
+    let known = kind.version();
+    match newer(&bytes, known) {
+        Some(found) => Err(NewerState { path, found, known }),
+        None => Ok(()),
+    }
+}
+
+/// The version that a state file says it has, when it is newer than the newest known. Pure.
+pub fn newer(bytes: &[u8], known: u32) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Any {
         version: Value,
     }
-    let version = statefile::read(path, MAX_FILE)
-        .ok()
-        .and_then(|bytes| serde_json::from_slice::<Any>(&bytes).ok());
-    match version {
-        // Also one that is no number: no agent up to this one writes that.
-        Some(Any { version })
-            if version
-                .as_u64()
-                .is_none_or(|found| found > u64::from(known)) =>
-        {
-            Err(NewerState {
-                path: path.to_owned(),
-                found: version.to_string(),
-                known,
-            })
-        }
-        _ => Ok(()),
-    }
+    let Any { version } = serde_json::from_slice(bytes).ok()?;
+    // Also one that is no number: no agent up to this one writes that.
+    let is_newer = version
+        .as_u64()
+        .is_none_or(|found| found > u64::from(known));
+    is_newer.then(|| version.to_string())
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ pub(crate) trait ClaimedDrive {
             fit(placed)?;
             if placed.record.state == RecordState::Creating {
                 // An earlier attempt that could not be undone because somebody has its partition open.
-                return Err(in_use(placed));
+                return Err(in_use(placed, &self.device().holders(placed)));
             }
             return unchanged(contents);
         }
@@ -169,9 +169,9 @@ pub(crate) trait ClaimedDrive {
         };
         fit(placed)?;
         match placed.record.state {
-            RecordState::Creating => return Err(in_use(placed)),
+            RecordState::Creating => return Err(in_use(placed, &self.device().holders(placed))),
             RecordState::Erasing { .. } if self.is_half_marked(uuid)? => {
-                return Err(in_use(placed));
+                return Err(in_use(placed, &self.device().holders(placed)));
             }
             RecordState::Erasing { .. } => return unchanged(contents),
             _ => {}

@@ -5,10 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{
-    model::{Cause, DriveId, Extent, Placed},
-    sys::holders,
-};
+use crate::model::{Cause, DriveId, Extent, Placed};
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -328,10 +325,10 @@ pub(super) fn ambiguous(uuid: Uuid, reason: String) -> CarveError {
     CarveError::Ambiguous { uuid, reason }
 }
 
-pub(super) fn in_use(placed: &Placed) -> CarveError {
+/// A volume that `holders` keep in use; none: who does is not known.
+pub(super) fn in_use(placed: &Placed, holders: &[String]) -> CarveError {
     let device = placed.device.as_deref().unwrap_or("its device");
-    let holders = holders::of_device(device, placed.dev);
-    let held = match holders.as_slice() {
+    let held = match holders {
         [] => format!("{device} is open; unmount it, and end what has it open"),
         some => format!("{device} is held by {}; end them", some.join(", ")),
     };

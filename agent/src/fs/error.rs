@@ -88,6 +88,8 @@ pub enum FsError {
         path: String,
         /// What the errno means and what to do.
         hint: String,
+        /// What the kernel logged meanwhile that shows the filesystem to be damaged.
+        damage: Option<String>,
         #[source]
         source: Cause,
     },

@@ -134,6 +134,7 @@ fn attach(
             device: job.device.name.clone(),
             path: job.target.display().to_string(),
             hint,
+            damage: None,
             source: Cause::from(error),
         }
     };

@@ -10,7 +10,7 @@ use std::{
 use super::Input;
 use crate::{
     carve::device::{Device, Kernel, Medium},
-    model::{Extent, drive::PartitionFacts},
+    model::{Extent, Placed, drive::PartitionFacts},
 };
 
 /// No reader of a drive's structures needs more: all label slots, metadata areas, tables and their copies.
@@ -199,6 +199,10 @@ impl Device for Image {
         let mut sectors = self.sectors.borrow_mut();
         sectors.retain(|number, _| !(first..after).contains(number));
         Ok(())
+    }
+
+    fn holders(&self, _placed: &Placed) -> Vec<String> {
+        Vec::new()
     }
 }
 

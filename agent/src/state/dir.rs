@@ -11,10 +11,13 @@ use std::{
     time::Duration,
 };
 
+pub use drivebay_common::state_trouble::Trouble;
 use tokio::sync::watch;
 
 use crate::{
-    model::{Finding, finding::Code},
+    check, health,
+    model::Finding,
+    smart,
     sys::{offload::offload, statefile},
 };
 
@@ -68,18 +71,43 @@ impl StateKind {
         }
     }
 
-    const fn is_dir(self) -> bool {
+    pub(crate) const fn is_dir(self) -> bool {
         matches!(self, Self::Smart | Self::Checks)
     }
 
     /// A larger file (bytes) is damaged. Ten thousand volumes in `known.json` are about 10 MiB.
-    pub(super) const fn max_bytes(self) -> u64 {
+    pub(crate) const fn max_bytes(self) -> u64 {
         match self {
             Self::Known | Self::Tombstones => 256 << 20,
             Self::Health | Self::Latency => 64 << 20,
             Self::ManualMounts => 16 << 20,
             Self::Smart => crate::smart::history::MAX_BYTES as u64,
             Self::Checks => 64 << 10,
+        }
+    }
+
+    /// The newest version that this agent reads.
+    pub(crate) const fn version(self) -> u32 {
+        match self {
+            Self::Known | Self::Tombstones => super::VERSION,
+            Self::ManualMounts => super::hand_mounts::VERSION,
+            Self::Health => health::memory::VERSION,
+            Self::Latency => health::slow::VERSION,
+            Self::Smart => smart::history::VERSION,
+            Self::Checks => check::kept::VERSION,
+        }
+    }
+
+    /// What ends that it could not be read, after it was mended. `health.json` also holds what should be mounted and up to where the
+    /// kernel log was read: both are taken up before the first call is served, and what happened since cannot be put in order with them.
+    const fn read_again(self) -> &'static str {
+        match self {
+            Self::Health => {
+                "Mend the state directory and restart the agent (expected mounts and the position in the kernel log are taken up only at start); or move the file away and restart the agent, to begin without it"
+            }
+            _ => {
+                "Mend the state directory, and it is read again by itself within a minute; or move the file away, to begin without it"
+            }
         }
     }
 
@@ -128,39 +156,6 @@ impl StateKind {
                 "growth of error counters from before is unknown, and a BAD verdict that rested on it is gone"
             }
             Self::Checks => "the volumes are checked again",
-        }
-    }
-}
-
-/// What is wrong with a state file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Trouble {
-    /// It could not be replaced at the last attempt.
-    NotSaved,
-    /// It could not be read, is left alone, and not overwritten.
-    NotRead,
-    /// It was damaged and moved aside.
-    SetAside,
-}
-
-impl Trouble {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::NotSaved, Self::NotRead, Self::SetAside];
-
-    /// The label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotSaved => "not-saved",
-            Self::NotRead => "not-read",
-            Self::SetAside => "set-aside",
-        }
-    }
-
-    const fn code(self) -> Code {
-        match self {
-            Self::NotSaved => Code::StateNotSaved,
-            Self::NotRead => Code::StateNotRead,
-            Self::SetAside => Code::StateLost,
         }
     }
 }
@@ -280,8 +275,9 @@ pub fn findings(troubles: &Troubles) -> Vec<Finding> {
                 kind.unsaved()
             ),
             Trouble::NotRead => format!(
-                "{path} could not be read ({why}), is left as it is, and not saved: {}. Mend the state directory and restart the agent; or move the file away and restart the agent, to begin without it",
-                kind.lost()
+                "{path} could not be read ({why}), is left as it is, and not saved: {}. {}",
+                kind.lost(),
+                kind.read_again()
             ),
             Trouble::SetAside => format!(
                 "{path} is a damaged state file that was moved aside: {}. No data of volumes is lost. Remove that file when it is not needed any more, which ends this finding",
@@ -338,7 +334,7 @@ mod tests {
                 assert!(!state.raise(trouble, kind, &path, "no space".into()));
                 let said = findings(&state.troubles());
                 assert_eq!(said.len(), 1);
-                assert!(said[0].is(trouble.code()));
+                assert_eq!(said[0].code, trouble.code());
                 assert!(said[0].message.contains(kind.name()), "{said:?}");
                 assert!(state.clear(trouble, kind, &path));
                 assert!(!state.clear(trouble, kind, &path));

@@ -308,6 +308,11 @@ impl Volumes {
     pub async fn load_hand_mounts(&self) {
         self.inner.hand_mounts.load().await;
     }
+
+    /// Reads that again if it could not be read, when that is due.
+    pub async fn read_hand_mounts_again(&self) {
+        self.inner.hand_mounts.read_again().await;
+    }
 }
 
 /// The live volumes that are called so: by uuid or id, else by name.

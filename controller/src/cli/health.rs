@@ -62,8 +62,13 @@ pub async fn run(
         };
         health.add(&node.node_id, drives, &volumes);
     }
+    health.add_controller(&client.controller().await?.findings);
     for node in &known {
         health.problems.extend(of_node(node));
+        // Of a node that is disconnected they are old, like its drives.
+        if !matches!(node.state.as_str(), "away" | "forgotten") {
+            health.add_host(&node.node_id, &node.findings, true);
+        }
         if node.state == "forgotten" {
             health
                 .notes

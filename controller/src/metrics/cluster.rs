@@ -80,16 +80,28 @@ const AUDIT_LOST: Def = counter(
     &[],
 );
 
-const UNSAVED: Def = gauge(
-    "drivebay_controller_state_unsaved",
-    "1 while the controller's notes (creates in doubt, deletes of forgotten nodes) could not be saved at the last attempt.",
-    &[],
+const STATE_FILES: Def = gauge(
+    "drivebay_controller_state_file_trouble",
+    "1 while a state file of the controller could not be saved (not-saved), could not be read and is left alone (not-read), or was damaged and lies moved aside (set-aside); by file, or directory with a file for each node.",
+    &["file", "trouble"],
 );
 
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
-    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, UNCLAIMED, DOUBTS,
-    REFUSALS, AUDIT_LOST, UNSAVED,
+    NODES,
+    CONNECTED,
+    AWAY,
+    REFUSED,
+    REVISION,
+    VOLUMES,
+    ABNORMAL,
+    FREE,
+    TOTAL,
+    UNCLAIMED,
+    DOUBTS,
+    REFUSALS,
+    AUDIT_LOST,
+    STATE_FILES,
 ];
 
 /// The controller, for a scrape.
@@ -171,7 +183,9 @@ impl Exposed for Cluster {
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
-        into.put(&UNSAVED, &[], truth(self.agents.notes().is_unsaved()));
+        for (trouble, kind) in self.agents.notes().troubles().all() {
+            into.put(&STATE_FILES, &[kind.name(), trouble.as_str()], 1.0);
+        }
         self.certificate.put(into);
     }
 

@@ -31,6 +31,7 @@ pub mod printed;
 pub mod progress;
 pub mod rpc;
 pub mod socket;
+pub mod state_trouble;
 pub mod table;
 pub mod terminal;
 pub mod text;
