@@ -516,6 +516,7 @@ impl<'a> Staging<'a> {
         mounted.map_err(|error| FsError::Mount {
             device: device.to_owned(),
             path: self.path(),
+            options: self.flags.data.clone(),
             hint: hints::mount(error.raw_os_error(), self.fs_type, device),
             source: Cause::from(error),
         })

@@ -28,6 +28,7 @@ fn mount_failed(errno: i32) -> FsError {
     FsError::Mount {
         device: "sda2".into(),
         path: "/staging".into(),
+        options: Vec::new(),
         hint: "hint".into(),
         source: Cause::from(std::io::Error::from_raw_os_error(errno)),
     }
