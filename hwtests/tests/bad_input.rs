@@ -27,7 +27,7 @@ use bad_input::{
     table::Ground, unserved,
 };
 use drivebay_hwtests::{
-    DriveSpec, GIB, Node, Rig, Shelf, csi, need,
+    DriveSpec, GIB, Node, Rig, Shelf, need,
     pair::{Link, Pair},
     tree,
 };

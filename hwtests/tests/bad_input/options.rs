@@ -114,7 +114,7 @@ pub(crate) async fn refused_for_their_sectors(rig: &Rig, small: bool) {
         let answer = client.create_volume(create(fs_type, options)).await;
         if small {
             let id = answer.unwrap().into_inner().volume.unwrap().volume_id;
-            let drive = rig.volume_of(&id).await.unwrap().drive_id;
+            let drive = rig.volume_of(&id).await.unwrap().drive;
             let large = rig.drive("large").await.unwrap();
             assert_ne!(drive, large.id, "{options}");
             rig.csi.delete(&id).await.unwrap();
