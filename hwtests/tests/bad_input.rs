@@ -52,14 +52,7 @@ async fn staged_rows(mut ground: Ground, node: &Node) {
     fields_controller::in_use(&mut ground).await;
     fields_mount::rows(&mut ground, node.dir()).await;
     fields_node::rows(&mut ground, node.dir()).await;
-    assert_eq!(
-        ground.controller.ids().await.unwrap(),
-        volumes,
-        "volumes came or went"
-    );
-    assert_eq!(tree::mounts_of(node.dir()), mounts, "mounts came or went");
-    let precious = std::fs::read_to_string(node.dir().join("odd/content")).unwrap();
-    assert_eq!(precious, "precious");
+    let controller = ground.controller.clone();
     let (rows, wrong) = ground.verdict();
     let text = wrong.join("\n");
     assert!(
@@ -68,6 +61,14 @@ async fn staged_rows(mut ground: Ground, node: &Node) {
         wrong.len()
     );
     assert!(rows >= 800, "{rows} rows");
+    assert_eq!(
+        controller.ids().await.unwrap(),
+        volumes,
+        "volumes came or went"
+    );
+    assert_eq!(tree::mounts_of(node.dir()), mounts, "mounts came or went");
+    let precious = std::fs::read_to_string(node.dir().join("odd/content")).unwrap();
+    assert_eq!(precious, "precious");
     for volume in &used {
         node.leave_volume(volume).await;
     }
