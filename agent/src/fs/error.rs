@@ -93,8 +93,8 @@ pub enum FsError {
     Mount {
         device: String,
         path: String,
-        /// Options of the filesystem that were asked for: what EINVAL may be about.
-        options: Vec<String>,
+        /// Options of the filesystem were asked for: EINVAL may be about them.
+        has_options: bool,
         /// What the errno means and what to do.
         hint: String,
         #[source]

@@ -161,7 +161,7 @@ fn attach(
         FsError::Mount {
             device: job.device.name.clone(),
             path: job.target.display().to_string(),
-            options: Vec::new(),
+            has_options: false,
             hint,
             source: Cause::from(error),
         }

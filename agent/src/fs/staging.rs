@@ -516,7 +516,7 @@ impl<'a> Staging<'a> {
         mounted.map_err(|error| FsError::Mount {
             device: device.to_owned(),
             path: self.path(),
-            options: self.flags.data.clone(),
+            has_options: !self.flags.data.is_empty(),
             hint: hints::mount(error.raw_os_error(), self.fs_type, device),
             source: Cause::from(error),
         })

@@ -28,7 +28,7 @@ fn mount_failed(errno: i32) -> FsError {
     FsError::Mount {
         device: "sda2".into(),
         path: "/staging".into(),
-        options: Vec::new(),
+        has_options: false,
         hint: "hint".into(),
         source: Cause::from(std::io::Error::from_raw_os_error(errno)),
     }
