@@ -54,6 +54,7 @@ pub mod kubernetes;
 pub mod last_known;
 pub mod listen;
 pub mod metrics;
+pub mod mount_flags;
 pub mod notes;
 pub mod page;
 pub mod peer_log;

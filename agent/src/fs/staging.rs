@@ -518,6 +518,7 @@ impl<'a> Staging<'a> {
         mounted.map_err(|error| FsError::Mount {
             device: device.to_owned(),
             path: self.path(),
+            has_options: !self.flags.data.is_empty(),
             hint: hints::mount(error.raw_os_error(), self.fs_type, device),
             damage: mark.ok().and_then(|mark| {
                 let logged = mark.texts();

@@ -201,6 +201,8 @@ impl Volumes {
             staging: PathBuf::new(),
             target: mount.path.clone(),
             mode: Mode::Block,
+            fs_type: None,
+            flags: Vec::new(),
             read_only: mount.read_only,
             exclusive: false,
             pod: None,

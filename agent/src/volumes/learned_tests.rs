@@ -28,6 +28,7 @@ fn mount_failed(errno: i32) -> FsError {
     FsError::Mount {
         device: "sda2".into(),
         path: "/staging".into(),
+        has_options: false,
         hint: "hint".into(),
         damage: None,
         source: Cause::from(std::io::Error::from_raw_os_error(errno)),

@@ -32,6 +32,15 @@ pub fn both_ends(text: &str, most: usize) -> String {
     format!("{}{GAP}{}", &text[..head], &text[tail..])
 }
 
+/// The elements of a comma-separated list; commas inside double quotes do not separate.
+pub fn split_options(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
