@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     keeper::tests::{Rig, rig},
-    model::{DriveState, Mode, RecordState, Volume, samples},
+    model::{DriveState, Mode, RecordState, Volume, VolumeState, samples},
     volumes::mounting::{PublishRequest, StageRequest},
 };
 
