@@ -210,7 +210,7 @@ fn a_duplicate_is_due_when_the_same_was_found_of_it_for_the_grace() {
     assert_eq!((due(begin + grace), due(begin + grace * 2)), (0, 1));
     // Another one is used now.
     find(named(3, "b"), begin + grace);
-    assert_eq!((due(begin + grace), due(begin + grace * 2)), (0, 1));
+    assert_eq!((due(begin + grace / 2 * 3), due(begin + grace * 2)), (0, 1));
     assert_eq!(
         duplicates.counts(),
         [("a".into(), 1), ("b".into(), 1)].into()
