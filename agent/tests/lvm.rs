@@ -270,6 +270,7 @@ impl Drive {
         Delete {
             drive: self.drive(),
             uuid,
+            only_unused: false,
         }
         .run(&mut Context::silent())
     }

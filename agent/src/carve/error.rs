@@ -115,6 +115,13 @@ pub enum CarveError {
         /// What holds it, and what to do.
         held: String,
     },
+    /// It was to be deleted only if nobody ever used it.
+    #[error("volume {uuid} is not deleted: it may have been used, {why}; nothing was changed")]
+    Used {
+        uuid: Uuid,
+        /// What says so.
+        why: String,
+    },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
     Ambiguous { uuid: Uuid, reason: String },
@@ -238,6 +245,7 @@ impl CarveError {
             | Self::TableFull { .. }
             | Self::NoSuchVolume { .. }
             | Self::InUse { .. }
+            | Self::Used { .. }
             | Self::Ambiguous { .. }
             | Self::CannotGrow { .. }
             | Self::BadTransition { .. }

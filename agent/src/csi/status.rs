@@ -90,7 +90,7 @@ fn carve_code(error: &CarveError) -> Code {
         | CarveError::OtherSector { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
-        CarveError::InUse { .. } => Code::FailedPrecondition,
+        CarveError::InUse { .. } | CarveError::Used { .. } => Code::FailedPrecondition,
         CarveError::Ambiguous { .. } => Code::FailedPrecondition,
         CarveError::CannotGrow { .. } => Code::OutOfRange,
         CarveError::BadTransition { .. } => Code::FailedPrecondition,

@@ -336,6 +336,11 @@ mod tests {
                 assert_eq!(said.len(), 1);
                 assert_eq!(said[0].code, trouble.code());
                 assert!(said[0].message.contains(kind.name()), "{said:?}");
+                let means = match trouble {
+                    Trouble::NotSaved => kind.unsaved(),
+                    Trouble::NotRead | Trouble::SetAside => kind.lost(),
+                };
+                assert!(said[0].message.contains(means), "{said:?}");
                 assert!(state.clear(trouble, kind, &path));
                 assert!(!state.clear(trouble, kind, &path));
             }

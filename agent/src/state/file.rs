@@ -385,8 +385,14 @@ mod tests {
         assert_eq!(codes(&state), ["StateNotRead"]);
         let same = saved.change(|_| ()).await;
         assert!(same.is_err() && path.is_dir(), "{same:?}");
+        // It could be replaced, and reads again: still nobody knows what was in it.
         fs::remove_dir(&path).unwrap();
+        fs::write(&path, "kept").unwrap();
+        let other = saved.change(|text| text.0 = "other".into()).await;
+        assert!(other.is_err(), "{other:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         saved.load().await;
+        assert_eq!(saved.look(|text| text.0.clone()), "kept");
         saved.change(|text| text.0 = "one".into()).await.unwrap();
         assert_eq!(codes(&state), [""; 0]);
     }

@@ -36,6 +36,7 @@ pub async fn run(
     while let Some(there) = incoming.next().await? {
         health.volumes += 1;
         unclaimed += usize::from(is_unclaimed(&there));
+        health.problems.extend(of_duplicate(&there));
         if let VolumeOnNode {
             volume: Some(volume),
             node_id,
@@ -114,6 +115,23 @@ fn reason(message: &str) -> Reason {
         message: message.to_owned(),
         since: None,
     }
+}
+
+/// It shares its name with another volume: one of the two is nobody's.
+fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
+    let volume = there.volume.as_ref()?;
+    (!there.duplicate.is_empty()).then(|| Problem {
+        severity: "WARNING",
+        kind: "volume",
+        node: there.node_id.clone(),
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        reasons: vec![Reason {
+            code: "DuplicateName".to_owned(),
+            ..reason(&there.duplicate)
+        }],
+        volumes: Vec::new(),
+    })
 }
 
 fn of_node(node: &Node) -> Option<Problem> {

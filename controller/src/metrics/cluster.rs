@@ -68,6 +68,12 @@ const UNCLAIMED: Def = gauge(
     &["node"],
 );
 
+const DUPLICATES: Def = gauge(
+    "drivebay_node_volumes_duplicate",
+    "Volumes on the node that share their CSI name with another volume of the cluster, as last reported.",
+    &["node"],
+);
+
 const REFUSALS: Def = counter(
     "drivebay_controller_refusals_total",
     "Connections, sessions and inventory updates of agents that were refused or delayed, and volumes not listed, by reason.",
@@ -98,6 +104,7 @@ pub const DEFINITIONS: &[Def] = &[
     FREE,
     TOTAL,
     UNCLAIMED,
+    DUPLICATES,
     DOUBTS,
     REFUSALS,
     AUDIT_LOST,
@@ -133,6 +140,7 @@ impl Exposed for Cluster {
         let now = Instant::now();
         let claims_known = self.agents.expected().complete();
         let unclaimed = self.agents.unclaimed().counts();
+        let duplicates = self.agents.duplicates().counts();
         let forgotten_nodes = self.agents.forgotten_nodes();
         states.insert("forgotten", number_of(forgotten_nodes.len()));
         for agent in self.agents.all() {
@@ -169,6 +177,8 @@ impl Exposed for Cluster {
                 let count = unclaimed.get(node).copied().unwrap_or(0);
                 into.put(&UNCLAIMED, &labels, number(count));
             }
+            let count = duplicates.get(node).copied().unwrap_or(0);
+            into.put(&DUPLICATES, &labels, number(count));
             into.put(&REFUSED, &labels, truth(agent.refused().is_some()));
             *states.entry(state).or_default() += 1;
         }
