@@ -87,6 +87,11 @@ pub enum AppError {
     /// A newer agent has been here.
     #[error(transparent)]
     Newer(#[from] drivebay_node::state::newer::NewerState),
+    /// Nothing can be served.
+    #[error(
+        "the CSI socket cannot be served, so the orchestrator can neither mount nor unmount volumes on this node"
+    )]
+    NoCsi(#[source] server::ServeError),
     /// A socket could not be served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
@@ -170,8 +175,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     health::smart::restore(&volumes).await;
 
     // Sockets first: a mistake here shows before anything runs.
-    let agent_socket = server::bind(&config.agent_socket).await?;
-    let csi_socket = server::bind(&config.csi_socket).await?;
+    let csi_socket = server::bind(&config.csi_socket)
+        .await
+        .map_err(AppError::NoCsi)?;
+    let agent_socket = server::bind_if_room(&config.agent_socket).await?;
 
     let stop = CancellationToken::new();
     let tasks = TaskTracker::new();
@@ -319,11 +326,12 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
     let by_hand = ByHandService::new(volumes.clone(), by_hand_rescans);
-    let agent_server = tokio::spawn(server::serve(
+    let agent_server = tokio::spawn(server::serve_once_room(
         Routes::new(AgentServer::new(agent))
             .add_service(ByHandServer::new(by_hand))
             .add_service(LogService::server()),
         agent_socket,
+        config.agent_socket.clone(),
         stop.clone(),
     ));
     let csi_server = tokio::spawn(server::serve(csi, csi_socket, stop.clone()));

@@ -1,13 +1,22 @@
 //! The agent's own sockets: their directories made, served until the agent ends.
 
-use std::{io, path::Path, time::Duration};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use drivebay_common::socket::{self, BindError, Bound};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
+use drivebay_model::cause::chain;
+
 /// Longest a silent client can hold the drain open.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// A socket for which there is no room is tried again after this.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why a socket could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +49,48 @@ pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
         })?;
     }
     Ok(socket::bind(path).await?)
+}
+
+/// As [`bind`], of a socket that the agent can work without: None where there is no room for it.
+pub async fn bind_if_room(path: &Path) -> Result<Option<Bound>, ServeError> {
+    match bind(path).await {
+        Err(ServeError::Bind(error @ BindError::Full { .. })) => {
+            tracing::error!(error = %chain(&error), "cannot make the command-line socket; serving CSI without it, will retry");
+            Ok(None)
+        }
+        bound => bound.map(Some),
+    }
+}
+
+/// As [`serve`], once there is room for the socket.
+pub async fn serve_once_room(
+    routes: Routes,
+    bound: Option<Bound>,
+    path: PathBuf,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let mut bound = bound;
+    let bound = loop {
+        if let Some(bound) = bound.take() {
+            break bound;
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+        match bind(&path).await {
+            Err(ServeError::Bind(BindError::Full { .. })) => {}
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "cannot make the command-line socket");
+                return Err(error);
+            }
+            Ok(made) => {
+                tracing::info!(path = %path.display(), "command-line socket made");
+                bound = Some(made);
+            }
+        }
+    };
+    serve(routes, bound, stop).await
 }
 
 /// Serves until stopped; then open calls get a few seconds, and the socket is removed.

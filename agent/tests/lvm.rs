@@ -268,6 +268,7 @@ impl Drive {
         Delete {
             drive: self.drive(),
             uuid,
+            only_unused: false,
         }
         .run(&mut Context::silent())
     }

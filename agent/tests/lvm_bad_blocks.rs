@@ -25,7 +25,7 @@ use drivebay_layout::{
     marks::{self, Mark},
 };
 use drivebay_model::{
-    DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Record, RecordState, VolumeSpec,
+    DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Placed, Record, RecordState, VolumeSpec,
 };
 use lvm_support::Bench;
 use uuid::Uuid;
@@ -121,6 +121,10 @@ impl Device for Memory {
     fn flush(&self) -> io::Result<()> {
         self.flushes.set(self.flushes.get() + 1);
         Ok(())
+    }
+
+    fn holders(&self, _placed: &Placed) -> Vec<String> {
+        Vec::new()
     }
 
     fn zero_on_command(&self, extent: Extent) -> io::Result<bool> {

@@ -517,9 +517,13 @@ fn read_only_staging_never_formats_and_never_writes() {
     bench.run_stage(&read_only).unwrap();
     assert!(fs::write(bench.path("staging/x"), "").is_err());
     assert!(bench.run_stage(&read_only).unwrap().already);
-    assert!(bench.publish("a", false).unwrap());
+    assert!(matches!(
+        bench.publish("a", false),
+        Err(FsError::StagedOtherwise { .. })
+    ));
+    assert!(bench.publish("a", true).unwrap());
     assert!(
-        !bench.publish("a", false).unwrap(),
+        !bench.publish("a", true).unwrap(),
         "a bind of a read-only mount is not a conflict with itself"
     );
     assert!(bench.stats("pods/a").unwrap().read_only);

@@ -134,6 +134,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
     let in_use = run(Delete {
         drive: drive.clone(),
         uuid,
+        only_unused: false,
     });
     assert!(
         matches!(in_use, Err(CarveError::InUse { .. })),
@@ -184,5 +185,10 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         .unwrap();
     assert!(zeroed.status.success());
     assert!(matches!(run(stage), Err(FsError::FilesystemGone { .. })));
-    run(Delete { drive, uuid }).unwrap();
+    run(Delete {
+        drive,
+        uuid,
+        only_unused: false,
+    })
+    .unwrap();
 }

@@ -24,7 +24,7 @@ use tonic::service::Routes;
 use crate::tokens::{ApiServer, Expected};
 use crate::{
     Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
-    agents::ForgottenNodes,
+    agents::{ForgottenNodes, duplicates},
     audit::{Audit, AuditError},
     cluster::ClusterService,
     config::{ConfigError, Entrance, RunOptions},
@@ -295,6 +295,7 @@ async fn open_to_agents(
     };
     tasks.spawn(undelivered_deletes::deliver(agents.clone(), ending.clone()));
     tasks.spawn(forget(agents.clone(), ending.clone()));
+    tasks.spawn(duplicates::follow(agents.clone(), ending.clone()));
     let announce = Announcement {
         instance: uuid::Uuid::new_v4(),
         replicas: options.replicas,
@@ -347,6 +348,11 @@ async fn expected(
             ending.clone(),
         ));
         tasks.spawn(crate::agents::unclaimed::follow(
+            agents.clone(),
+            ending.clone(),
+        ));
+        tasks.spawn(crate::kubernetes::remove_duplicates(
+            client.clone(),
             agents.clone(),
             ending.clone(),
         ));

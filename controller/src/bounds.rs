@@ -25,6 +25,8 @@ pub const MAX_VOLUME_BYTES: usize = 64 << 10;
 pub const MAX_DRIVE_BYTES: usize = 256 << 10;
 /// One class, bytes.
 pub const MAX_CLASS_BYTES: usize = 4 << 10;
+/// All findings about the host, bytes.
+pub const MAX_FINDINGS_BYTES: usize = 64 << 10;
 /// One message as it is received, bytes. Agents send volumes in parts of 7 KiB, and all drives in one message.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// One message as it is decoded, bytes.
@@ -103,7 +105,8 @@ pub fn check_parts(update: &InventoryUpdate) -> Result<(), Bound> {
         || update
             .classes
             .iter()
-            .any(|one| class_bytes(one) > MAX_CLASS_BYTES);
+            .any(|one| class_bytes(one) > MAX_CLASS_BYTES)
+        || update.findings.iter().map(finding_bytes).sum::<usize>() > MAX_FINDINGS_BYTES;
     if too_large { Err(Bound::Bytes) } else { Ok(()) }
 }
 
@@ -128,6 +131,10 @@ pub fn drive_bytes(drive: &Drive) -> usize {
         })
         + smart.map_or(0, |smart| smart.findings.len() + smart.readings.len());
     FIXED + drive.encoded_len() + ENTRY * entries
+}
+
+fn finding_bytes(finding: &Finding) -> usize {
+    ENTRY + finding.encoded_len()
 }
 
 /// What holding a class takes, about.

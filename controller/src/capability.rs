@@ -6,6 +6,7 @@ use drivebay_proto::csi::{
 };
 
 use crate::validate::{self, InvalidRequest, MAX_MAP_BYTES};
+use drivebay_common::mount_flags::mount_flags;
 
 /// How a volume is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub enum Access {
     Mount {
         /// The filesystem, when the capability names one.
         fs_type: Option<&'static str>,
-        /// Mount flags, one per element: no control characters, 4 KiB in all.
+        /// Mount flags, none of which is refused by name; 4 KiB in all.
         flags: Vec<String>,
     },
 }
@@ -92,6 +93,8 @@ pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest
             if !mount.volume_mount_group.is_empty() {
                 return Err(InvalidRequest::MountGroup);
             }
+            mount_flags(&mount.mount_flags)
+                .map_err(|refused| InvalidRequest::MountFlag { field, refused })?;
             Access::Mount {
                 fs_type,
                 flags: mount.mount_flags.clone(),
@@ -158,4 +161,44 @@ pub fn capabilities(given: &[VolumeCapability]) -> Result<Capabilities, InvalidR
         block,
         fs_type: chosen,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_proto::csi::volume_capability::{AccessMode, MountVolume};
+
+    use super::*;
+
+    #[test]
+    fn a_mount_flag_that_changes_what_is_mounted_is_refused_by_name_and_others_are_the_kernels() {
+        let of = |flag: &str| VolumeCapability {
+            access_mode: Some(AccessMode {
+                mode: CsiMode::SingleNodeWriter.into(),
+            }),
+            access_type: Some(AccessType::Mount(MountVolume {
+                mount_flags: vec!["noatime".to_owned(), flag.to_owned()],
+                ..MountVolume::default()
+            })),
+        };
+        for flag in [
+            "bind",
+            "remount",
+            "move",
+            "rbind",
+            "shared",
+            "rslave",
+            "loop=/dev/loop0",
+        ] {
+            let error = capability(&of(flag)).unwrap_err();
+            assert!(error.is_unsupported());
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("option {flag:?} is refused")),
+                "{error}"
+            );
+            assert_eq!(capabilities(&[of(flag)]), Err(error));
+        }
+        assert!(capability(&of("nobarrier,discard")).is_ok());
+    }
 }

@@ -241,6 +241,31 @@ impl Catalog {
             .collect()
     }
 
+    /// Names that more than one uuid has; of some of them, only by the hash.
+    pub fn shared_names(&self) -> BTreeSet<String> {
+        let mut shared = BTreeSet::new();
+        let mut from = (0, Uuid::nil());
+        let mut last: Option<(u32, Uuid)> = None;
+        loop {
+            let tables = self.read();
+            let rest = tables
+                .names
+                .range((Bound::Excluded(from), Bound::Unbounded));
+            let stride: Vec<(u32, Uuid)> = rest.take(STRIDE).copied().collect();
+            for next in &stride {
+                if last.is_some_and(|last| last.0 == next.0) {
+                    let there = tables.at(next.1).filter(|(_, entry)| entry.marks.exists);
+                    shared.extend(there.map(|(key, entry)| entry.decode(key).name));
+                }
+                last = Some(*next);
+            }
+            match stride.last() {
+                Some(last) => from = *last,
+                None => return shared,
+            }
+        }
+    }
+
     /// Every place at which a volume of this uuid exists: more than one when its drive was moved.
     pub fn places(&self, uuid: Uuid) -> Vec<Key> {
         self.read()

@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 use drivebay_proto::{
     agent,
     controller::{
-        Connection, GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
-        ListVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
+        Connection, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
+        GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node,
+        NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
 };
@@ -116,6 +117,7 @@ impl ClusterService {
                 revision: inventory.revision(),
                 history: Vec::new(),
                 expected,
+                findings: inventory.findings().to_vec(),
             }
         })
     }
@@ -154,6 +156,7 @@ impl ClusterService {
             claim: claim
                 .map(|claim| claim.name.to_string())
                 .unwrap_or_default(),
+            duplicate: self.agents.duplicates().of(key).unwrap_or_default(),
             unclaimed_seconds: unclaimed.map_or(0, |long| long.as_secs().max(1)),
         }
     }
@@ -263,6 +266,14 @@ impl Cluster for ClusterService {
             Some(shown)
         });
         Ok(Response::new(Box::pin(iter(pages.flatten()))))
+    }
+
+    async fn get_controller(
+        &self,
+        _: Request<GetControllerRequest>,
+    ) -> Result<Response<GetControllerResponse>, Status> {
+        let findings = self.agents.notes().troubles().findings();
+        Ok(Response::new(GetControllerResponse { findings }))
     }
 
     async fn get_volume(

@@ -153,6 +153,13 @@ impl Expected {
         from.next().is_some_and(|(first, _)| *first == uuid)
     }
 
+    /// The PersistentVolume that names this volume, there or on the node from which its drive was moved.
+    pub fn named_by(&self, uuid: Uuid) -> Option<&str> {
+        let (first, node) = self.named.range((uuid, "".into())..).next()?;
+        let volume = self.volumes.get(node)?.get(&uuid);
+        volume.filter(|_| *first == uuid).map(|volume| &*volume.pv)
+    }
+
     /// What names this volume, on the node of its id.
     pub fn volume(&self, id: &VolumeId) -> Option<&ExpectedVolume> {
         self.volumes.get(id.node.as_str())?.get(&id.uuid)

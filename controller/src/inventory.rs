@@ -14,7 +14,7 @@ use std::{
 
 use drivebay_proto::{
     VolumeId,
-    agent::{Drive, InventoryUpdate, Volume},
+    agent::{Drive, Finding, InventoryUpdate, Volume},
 };
 use uuid::Uuid;
 
@@ -207,6 +207,8 @@ impl Inventory {
         }
         self.revision = update.revision;
         let ready = update.ready;
+        // A part of a larger update has none, and says that it is not ready.
+        let findings = ready.then(|| std::mem::take(&mut update.findings));
         match &mut self.making {
             Some(making) => making.take_in(update, put, &removed),
             None => {
@@ -238,6 +240,11 @@ impl Inventory {
         }
         if ready && let Some(made) = self.making.take() {
             self.show(made, catalog);
+        }
+        if let Some(findings) = findings
+            && let Some(shown) = &mut self.shown
+        {
+            shown.findings = findings;
         }
         Ok(foreign)
     }
@@ -346,6 +353,7 @@ impl Inventory {
             classes: Arc::new(made.classes),
             drives: made.drives,
             volumes,
+            findings: Vec::new(),
             bytes: made.bytes,
         });
     }
@@ -418,6 +426,12 @@ impl Inventory {
             .unwrap_or_default()
     }
 
+    /// What its agent found of the host, of the last complete view.
+    pub fn findings(&self) -> &[Finding] {
+        let shown = self.shown.as_ref();
+        shown.map_or(&[], |shown| &shown.findings)
+    }
+
     /// Its drives by identity, of the last complete view.
     pub fn drives(&self) -> impl Iterator<Item = Drive> {
         let shown = self.shown.iter();
@@ -470,6 +484,7 @@ impl Inventory {
             node_id: self.node.to_string(),
             drives: self.drives().collect(),
             classes: shown.classes.values().cloned().collect(),
+            findings: shown.findings.clone(),
             ..InventoryUpdate::default()
         })
     }

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use drivebay_proto::agent::Class;
+use drivebay_proto::agent::{Class, Finding};
 
 use super::*;
 
@@ -210,6 +210,36 @@ fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_w
     assert!(seen.inventory.includes("b", 3));
     assert_eq!((seen.listed(), seen.inventory.shown()), (2, ("b", 3)));
     assert!(seen.catalog.named("old").is_empty());
+}
+
+#[test]
+fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
+    let lost = Finding {
+        code: "StateLost".into(),
+        message: "known.json.bad-1".into(),
+        ..Finding::default()
+    };
+    let mut seen = Seen::of("n1");
+    seen.apply(InventoryUpdate {
+        findings: vec![lost.clone()],
+        ..update(true, "a", 0, 1)
+    })
+    .unwrap();
+    assert_eq!(seen.inventory.findings(), [lost.clone()]);
+    let dumped = seen.inventory.dump(&seen.catalog).unwrap();
+    assert_eq!(dumped.findings, [lost.clone()], "also to the node's file");
+    // A part of a change has none, and says nothing of them.
+    let part = InventoryUpdate {
+        ready: false,
+        ..update(false, "a", 1, 1)
+    };
+    seen.apply(part).unwrap();
+    assert_eq!(seen.inventory.findings(), [lost.clone()]);
+    seen.apply(update(false, "a", 1, 2)).unwrap();
+    assert_eq!(seen.inventory.findings(), []);
+    let mut endless = update(false, "a", 2, 3);
+    endless.findings = vec![lost; 4096];
+    assert!(seen.apply(endless).is_err());
 }
 
 fn many(range: std::ops::Range<usize>) -> Vec<Volume> {

@@ -24,6 +24,7 @@ use crate::{
     bounds::{MAX_FILE_MEMORY, MAX_NODE_BYTES, decoded_file_bytes},
     catalog::Catalog,
     files::{self, Durability},
+    state_troubles::{StateKind, Trouble},
 };
 
 /// The files' format. A controller does not start on a newer one, which it would overwrite.
@@ -96,7 +97,7 @@ impl Store {
         self.dir.join(format!("{node}{SUFFIX}"))
     }
 
-    /// Tells `agents` of every node there is a file of. A file that cannot be read is left out, with a warning; one of a newer
+    /// Tells `agents` of every node there is a file of. A file that cannot be used is left out, and a finding; one of a newer
     /// format is an error. Blocks.
     pub fn load(&self, agents: &Agents) -> Result<usize, StoreError> {
         let failed = |source| StoreError::Dir {
@@ -106,30 +107,36 @@ impl Store {
         let mut count = 0;
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            let name = path.file_name().and_then(|name| name.to_str());
-            let Some(node) = name.and_then(|name| name.strip_suffix(SUFFIX)) else {
-                continue;
-            };
-            let bytes = read_bounded(&path);
-            if let Some(found) = bytes.as_ref().ok().and_then(|(bytes, _)| newer(bytes)) {
-                return Err(StoreError::Newer { path, found });
-            }
-            let known = bytes
-                .map_err(Box::from)
-                .and_then(|(bytes, whole)| decode(&bytes, whole, node));
-            match known {
-                Ok((facts, inventory)) => match agents.recall(facts, inventory) {
-                    Ok(()) => count += 1,
-                    Err(error) => {
-                        tracing::warn!(path = %path.display(), %error, "invalid last-known file ignored");
-                    }
-                },
-                Err(error) => {
-                    tracing::warn!(path = %path.display(), %error, "cannot read last-known file; ignored");
+            let Some(node) = node_of(&path) else { continue };
+            match recall(&path, node, agents) {
+                Ok(()) => count += 1,
+                Err(RecallError::Newer(found)) => return Err(StoreError::Newer { path, found }),
+                Err(RecallError::Unusable(error)) => {
+                    tracing::warn!(path = %path.display(), %error, "cannot use last-known file; its node is not listed until its agent connects");
+                    let troubles = agents.notes().troubles();
+                    troubles.raise(Trouble::NotRead, StateKind::Nodes, &path, error.to_string());
                 }
             }
         }
         Ok(count)
+    }
+
+    /// Reads again what could not be used, unless its node's agent has connected since. Blocks.
+    fn load_again(&self, agents: &Agents) {
+        let troubles = agents.notes().troubles();
+        for path in troubles.files(Trouble::NotRead, StateKind::Nodes) {
+            let Some(node) = node_of(&path) else { continue };
+            let is_known = |node| {
+                let agent = agents.get(node);
+                agent.is_some_and(|agent| agent.facts().is_some())
+            };
+            let is_gone = path
+                .symlink_metadata()
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            if is_gone || (!is_known(node) && recall(&path, node, agents).is_ok()) {
+                troubles.clear(Trouble::NotRead, StateKind::Nodes, &path);
+            }
+        }
     }
 
     fn write(&self, node: &str, bytes: &[u8]) -> io::Result<()> {
@@ -143,6 +150,31 @@ impl Store {
             _ => Ok(()),
         }
     }
+}
+
+/// The node whose file this is.
+fn node_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(SUFFIX)
+}
+
+/// Why a file is not taken up.
+enum RecallError {
+    /// Its format is newer.
+    Newer(u32),
+    Unusable(Box<dyn std::error::Error>),
+}
+
+/// Tells `agents` of the node whose file this is. Blocks.
+fn recall(path: &Path, node: &str, agents: &Agents) -> Result<(), RecallError> {
+    let unusable = RecallError::Unusable;
+    let (bytes, whole) = read_bounded(path).map_err(|error| unusable(error.into()))?;
+    if let Some(found) = newer(&bytes) {
+        return Err(RecallError::Newer(found));
+    }
+    let (facts, inventory) = decode(&bytes, whole, node).map_err(unusable)?;
+    agents
+        .recall(facts, inventory)
+        .map_err(|error| unusable(error.into()))
 }
 
 /// A file's bytes, or the first of them if it is larger than any that this controller writes; and whether these are all.
@@ -271,12 +303,31 @@ pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
             () = tokio::time::sleep(TICK) => false,
         };
         save(&store, &agents, &mut written, last).await;
-        if let Err(error) = agents.notes().flush().await {
+        read_again(&store, &agents).await;
+        if let Err(error) = agents.notes().keep_up().await {
             tracing::error!(%error, "cannot save controller state; will retry");
         }
         if last {
             return;
         }
+    }
+}
+
+async fn read_again(store: &Store, agents: &Agents) {
+    let troubles = agents.notes().troubles();
+    if troubles
+        .files(Trouble::NotRead, StateKind::Nodes)
+        .is_empty()
+    {
+        return;
+    }
+    let (store, agents) = (store.clone(), agents.clone());
+    let read = files::work(WRITE_DEADLINE, move || {
+        store.load_again(&agents);
+        Ok(())
+    });
+    if let Err(error) = read.await {
+        tracing::debug!(%error, "cannot read last-known files again");
     }
 }
 
@@ -354,27 +405,34 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
         let at_once = due.partition_point(|due| due.turn == Turn::Now);
         due.truncate(at_once + most);
     }
+    let troubles = agents.notes().troubles();
     for batch in due.chunks(BATCH) {
-        let (store, agents) = (store.clone(), agents.clone());
+        let (to, agents) = (store.clone(), agents.clone());
         let nodes: Vec<Arc<Agent>> = batch.iter().map(|due| due.agent.clone()).collect();
         let written_now = files::work(WRITE_DEADLINE, move || {
             let catalog = agents.catalog();
             nodes.iter().try_for_each(|agent| {
                 match content(agent, catalog) {
-                    Some(bytes) => store.write(agent.node(), &bytes),
+                    Some(bytes) => to.write(agent.node(), &bytes),
                     // Given up.
-                    None => store.remove(agent.node()),
+                    None => to.remove(agent.node()),
                 }
             })
         });
         match written_now.await {
             Ok(()) => {
+                troubles.clear(Trouble::NotSaved, StateKind::Nodes, &store.dir);
                 for due in batch {
+                    let path = store.path(due.agent.node());
+                    troubles.clear(Trouble::NotRead, StateKind::Nodes, &path);
                     written.insert(due.agent.node().to_owned(), due.written.clone());
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot save last-known node state; disconnected nodes will not be listed after a restart");
+                let why = error.to_string();
+                if troubles.raise(Trouble::NotSaved, StateKind::Nodes, &store.dir, why) {
+                    tracing::warn!(%error, "cannot save last-known node state; disconnected nodes will not be listed after a restart");
+                }
                 return;
             }
         }
@@ -382,206 +440,5 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use drivebay_proto::agent::{Class, InventoryUpdate, Volume};
-    use tokio::sync::watch;
-
-    use super::*;
-    use crate::golden;
-    use crate::{agents::ForgottenNodes, notes::Notes};
-
-    const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
-    const OTHER: &str = "00000000-0000-4000-8000-000000000002@n1";
-    const PROVISIONED: &str = "pvc-00000000-0000-4000-8000-000000000003";
-
-    fn agents() -> (Agents, watch::Sender<ForgottenNodes>) {
-        let (sender, receiver) = watch::channel(ForgottenNodes::new());
-        (Agents::new(receiver, Notes::in_memory()), sender)
-    }
-
-    fn facts() -> Facts {
-        Facts {
-            node: "n1".into(),
-            identity: Some(Identity::Certificate {
-                node: "n1".into(),
-                key: KeyFingerprint([7; 32]),
-            }),
-            instance: "a".into(),
-            machine_id: "m".into(),
-            version: "1".into(),
-            address: "1.2.3.4:5".into(),
-        }
-    }
-
-    fn inventory() -> InventoryUpdate {
-        InventoryUpdate {
-            node_id: "n1".into(),
-            instance: "a".into(),
-            revision: 3,
-            full: true,
-            ready: true,
-            volumes: [(ID, "v"), (OTHER, PROVISIONED)]
-                .map(|(id, name)| Volume {
-                    id: id.into(),
-                    name: name.into(),
-                    state: "ready".into(),
-                    drive: "wwn-a".into(),
-                    ..Volume::default()
-                })
-                .into(),
-            classes: vec![Class {
-                name: "bulk".into(),
-                ..Class::default()
-            }],
-            ..InventoryUpdate::default()
-        }
-    }
-
-    #[tokio::test]
-    async fn a_node_that_is_away_is_listed_after_a_restart_and_a_given_up_one_is_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let (before, forgotten_nodes) = agents();
-        before.recall(facts(), inventory()).unwrap();
-        let mut written = BTreeMap::new();
-        save(&store, &before, &mut written, false).await;
-        let file = fs::read(dir.path().join("nodes/n1.known")).unwrap();
-        golden::compare("node.known", &file);
-
-        let (after, _keep) = agents();
-        assert_eq!(store.load(&after).unwrap(), 1);
-        let dump = |agents: &Agents| {
-            let agent = agents.get("n1").unwrap();
-            agent.look(|inventory| inventory.dump(agents.catalog()))
-        };
-        assert_eq!(dump(&after), Some(inventory()));
-        assert_eq!(dump(&before), Some(inventory()));
-        assert_eq!(after.get("n1").unwrap().facts(), Some(facts()));
-        assert!(!after.get("n1").unwrap().connected());
-
-        forgotten_nodes.send_replace([("n1".to_owned(), 1)].into());
-        before.forget_given_up();
-        save(&store, &before, &mut written, false).await;
-        let (last, _keep) = agents();
-        assert_eq!(store.load(&last).unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn thousands_of_nodes_are_written_in_turns_and_one_that_went_away_at_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let (agents, _keep) = agents();
-        let nodes: Vec<String> = (0..1000).map(|n| format!("n{n}")).collect();
-        let recall = |node: &str, revision| {
-            let facts = Facts {
-                node: node.into(),
-                ..facts()
-            };
-            let update = InventoryUpdate {
-                node_id: node.into(),
-                revision,
-                volumes: Vec::new(),
-                ..inventory()
-            };
-            agents.recall(facts, update).unwrap();
-        };
-        for node in &nodes {
-            recall(node, 3);
-        }
-        let mut written = BTreeMap::new();
-        save(&store, &agents, &mut written, false).await;
-        assert_eq!(written.len(), 100, "a tenth of them");
-        let first = written.keys().next().unwrap().clone();
-        recall(&first, 4);
-        save(&store, &agents, &mut written, false).await;
-        assert_eq!(written.len(), 200);
-        assert_eq!(written.get(&first).unwrap().revision, 4);
-        save(&store, &agents, &mut written, true).await;
-        assert_eq!(written.len(), 1000, "all at the end");
-        assert_eq!(in_turn(3), FEW);
-    }
-
-    #[tokio::test]
-    async fn a_file_of_another_node_format_or_none_at_all_is_left_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let known = |format, node: &str| LastKnown {
-            format,
-            inventory: Some(InventoryUpdate {
-                node_id: node.into(),
-                ..inventory()
-            }),
-            ..LastKnown::default()
-        };
-        store
-            .write("n1", &known(FORMAT, "n2").encode_to_vec())
-            .unwrap();
-        store
-            .write("n2", &known(FORMAT - 1, "n2").encode_to_vec())
-            .unwrap();
-        fs::write(store.path("n3"), b"\xff\xfe garbage").unwrap();
-        fs::write(store.path("n4"), b"").unwrap();
-        let (agents, _keep) = agents();
-        assert_eq!(store.load(&agents).unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        let file = fs::File::create(store.path("n1")).unwrap();
-        file.set_len(4 << 30).unwrap();
-        // Small on disk, and large when decoded: volumes without content.
-        let mut bombs = LastKnown {
-            format: FORMAT,
-            ..LastKnown::default()
-        }
-        .encode_to_vec();
-        let volumes = [0x2a, 0].repeat(4 << 20);
-        bombs.push(0x2a);
-        prost::encoding::encode_varint(volumes.len() as u64, &mut bombs);
-        bombs.extend(volumes);
-        fs::write(store.path("n2"), &bombs).unwrap();
-        let too_many = InventoryUpdate {
-            volumes: (0..=crate::bounds::MAX_VOLUMES)
-                .map(|n| Volume {
-                    id: format!("00000000-0000-4000-8000-{n:012}@n3"),
-                    ..Volume::default()
-                })
-                .collect(),
-            node_id: "n3".into(),
-            ..inventory()
-        };
-        let known = LastKnown {
-            format: FORMAT,
-            inventory: Some(too_many),
-            ..LastKnown::default()
-        };
-        store.write("n3", &known.encode_to_vec()).unwrap();
-        let (agents, _keep) = agents();
-        assert_eq!(store.load(&agents).unwrap(), 0);
-        assert!(agents.catalog().is_empty());
-        // One of a newer format is never written over, however large it is.
-        file.set_len(0).unwrap();
-        fs::write(store.path("n1"), [0x08, 0x02]).unwrap();
-        file.set_len(4 << 30).unwrap();
-        assert!(store.load(&agents).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path()).unwrap();
-        // Its other fields need not be ours: 2 is a number here.
-        let later = [0x08, 0x02, 0x10, 0x07];
-        fs::write(store.path("n1"), later).unwrap();
-        let (agents, _keep) = agents();
-        let refused = store.load(&agents).unwrap_err();
-        assert!(
-            matches!(refused, StoreError::Newer { found: 2, .. }),
-            "{refused}"
-        );
-        assert_eq!(fs::read(store.path("n1")).unwrap(), later);
-    }
-}
+#[path = "last_known_tests.rs"]
+mod tests;

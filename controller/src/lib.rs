@@ -61,6 +61,7 @@ pub mod placement;
 pub mod refusals;
 pub mod settings;
 pub mod size;
+pub mod state_troubles;
 pub mod tokens;
 pub mod topology;
 pub mod undelivered_deletes;

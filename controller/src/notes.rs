@@ -9,17 +9,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::files::{self, Durability};
+use crate::{
+    files::{self, Durability},
+    state_troubles::{StateKind, StateTroubles, Trouble},
+};
 
 /// The file's format. A controller does not start on a newer one.
 const FORMAT: u32 = 1;
@@ -35,13 +35,6 @@ pub enum NotesError {
     /// The directory.
     #[error("cannot make the state directory {path}; see --state-dir")]
     Dir {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// Reading.
-    #[error("cannot read {path}; remove it if it is damaged, no data is lost by that")]
-    Read {
         path: PathBuf,
         #[source]
         source: io::Error,
@@ -89,6 +82,19 @@ enum Change {
 }
 
 impl Contents {
+    /// Puts what was noted earlier before this.
+    fn follow(&mut self, earlier: Self) {
+        for (name, nodes) in earlier.doubts {
+            self.doubts.entry(name).or_default().extend(nodes);
+        }
+        for (id, at) in earlier.deleted {
+            self.deleted.insert(id, at);
+        }
+        for (node, at) in earlier.returned {
+            self.returned.entry(node).or_insert(at);
+        }
+    }
+
     fn apply(&mut self, change: &Change) {
         match change {
             Change::Doubt { name, node } => {
@@ -119,6 +125,8 @@ struct Kept {
     changes: u64,
     // Written with the contents next, and part of them after that.
     proposed: Vec<Proposal>,
+    // Why the file's contents are not known, if so: then it is not written.
+    unread: Option<String>,
 }
 
 #[derive(Debug)]
@@ -127,8 +135,7 @@ struct Inner {
     kept: Mutex<Kept>,
     // The change up to which the file holds everything.
     written: tokio::sync::Mutex<u64>,
-    // The last attempt to write it failed.
-    is_unsaved: AtomicBool,
+    troubles: StateTroubles,
 }
 
 /// The notes. Clones share them.
@@ -140,63 +147,99 @@ pub struct Notes {
 impl Notes {
     /// Notes that end with this process.
     pub fn in_memory() -> Self {
-        Self::new(None, Contents::default())
+        Self::new(None, Kept::default(), StateTroubles::default())
     }
 
-    fn new(path: Option<PathBuf>, contents: Contents) -> Self {
-        let kept = Kept {
-            contents,
-            ..Kept::default()
-        };
+    fn new(path: Option<PathBuf>, kept: Kept, troubles: StateTroubles) -> Self {
         Self {
             inner: Arc::new(Inner {
                 path,
                 kept: Mutex::new(kept),
                 written: tokio::sync::Mutex::new(0),
-                is_unsaved: AtomicBool::new(false),
+                troubles,
             }),
         }
     }
 
-    /// The notes in this directory, which is made if need be. A damaged file is put aside, with a warning. Blocks.
+    /// The notes in this directory, which is made if need be. A damaged file is put aside; one that cannot be read is left as it is,
+    /// and nothing is noted durably until `keep_up` has read it. Both are findings. Blocks.
     pub fn open(dir: &Path) -> Result<Self, NotesError> {
         fs::create_dir_all(dir).map_err(|source| NotesError::Dir {
             path: dir.to_owned(),
             source,
         })?;
         let path = dir.join(FILE);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self::new(Some(path), Contents::default()));
-            }
-            Err(source) => return Err(NotesError::Read { path, source }),
-        };
-        // The format first: a newer one need not look like ours.
-        if let Ok(Format { format }) = serde_json::from_slice(&text)
-            && format.as_u64().is_none_or(|found| found > FORMAT.into())
-        {
-            let found = format.to_string();
-            return Err(NotesError::Newer { path, found });
+        let troubles = StateTroubles::default();
+        let aside = aside(&path);
+        if aside.symlink_metadata().is_ok() {
+            troubles.raise(Trouble::SetAside, StateKind::Notes, &aside, String::new());
         }
-        let contents = match serde_json::from_slice::<Contents>(&text) {
-            Ok(contents) if contents.format == FORMAT => contents,
-            damaged => {
-                let aside = dir.join(format!("{FILE}.damaged"));
-                tracing::warn!(
-                    path = %path.display(),
-                    aside = %aside.display(),
-                    error = damaged.err().map(|error| error.to_string()),
-                    "damaged controller state moved aside; starting with empty state"
-                );
-                fs::rename(&path, &aside).map_err(|source| NotesError::Read {
-                    path: path.clone(),
-                    source,
-                })?;
-                Contents::default()
+        let kept = match read(&path, &troubles)? {
+            Ok(contents) => Kept {
+                contents: contents.unwrap_or_default(),
+                ..Kept::default()
+            },
+            Err(error) => {
+                let why = error.to_string();
+                tracing::error!(path = %path.display(), %error, "cannot read controller state; it is not overwritten");
+                troubles.raise(Trouble::NotRead, StateKind::Notes, &path, why.clone());
+                Kept {
+                    unread: Some(why),
+                    ..Kept::default()
+                }
             }
         };
-        Ok(Self::new(Some(path), contents))
+        Ok(Self::new(Some(path), kept, troubles))
+    }
+
+    /// What is wrong with the controller's state files.
+    pub fn troubles(&self) -> &StateTroubles {
+        &self.inner.troubles
+    }
+
+    /// Reads the file again if it could not be read, looks whether a copy that was moved aside is still there, and writes what has
+    /// changed. To be called from time to time.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub async fn keep_up(&self) -> Result<(), NotesError> {
+        let Some(path) = &self.inner.path else {
+            return Ok(());
+        };
+        self.read_again(path).await;
+        let troubles = &self.inner.troubles;
+        for copy in troubles.files(Trouble::SetAside, StateKind::Notes) {
+            let at = copy.clone();
+            let looked = files::work(WRITE_DEADLINE, move || at.symlink_metadata().map(drop));
+            if looked
+                .await
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            {
+                troubles.clear(Trouble::SetAside, StateKind::Notes, &copy);
+            }
+        }
+        self.flush().await
+    }
+
+    // What was noted since comes after what the file has. Nothing is written meanwhile.
+    async fn read_again(&self, path: &Path) {
+        let _written = self.inner.written.lock().await;
+        if self.lock().unread.is_none() {
+            return;
+        }
+        let (at, troubles) = (path.to_owned(), self.inner.troubles.clone());
+        let read = files::work(WRITE_DEADLINE, move || {
+            read(&at, &troubles).map_err(io::Error::other)?
+        });
+        let Ok(contents) = read.await else { return };
+        let mut kept = self.lock();
+        kept.contents.follow(contents.unwrap_or_default());
+        kept.changes += 1;
+        kept.unread = None;
+        drop(kept);
+        let troubles = &self.inner.troubles;
+        troubles.clear(Trouble::NotRead, StateKind::Notes, path);
+        tracing::info!(path = %path.display(), "controller state read after an earlier failure");
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Contents) -> T) -> T {
@@ -284,11 +327,6 @@ impl Notes {
         self.look(|contents| contents.returned.get(node) == Some(&given_up_at))
     }
 
-    /// Whether the last attempt to write them failed.
-    pub fn is_unsaved(&self) -> bool {
-        self.inner.is_unsaved.load(Ordering::Relaxed)
-    }
-
     /// Writes what has changed.
     pub async fn flush(&self) -> Result<(), NotesError> {
         let Some(path) = &self.inner.path else {
@@ -341,10 +379,21 @@ impl Notes {
         }
         contents.format = FORMAT;
         let to = path.to_owned();
-        let result = files::work(WRITE_DEADLINE, move || write(&to, &contents)).await;
-        self.inner
-            .is_unsaved
-            .store(result.is_err(), Ordering::Relaxed);
+        let unread = self.lock().unread.clone();
+        let result = match unread {
+            Some(why) => Err(io::Error::other(format!(
+                "its earlier contents could not be read and are not overwritten: {why}"
+            ))),
+            None => files::work(WRITE_DEADLINE, move || write(&to, &contents)).await,
+        };
+        let troubles = &self.inner.troubles;
+        match &result {
+            Ok(()) => troubles.clear(Trouble::NotSaved, StateKind::Notes, path),
+            Err(error) => {
+                let why = error.to_string();
+                troubles.raise(Trouble::NotSaved, StateKind::Notes, path, why)
+            }
+        };
         if result.is_ok() {
             let mut kept = self.lock();
             for proposal in &proposed {
@@ -367,109 +416,50 @@ impl Notes {
     }
 }
 
+/// Where a damaged file is moved.
+fn aside(path: &Path) -> PathBuf {
+    path.with_file_name(format!("{FILE}.damaged"))
+}
+
+/// The file's contents; None: there is none, or it was damaged, and was moved aside. The inner error: it cannot be read, or is
+/// damaged and cannot be moved aside. Blocks.
+fn read(path: &Path, troubles: &StateTroubles) -> Result<io::Result<Option<Contents>>, NotesError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(None)),
+        Err(error) => return Ok(Err(error)),
+    };
+    // The format first: a newer one need not look like ours.
+    if let Ok(Format { format }) = serde_json::from_slice(&text)
+        && format.as_u64().is_none_or(|found| found > FORMAT.into())
+    {
+        return Err(NotesError::Newer {
+            path: path.to_owned(),
+            found: format.to_string(),
+        });
+    }
+    match serde_json::from_slice::<Contents>(&text) {
+        Ok(contents) if contents.format == FORMAT => Ok(Ok(Some(contents))),
+        damaged => {
+            let aside = aside(path);
+            tracing::error!(
+                path = %path.display(),
+                aside = %aside.display(),
+                error = damaged.err().map(|error| error.to_string()),
+                "damaged controller state moved aside; starting with empty state"
+            );
+            Ok(fs::rename(path, &aside).map(|()| {
+                troubles.raise(Trouble::SetAside, StateKind::Notes, &aside, String::new());
+                None
+            }))
+        }
+    }
+}
+
 fn write(path: &Path, contents: &Contents) -> io::Result<()> {
     files::replace(path, &serde_json::to_vec(contents)?, Durability::Durable)
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use crate::golden;
-
-    #[tokio::test]
-    async fn what_was_noted_durably_is_there_after_a_restart() {
-        let dir = tempfile::tempdir().unwrap();
-        let notes = Notes::open(dir.path()).unwrap();
-        notes.doubt("v", "a").await.unwrap();
-        notes.doubt("v", "b").await.unwrap();
-        notes.note_delete("x@a").await.unwrap();
-        let again = Notes::open(dir.path()).unwrap();
-        assert_eq!(again.doubts("v"), ["a".into(), "b".into()].into());
-        assert_eq!(again.undelivered_deletes("a"), ["x@a"]);
-        assert!(again.undelivered_deletes("b").is_empty());
-        again.settle("v", "a");
-        again.settle("v", "b");
-        again.delete_delivered("x@a");
-        again.flush().await.unwrap();
-        let last = Notes::open(dir.path()).unwrap();
-        assert!(last.doubts("v").is_empty() && last.undelivered_deletes("a").is_empty());
-    }
-
-    #[tokio::test]
-    async fn the_golden_file_is_read_and_written_the_same() {
-        let dir = tempfile::tempdir().unwrap();
-        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/notes.json");
-        fs::copy(golden, dir.path().join(FILE)).unwrap();
-        let notes = Notes::open(dir.path()).unwrap();
-        assert_eq!(notes.doubts("v"), ["a".into(), "b".into()].into());
-        assert_eq!(notes.undelivered_deletes("a"), ["x@a"]);
-        assert!(notes.has_returned("c", 1_795_410_496));
-        notes.doubt("v", "a").await.unwrap();
-        golden::compare(FILE, &fs::read(dir.path().join(FILE)).unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_damaged_file_is_put_aside_and_not_written_over() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{ torn").unwrap();
-        let notes = Notes::open(dir.path()).unwrap();
-        notes.doubt("v", "a").await.unwrap();
-        let aside = dir.path().join(format!("{FILE}.damaged"));
-        assert_eq!(fs::read_to_string(aside).unwrap(), "{ torn");
-    }
-
-    #[test]
-    fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
-        for format in ["2", "4294967296", "\"2\""] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join(FILE);
-            let text = format!("{{\"format\":{format},\"doubts\":[]}}");
-            fs::write(&path, &text).unwrap();
-            let refused = Notes::open(dir.path());
-            assert!(
-                matches!(&refused, Err(NotesError::Newer { found, .. }) if found == format),
-                "{refused:?}"
-            );
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        }
-    }
-
-    #[tokio::test]
-    async fn what_cannot_be_written_is_an_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let notes = Notes::open(dir.path()).unwrap();
-        fs::create_dir(dir.path().join("notes.json.new")).unwrap();
-        assert!(matches!(
-            notes.doubt("v", "a").await,
-            Err(NotesError::Write { .. })
-        ));
-        assert!(notes.note_delete("x@a").await.is_err());
-        assert!(notes.is_unsaved());
-        // Nor is it believed: nothing was done.
-        assert!(notes.doubts("v").is_empty() && notes.undelivered_deletes("a").is_empty());
-        fs::remove_dir(dir.path().join("notes.json.new")).unwrap();
-        notes.doubt("w", "a").await.unwrap();
-        notes.flush().await.unwrap();
-        assert!(!notes.is_unsaved());
-        let again = Notes::open(dir.path()).unwrap();
-        assert!(again.doubts("v").is_empty() && again.undelivered_deletes("a").is_empty());
-        assert_eq!(again.doubts("w"), ["a".into()].into());
-    }
-
-    #[tokio::test]
-    async fn many_notes_at_once_are_all_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let notes = Notes::open(dir.path()).unwrap();
-        let all = (0..200).map(|n| {
-            let notes = notes.clone();
-            tokio::spawn(async move { notes.doubt(&format!("v{n}"), "a").await })
-        });
-        for one in all.collect::<Vec<_>>() {
-            one.await.unwrap().unwrap();
-        }
-        let again = Notes::open(dir.path()).unwrap();
-        assert!((0..200).all(|n| again.doubts(&format!("v{n}")).len() == 1));
-    }
-}
+#[path = "notes_tests.rs"]
+mod tests;

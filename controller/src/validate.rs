@@ -10,6 +10,7 @@ use drivebay_proto::{csi, names};
 pub(crate) mod anti_affinity;
 
 pub use crate::capability::{Access, Capabilities, Capability, capabilities, capability};
+use drivebay_common::mount_flags::{OptionError, mount_flags};
 
 /// Longest string of a request, bytes (CSI: 128 unless a field says otherwise).
 pub const MAX_STRING_BYTES: usize = 128;
@@ -74,6 +75,12 @@ pub enum InvalidRequest {
     /// The VOLUME_MOUNT_GROUP field, which is not advertised.
     #[error("volume_capability.mount.volume_mount_group is not supported; use the pod's fsGroup")]
     MountGroup,
+    /// A mount option that no volume may have.
+    #[error("{field}: {refused}")]
+    MountFlag {
+        field: &'static str,
+        refused: OptionError,
+    },
     /// A StorageClass parameter that does not exist.
     #[error(
         "parameters: {key:?} is not known; the parameters are {}. Correct the StorageClass",
@@ -133,7 +140,7 @@ pub enum InvalidRequest {
 impl InvalidRequest {
     /// True for a well-formed wish that Drivebay does not grant, false for a malformed request.
     /// ValidateVolumeCapabilities answers the first with OK and a message, and the
-    /// Node service answers it with FAILED_PRECONDITION.
+    /// Node service answers it with FAILED_PRECONDITION, a mount option with INVALID_ARGUMENT.
     pub fn is_unsupported(&self) -> bool {
         match self {
             Self::MultiNode { .. }
@@ -141,6 +148,7 @@ impl InvalidRequest {
             | Self::MixedFilesystems { .. }
             | Self::UnknownFilesystem { .. }
             | Self::MountGroup
+            | Self::MountFlag { .. }
             | Self::UnknownParameter { .. }
             | Self::BadParameter { .. }
             | Self::BadPattern { .. }
@@ -383,18 +391,18 @@ pub fn mkfs_options(options: &str) -> Result<&str, InvalidRequest> {
 
 /// Mount options, separated by commas.
 pub fn mount_options(options: &str) -> Result<&str, InvalidRequest> {
-    let key = names::PARAM_MOUNT_OPTIONS;
-    text("parameters.mountOptions", options, MAX_MAP_BYTES)?;
-    if options
+    let field = "parameters.mountOptions";
+    text(field, options, MAX_MAP_BYTES)?;
+    let words: Vec<String> = options
         .split(',')
-        .any(|option| option.trim_start().starts_with('-'))
-    {
-        return Err(InvalidRequest::BadParameter {
-            key,
-            reason: "an option cannot begin with '-'; separate options by commas, without '-o'",
-        });
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    match mount_flags(&words) {
+        Ok(_) => Ok(options),
+        Err(refused) => Err(InvalidRequest::MountFlag { field, refused }),
     }
-    Ok(options)
 }
 
 #[cfg(test)]

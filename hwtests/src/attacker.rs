@@ -184,6 +184,13 @@ impl Agent for Node {
         no()
     }
 
+    async fn delete_unused_volume(
+        &self,
+        _: Request<DeleteUnusedVolumeRequest>,
+    ) -> Answer<DeleteVolumeResponse> {
+        no()
+    }
+
     async fn delete_volume(&self, _: Request<DeleteVolumeRequest>) -> Answer<DeleteVolumeResponse> {
         no()
     }

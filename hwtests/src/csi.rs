@@ -93,6 +93,16 @@ pub fn mount(fs_type: &str) -> VolumeCapability {
     )
 }
 
+/// An ext4 volume mounted with these flags.
+pub fn flags(flags: &[&str]) -> VolumeCapability {
+    let mount = MountVolume {
+        fs_type: "ext4".to_owned(),
+        mount_flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        ..MountVolume::default()
+    };
+    capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
+}
+
 /// A raw block volume, writable on this node.
 pub fn block() -> VolumeCapability {
     capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)

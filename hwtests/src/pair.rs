@@ -92,7 +92,8 @@ impl Pair {
             "the agent is connected to the controller",
             async || {
                 let nodes = self.controller.nodes().await.ok()?;
-                let node = nodes.iter().find(|node| node.node_id == NODE)?;
+                let own = &self.agent.settings().node;
+                let node = nodes.iter().find(|node| node.node_id == *own)?;
                 (node.state == "connected").then_some(())
             },
         )

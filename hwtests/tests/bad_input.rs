@@ -10,12 +10,12 @@
 
 mod bad_input {
     pub(crate) mod agent_rows;
-    pub(crate) mod controller;
     pub(crate) mod fields;
     pub(crate) mod fields_controller;
+    pub(crate) mod fields_create;
+    pub(crate) mod fields_mount;
     pub(crate) mod fields_node;
     pub(crate) mod good;
-    pub(crate) mod node;
     pub(crate) mod options;
     pub(crate) mod raw;
     pub(crate) mod table;
@@ -23,92 +23,104 @@ mod bad_input {
 }
 
 use bad_input::{
-    agent_rows, controller, fields_controller, fields_node, good, node, options, raw,
+    agent_rows, fields_controller, fields_create, fields_mount, fields_node, good, options, raw,
     table::Ground, unserved,
 };
-use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
+use drivebay_hwtests::{
+    DriveSpec, GIB, Node, Rig, Shelf, need,
+    pair::{Link, Pair},
+    tree,
+};
+
+/// Rows that change nothing, whether a volume is staged or not.
+async fn unstaged_rows(ground: &mut Ground, node: &Node) {
+    raw::rows(ground).await;
+    unserved::rows(ground).await;
+    fields_create::rows(ground).await;
+    fields_controller::rows(ground).await;
+    agent_rows::rows(ground, node).await;
+}
+
+/// Rows of volumes that are staged and published.
+async fn staged_rows(mut ground: Ground, node: &Node) {
+    let volumes = ground.controller.ids().await.unwrap();
+    let used = [ground.files.clone(), ground.raw.clone()];
+    for volume in &used {
+        node.use_volume(volume).await;
+    }
+    let mounts = tree::mounts_of(node.dir());
+    fields_controller::in_use(&mut ground).await;
+    fields_mount::rows(&mut ground, node.dir()).await;
+    fields_node::rows(&mut ground, node.dir()).await;
+    let controller = ground.controller.clone();
+    let (rows, wrong) = ground.verdict();
+    let text = wrong.join("\n");
+    assert!(
+        wrong.is_empty(),
+        "{} of {rows} rows are wrong:\n{text}",
+        wrong.len()
+    );
+    assert!(rows >= 800, "{rows} rows");
+    assert_eq!(
+        controller.ids().await.unwrap(),
+        volumes,
+        "volumes came or went"
+    );
+    assert_eq!(tree::mounts_of(node.dir()), mounts, "mounts came or went");
+    let precious = std::fs::read_to_string(node.dir().join("odd/content")).unwrap();
+    assert_eq!(precious, "precious");
+    for volume in &used {
+        node.leave_volume(volume).await;
+    }
+}
 
 #[tokio::test]
-async fn bad_input_on_every_rpc_gets_its_code_and_a_sentence_and_changes_nothing() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+async fn every_field_of_every_request_with_an_odd_value_gets_its_one_code_and_changes_nothing() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
     let rig = Rig::with(vec![
         DriveSpec::blank("claimed", 2 * GIB),
         DriveSpec::blank("blank", GIB),
     ])
     .await;
-    // Never staged: a mounted filesystem writes of its own accord.
-    let files = rig.volume("files", 256 * MIB, &csi::mount("ext4")).await;
-    let raw = rig.volume("raw", 64 * MIB, &csi::block()).await;
+    let mut ground = Ground::new(&rig, &rig.csi).await;
     rig.zeroed().await;
     rig.shelf.flush().unwrap();
     let before = rig.shelf.digests().unwrap();
-    let volumes = rig.csi.ids().await.unwrap();
-    let mounts = tree::mounts_of(rig.dir());
-
-    let mut ground = Ground::new(&rig, files, raw);
-    controller::rows(&mut ground).await;
-    node::rows(&mut ground).await;
-    unserved::rows(&mut ground).await;
-    let (rows, wrong) = ground.verdict();
-    assert!(
-        wrong.is_empty(),
-        "{} of {rows} rows are wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
-
-    assert_eq!(
-        rig.csi.ids().await.unwrap(),
-        volumes,
-        "volumes came or went"
-    );
-    assert_eq!(tree::mounts_of(rig.dir()), mounts, "mounts came or went");
+    // Nothing is staged yet: a mounted filesystem writes of its own accord.
+    unstaged_rows(&mut ground, &rig).await;
     assert_eq!(
         rig.shelf.digests().unwrap(),
         before,
         "a drive was written to"
     );
-    // Told again with all the rest, so that the rows cannot pass because nothing works any more.
+    staged_rows(ground, &rig).await;
+    // The rows cannot pass because nothing works any more.
     good::still_works(&rig).await;
 }
 
 #[tokio::test]
-async fn every_field_of_every_request_with_an_odd_value_gets_its_one_code() {
+async fn a_controller_of_its_own_answers_each_request_as_a_headless_agent_does() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
-    let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
-    let files = rig.volume("files", 64 * MIB, &csi::mount("ext4")).await;
-    let raw_volume = rig.volume("raw", 64 * MIB, &csi::block()).await;
-    let unstaged = rig.volume("unstaged", 64 * MIB, &csi::mount("ext4")).await;
-    rig.use_volume(&files).await;
-    rig.use_volume(&raw_volume).await;
-    let volumes = rig.csi.ids().await.unwrap();
-    let mounts = tree::mounts_of(rig.dir());
+    let mut shelf = Shelf::new().unwrap();
+    shelf.add(DriveSpec::blank("a", 2 * GIB)).unwrap();
+    let pair = Pair::start(Link::Socket, shelf, |settings| {
+        settings.node = "node1".to_owned()
+    })
+    .await;
+    let mut ground = Ground::new(&pair.node, &pair.csi).await;
+    unstaged_rows(&mut ground, &pair.node).await;
+    staged_rows(ground, &pair.node).await;
+}
 
-    let mut ground = Ground::new(&rig, files.clone(), raw_volume.clone());
-    ground.unstaged = unstaged;
-    raw::rows(&mut ground).await;
-    fields_controller::rows(&mut ground).await;
-    fields_node::rows(&mut ground, rig.dir()).await;
-    agent_rows::rows(&mut ground, &rig).await;
-    let (rows, wrong) = ground.verdict();
-    assert!(
-        wrong.is_empty(),
-        "{} of {rows} rows are wrong:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
-    assert!(rows >= 600, "{rows} rows");
-    assert_eq!(
-        rig.csi.ids().await.unwrap(),
-        volumes,
-        "volumes came or went"
-    );
-    assert_eq!(tree::mounts_of(rig.dir()), mounts, "mounts came or went");
-    let precious = std::fs::read_to_string(rig.dir().join("odd/content")).unwrap();
-    assert_eq!(precious, "precious");
-    rig.leave_volume(&files).await;
-    rig.leave_volume(&raw_volume).await;
-    good::still_works(&rig).await;
+#[tokio::test]
+async fn mkfs_options_that_need_smaller_sectors_than_the_drives_have_are_refused_before_anything_is_written()
+ {
+    need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", fs "ext4", fs "xfs");
+    let large = || DriveSpec::blank("large", GIB).sector(4096);
+    options::refused_for_their_sectors(&Rig::with(vec![large()]).await, false).await;
+    // Where another drive can have them, they are that one's.
+    let both = vec![large(), DriveSpec::blank("small", 2 * GIB)];
+    options::refused_for_their_sectors(&Rig::with(both).await, true).await;
 }
 
 #[tokio::test]

@@ -278,6 +278,179 @@ async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_find
     quiet(&rig, &volume).await;
 }
 
+/// What `ListVolumes` and `ControllerGetVolume` tell of a volume: one of 1.12, whose message begins with the reason.
+async fn listed(rig: &Rig, volume: &Placed) -> Vec<String> {
+    let all = rig.csi.list().await.unwrap();
+    let is_it = |entry: &&api::list_volumes_response::Entry| {
+        let listed = entry.volume.as_ref();
+        listed.is_some_and(|one| one.volume_id == volume.id)
+    };
+    let entry = all.iter().find(is_it).unwrap();
+    let in_list = entry.status.as_ref().unwrap().volume_condition.clone();
+    let request = api::ControllerGetVolumeRequest {
+        volume_id: volume.id.clone(),
+    };
+    let got = rig.csi.controller().controller_get_volume(request).await;
+    let alone = got.unwrap().into_inner().status.unwrap().volume_condition;
+    let told = [in_list, alone].map(|condition| condition.unwrap());
+    let abnormal = told.into_iter().filter(|condition| condition.abnormal);
+    abnormal.map(|condition| condition.message).collect()
+}
+
+#[tokio::test]
+async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_growfs", fs "xfs");
+    let mut refuses = PathBuf::new();
+    let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
+        let tools = settings.dir.join("tools");
+        fs::create_dir_all(&tools).unwrap();
+        refuses = tools.join("refuses");
+        let script = tools.join("xfs_growfs");
+        let text = format!(
+            "#!/bin/sh\nif test -e {}; then echo 'xfs_growfs: cannot resize' >&2; exit 1; fi\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec xfs_growfs \"$@\"\n",
+            refuses.display()
+        );
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        settings.tools = Some(tools);
+    })
+    .await;
+    let volume = rig.volume("v", 512 * MIB, &csi::mount("xfs")).await;
+    rig.use_volume(&volume).await;
+    fs::write(&refuses, "").unwrap();
+    let capability = csi::mount("xfs");
+    let grown = rig.csi.expand(&volume.id, GIB, &capability).await;
+    let (size, on_the_node) = grown.unwrap();
+    assert_eq!((size, on_the_node), (GIB as i64, true));
+    let grow = async || {
+        let path = &volume.target;
+        rig.csi.node_expand(&volume.id, path, GIB).await
+    };
+    let failed = grow().await.unwrap_err();
+    assert!(failed.message().contains("cannot resize"), "{failed:?}");
+    let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
+    let told: Vec<_> = conditions
+        .iter()
+        .map(|one| (one.status.as_str(), one.reason.as_str()))
+        .collect();
+    assert_eq!(told, [("DEGRADED", "FilesystemNotGrown")]);
+    let listed_while_small = wait::until_async(TOLD, "the controller lists it", async || {
+        let told = listed(&rig, &volume).await;
+        (told.len() == 2).then_some(told)
+    })
+    .await;
+    for message in listed_while_small {
+        assert!(message.contains("FilesystemNotGrown"), "{message}");
+    }
+    let health = rig.agent.ask(&["health"]).unwrap();
+    assert_eq!(health.status.code(), Some(1));
+    let said = String::from_utf8(health.stdout).unwrap();
+    assert!(said.contains("FilesystemNotGrown"), "{said}");
+    // A repeat, and another stage, find it as small.
+    grow().await.unwrap_err();
+    rig.leave_volume(&volume).await;
+    rig.use_volume(&volume).await;
+    assert_eq!(rig.reasons(&volume).await, ["FilesystemNotGrown"]);
+
+    fs::remove_file(&refuses).unwrap();
+    grow().await.unwrap();
+    quiet(&rig, &volume).await;
+    wait::until_async(TOLD, "the controller lists it as well", async || {
+        listed(&rig, &volume).await.is_empty().then_some(())
+    })
+    .await;
+    let health = rig.agent.ask(&["health"]).unwrap();
+    let said = String::from_utf8(health.stdout).unwrap();
+    assert!(!said.contains("FilesystemNotGrown"), "{said}");
+    rig.leave_volume(&volume).await;
+}
+
+/// Stages a volume with these mount flags.
+async fn staged_with(
+    rig: &Rig,
+    volume: &Placed,
+    fs_type: &str,
+    flags: &[&str],
+) -> Result<(), tonic::Status> {
+    let mut capability = csi::mount(fs_type);
+    if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
+        mount.mount_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    }
+    rig.csi
+        .stage(&volume.id, &volume.staging, &capability)
+        .await
+}
+
+/// A superblock that the kernel refuses with EINVAL, as it does a wrong option: the one is the volume's condition when the call is
+/// answered, the other is the caller's.
+async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(&str)) {
+    let rig = rig().await;
+    let volume = rig.volume("v", 512 * MIB, &csi::mount(fs_type)).await;
+    rig.use_volume(&volume).await;
+    let device = rig.device(&volume).await;
+    rig.leave_volume(&volume).await;
+    let refused = staged_with(&rig, &volume, fs_type, wrong)
+        .await
+        .unwrap_err();
+    assert!(refused.message().contains("option"), "{refused:?}");
+    quiet(&rig, &volume).await;
+
+    let head = fs::read(&device).map(|bytes| bytes[..4096].to_vec());
+    damage(text(&device));
+    let refused = staged_with(&rig, &volume, fs_type, &[]).await.unwrap_err();
+    assert!(
+        refused.message().contains("Invalid argument"),
+        "{refused:?}"
+    );
+    let conditions = rig.volume_of(&volume.id).await.unwrap().conditions;
+    let told: Vec<_> = conditions
+        .iter()
+        .map(|one| (one.status.as_str(), one.reason.as_str()))
+        .collect();
+    assert_eq!(told, [("DATA_LOSS", "FilesystemCorrupted")]);
+    assert!(
+        conditions[0].message.contains("the kernel logged"),
+        "{conditions:?}"
+    );
+    // What the caller asks for says nothing, also not that it is well.
+    staged_with(&rig, &volume, fs_type, wrong)
+        .await
+        .unwrap_err();
+    assert_eq!(rig.reasons(&volume).await, ["FilesystemCorrupted"]);
+
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&device)
+        .and_then(|file| std::os::unix::fs::FileExt::write_all_at(&file, &head.unwrap(), 0))
+        .unwrap();
+    rig.use_volume(&volume).await;
+    quiet(&rig, &volume).await;
+    rig.leave_volume(&volume).await;
+}
+
+#[tokio::test]
+async fn an_ext4_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is_not() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
+    // Each by itself is an option; the kernel refuses both together.
+    refused_with_einval("ext4", &["data=journal", "delalloc"], |device| {
+        run(
+            "debugfs",
+            &["-w", "-R", "ssv blocks_count 99999999", device],
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_xfs_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is_not() {
+    need!(root, loop, tool "mkfs.xfs", tool "xfs_db", fs "xfs");
+    refused_with_einval("xfs", &["logbufs=99"], |device| {
+        let write = "write -d rootino 7777777";
+        run("xfs_db", &["-x", "-c", "sb 0", "-c", write, device]);
+    })
+    .await;
+}
+
 /// Something to start the agent under: for it, and for nobody else, there is no kernel log.
 fn without_kernel_log(dir: &Path) -> PathBuf {
     let script = dir.join("deaf");

@@ -5,7 +5,7 @@ use drivebay_controller::cli::{
     show::{self, VolumeSheetJson},
     wrong::{Health, Problem, Reason},
 };
-use drivebay_proto::agent::{Drive, DriveLatencyResponse, Finding, InventoryUpdate, Volume};
+use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -13,10 +13,6 @@ use super::{
     args::Format,
     latency::{self, LatencyJson},
 };
-use drivebay_model::finding::Code;
-
-/// Findings of the host with which it is not well: the agent forgets, or has forgotten, what it should know.
-const WRONG: [Code; 3] = [Code::StateNotSaved, Code::StateNotRead, Code::StateLost];
 
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
@@ -40,24 +36,7 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
     health.add(&inventory.node_id, &inventory.drives, &abnormal);
     let exists = |volume: &&Volume| !matches!(volume.state.as_str(), "erasing" | "quarantined");
     health.volumes = inventory.volumes.iter().filter(exists).count() as u64;
-    let is_wrong = |one: &&Finding| WRONG.iter().any(|code| code.as_str() == one.code);
-    let (wrong, notes): (Vec<_>, Vec<_>) = inventory.findings.iter().partition(is_wrong);
-    health.notes.extend(
-        notes
-            .iter()
-            .map(|one| format!("{}: {}", one.code, one.message)),
-    );
-    if !wrong.is_empty() {
-        health.problems.push(Problem {
-            severity: "WARNING",
-            kind: "node",
-            node: inventory.node_id.clone(),
-            id: inventory.node_id.clone(),
-            name: String::new(),
-            reasons: wrong.into_iter().map(Reason::from).collect(),
-            volumes: Vec::new(),
-        });
-    }
+    health.add_host(&inventory.node_id, &inventory.findings, false);
     if !inventory.ready {
         health.problems.push(Problem {
             severity: "STARTING",

@@ -48,12 +48,13 @@ pub struct Place {
     /// The pod that it was published to, NAMESPACE/NAME, if the call named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// The filesystem's options that were asked for, in one order; None: not known.
+    /// Options that were asked for, in one order: where it is staged the filesystem's, where it is published all; None: not
+    /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<String>>,
-    /// Published for one target only.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
+    /// Published for one target only; None: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<bool>,
     /// Which call asked for it: the same path asked for again is another place.
     #[serde(skip)]
     pub call: u64,
@@ -64,10 +65,10 @@ pub struct Place {
 pub struct Asked {
     /// The pod, NAMESPACE/NAME.
     pub pod: Option<String>,
-    /// The filesystem's options, in one order.
+    /// As [Place::options].
     pub options: Option<Vec<String>>,
     /// One target only.
-    pub exclusive: bool,
+    pub exclusive: Option<bool>,
 }
 
 /// What should be mounted, by resolved path.
@@ -139,11 +140,18 @@ impl Expected {
         (place.volume == volume).then_some(place.role)
     }
 
-    /// The filesystem's options that the mount of this volume at the path was asked for with, where that is known.
-    pub fn options(&self, volume: Uuid, path: &Path) -> Option<Vec<String>> {
+    /// What a call asked for that no mount table shows, of the mount of this volume at the path.
+    pub fn asked(&self, volume: Uuid, path: &Path) -> Asked {
         let inner = self.lock();
-        let place = inner.places.get(path)?;
-        place.options.clone().filter(|_| place.volume == volume)
+        let place = inner
+            .places
+            .get(path)
+            .filter(|place| place.volume == volume);
+        place.map_or_else(Asked::default, |place| Asked {
+            pod: place.pod.clone(),
+            options: place.options.clone(),
+            exclusive: place.exclusive,
+        })
     }
 
     /// Where the volume is published by our own calls: those that stand in the way of another target, which is wanted as the
@@ -151,7 +159,9 @@ impl Expected {
     pub fn targets(&self, volume: Uuid, exclusive: bool) -> Vec<PathBuf> {
         let inner = self.lock();
         let of = |place: &Place| {
-            place.volume == volume && place.role == Role::Target && (exclusive || place.exclusive)
+            place.volume == volume
+                && place.role == Role::Target
+                && (exclusive || place.exclusive == Some(true))
         };
         let targets = inner.places.iter().filter(|(_, place)| of(place));
         targets.map(|(path, _)| path.clone()).collect()
@@ -230,7 +240,7 @@ impl Expected {
                     read_only,
                     pod: None,
                     options: None,
-                    exclusive: false,
+                    exclusive: None,
                     call: 0,
                 });
             }

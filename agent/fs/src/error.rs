@@ -63,6 +63,13 @@ pub enum FsError {
     /// Not staged.
     #[error("volume {uuid} is not staged at {path}")]
     NotStaged { uuid: Uuid, path: String },
+    /// Staged in a way that a bind of it cannot change.
+    #[error("volume {uuid} is staged at {path} {how}; unstage it first to change that")]
+    StagedOtherwise {
+        uuid: Uuid,
+        path: String,
+        how: String,
+    },
     /// Not there.
     #[error("volume is not at {path}: {why}")]
     NotHere { path: String, why: String },
@@ -86,8 +93,12 @@ pub enum FsError {
     Mount {
         device: String,
         path: String,
+        /// Options of the filesystem were asked for: EINVAL may be about them.
+        has_options: bool,
         /// What the errno means and what to do.
         hint: String,
+        /// What the kernel logged meanwhile that shows the filesystem to be damaged.
+        damage: Option<String>,
         #[source]
         source: Cause,
     },

@@ -91,6 +91,14 @@ pub struct Publish {
     pub target: PathBuf,
     /// The mount is never writable, not for a moment. That does not protect a device node (see `publish`).
     pub read_only: bool,
+    /// Mount options of the volume's record.
+    pub options: Vec<String>,
+    /// Mount flags of the request, added to them.
+    pub flags: Vec<String>,
+    /// The filesystem's options that the staged mount was asked for with; None: not known.
+    pub staged_with: Option<Vec<String>>,
+    /// All options that the mount at the target was asked for with; None: not known.
+    pub published_with: Option<Vec<String>>,
 }
 
 /// What publishing did.

@@ -28,6 +28,7 @@ pub mod mkfs_options;
 pub mod mkfs_trial;
 pub mod options;
 pub mod publish;
+mod refused_mount;
 mod run;
 pub mod stage;
 pub mod staging;

@@ -69,12 +69,23 @@ pub fn command(plan: &Plan<'_>, node: &std::path::Path) -> (&'static str, Vec<Os
     (program, args)
 }
 
-/// The same as a trial that makes nothing on a device: `file` is a file of the size.
-pub fn trial_command(plan: &Plan<'_>, file: &std::path::Path) -> (&'static str, Vec<OsString>) {
+/// The same as a trial that makes nothing on a device: `file` is a file of the size, taken for a device with logical sectors of
+/// `sector` bytes; mkfs.ext4 is told so by [SECTOR_VARIABLE].
+pub fn trial_command(
+    plan: &Plan<'_>,
+    sector: u32,
+    file: &std::path::Path,
+) -> (&'static str, Vec<OsString>) {
     let (program, mut args) = command(plan, file);
     match plan.fs_type {
         FsType::Ext4 => args.insert(0, "-n".into()),
-        FsType::Xfs => args.insert(0, "-N".into()),
+        FsType::Xfs => {
+            args.insert(0, "-N".into());
+            // Options that name one are compared with it by `xfs_sector`: twice it is an error.
+            if sector > 512 && xfs_sector(plan.options).is_none() {
+                args.splice(1..1, ["-s".into(), format!("size={sector}").into()]);
+            }
+        }
         // Given a UUID it looks for it on every device that it sees, of which one may not answer.
         FsType::Btrfs => {
             let uuid = args.len().saturating_sub(3);
@@ -82,6 +93,20 @@ pub fn trial_command(plan: &Plan<'_>, file: &std::path::Path) -> (&'static str, 
         }
     }
     (program, args)
+}
+
+/// Read by mkfs.ext4: the logical sector size, bytes, that it takes its device to have.
+pub const SECTOR_VARIABLE: &str = "MKE2FS_DEVICE_SECTSIZE";
+
+/// The value of `-s size=` among options of mkfs.xfs, as it is given; None: there is no such option.
+pub fn xfs_sector(options: &[String]) -> Option<&str> {
+    let at = options.iter().position(|one| one.starts_with("-s"))?;
+    let attached = &options[at][2..];
+    let value = match attached.is_empty() {
+        true => options.get(at + 1)?.as_str(),
+        false => attached,
+    };
+    Some(value.strip_prefix("size=").unwrap_or(value))
 }
 
 fn split_extended(options: &[String]) -> (String, Vec<String>) {
@@ -196,7 +221,7 @@ mod tests {
             options: &[],
             over_own: false,
         };
-        let (_, trial) = trial_command(&plan, Path::new("/f"));
+        let (_, trial) = trial_command(&plan, 4096, Path::new("/f"));
         assert_eq!(trial, ["-q", "-K", "/f"]);
         assert_eq!(
             line(FsType::Btrfs, &["-d", "single"], false),

@@ -3,7 +3,8 @@
 //! What names another device, a file, the UUID (Drivebay plans it) or a dry run is not on it, nor are
 //! `-f`/`-F`: what they override is never there when Drivebay formats.
 
-use super::options::{MAX_BYTES, OptionError, check_text};
+use drivebay_common::mount_flags::{MAX_BYTES, OptionError, check_text};
+
 use drivebay_model::FsType;
 
 /// What an option's value may be.

@@ -1,7 +1,7 @@
 //! Whether mkfs makes a filesystem with these options, asked before the volume is: on a file of its size in memory.
 //!
 //! ext4's and XFS's tools only say what they would do; btrfs's, which cannot, writes some 5 MiB. A file has no sectors larger
-//! than 512 bytes: a smaller sector size than the drive's own is seen by the real mkfs alone.
+//! than 512 bytes: both are told which the drive has. What mkfs.btrfs makes does not depend on it.
 
 use std::time::Duration;
 
@@ -24,8 +24,21 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Trials at a time: each of btrfs takes memory.
 static TRIALS: Semaphore = Semaphore::const_new(2);
 
-/// What the tool says against these options, for a volume of this size. None: nothing, or it could not be asked.
-pub async fn refusal(fs_type: FsType, options: &[String], bytes: u64) -> Option<String> {
+/// What the tool says against these options, for a volume of `bytes` on a drive with logical sectors of `sector` bytes. None:
+/// nothing, or it could not be asked.
+pub async fn refusal(
+    fs_type: FsType,
+    options: &[String],
+    bytes: u64,
+    sector: u32,
+) -> Option<String> {
+    let given = (fs_type == FsType::Xfs).then(|| mkfs::xfs_sector(options));
+    let given = given.flatten().and_then(|size| size.parse::<u32>().ok());
+    if let Some(given) = given.filter(|given| *given < sector) {
+        return Some(format!(
+            "a sector size of {given} bytes is less than the drive's {sector}"
+        ));
+    }
     let not_asked = |why: String| {
         tracing::debug!(
             reason = why,
@@ -39,7 +52,7 @@ pub async fn refusal(fs_type: FsType, options: &[String], bytes: u64) -> Option<
     let options = options.to_vec();
     let tried = offload("mkfs-trial", 2 * ANSWER, move || {
         let _turn = turn;
-        run(fs_type, &options, bytes)
+        run(fs_type, &options, bytes, sector)
     });
     match tried.await.and_then(|tried| tried) {
         Ok(Output { code: Some(0), .. }) => None,
@@ -55,7 +68,7 @@ pub async fn refusal(fs_type: FsType, options: &[String], bytes: u64) -> Option<
     }
 }
 
-fn run(fs_type: FsType, options: &[String], bytes: u64) -> std::io::Result<Output> {
+fn run(fs_type: FsType, options: &[String], bytes: u64, sector: u32) -> std::io::Result<Output> {
     let scratch = Scratch::new(bytes)?;
     let plan = Plan {
         volume: Uuid::nil(),
@@ -64,11 +77,11 @@ fn run(fs_type: FsType, options: &[String], bytes: u64) -> std::io::Result<Outpu
         options,
         over_own: false,
     };
-    let (program, args) = mkfs::trial_command(&plan, &scratch.path());
+    let (program, args) = mkfs::trial_command(&plan, sector, &scratch.path());
     let tool = Tool {
         program,
         args,
-        env: Vec::new(),
+        env: vec![(mkfs::SECTOR_VARIABLE, sector.to_string().into())],
         only: None,
         deadline: ANSWER,
     };
@@ -85,7 +98,47 @@ mod tests {
     async fn says(fs_type: FsType, options: &[&str], bytes: u64) -> Option<String> {
         let options: Vec<String> = options.iter().map(|&one| one.to_owned()).collect();
         check_mkfs_options(fs_type, &options).unwrap();
-        refusal(fs_type, &options, bytes).await
+        refusal(fs_type, &options, bytes, 512).await
+    }
+
+    #[tokio::test]
+    async fn options_that_need_smaller_sectors_than_the_drive_has_are_refused() {
+        let says = async |fs_type, options: &[&str], sector| {
+            let options: Vec<String> = options.iter().map(|&one| one.to_owned()).collect();
+            check_mkfs_options(fs_type, &options).unwrap();
+            refusal(fs_type, &options, GIB, sector).await
+        };
+        for (fs_type, options, reason) in [
+            (FsType::Ext4, &["-b", "1024"][..], "too small for device"),
+            (FsType::Xfs, &["-b", "size=1024"], "sector size 4096"),
+            (
+                FsType::Xfs,
+                &["-s", "size=512"],
+                "less than the drive's 4096",
+            ),
+            (FsType::Xfs, &["-ssize=512"], "less than the drive's 4096"),
+        ] {
+            assert_eq!(says(fs_type, options, 512).await, None, "{options:?}");
+            let Some(said) = says(fs_type, options, 4096).await else {
+                // The tool is not installed.
+                assert!(
+                    refusal(fs_type, &["-?".to_owned()], GIB, 512)
+                        .await
+                        .is_none()
+                );
+                continue;
+            };
+            assert!(said.contains(reason), "{options:?}: {said}");
+        }
+        for (fs_type, options) in [
+            (FsType::Ext4, &["-b", "4096"][..]),
+            (FsType::Xfs, &["-b", "size=4096"]),
+            (FsType::Xfs, &["-s", "size=4096"]),
+            (FsType::Xfs, &["-s", "size=4k"]),
+            (FsType::Btrfs, &["-s", "4096"]),
+        ] {
+            assert_eq!(says(fs_type, options, 4096).await, None, "{options:?}");
+        }
     }
 
     #[tokio::test]

@@ -1,33 +1,15 @@
 //! Mount options: checked, and split into MS_* flags and the filesystem's own data string.
 //!
-//! Refused is everything that changes *what* is mounted or *where*, that skips a journal, or that
-//! takes the node down on an error. The rest is the filesystem's business; a word it does not know
-//! makes mount(2) fail with EINVAL.
+//! What is refused by name is decided by the controller's code, for both programs. The rest is the filesystem's business; a word
+//! it does not know makes mount(2) fail with EINVAL.
 
 use std::collections::BTreeMap;
 
+pub use drivebay_common::mount_flags::OptionError;
+use drivebay_common::mount_flags::mount_flags;
+use drivebay_common::text::split_options;
+
 use drivebay_model::FsType;
-
-/// Most bytes that all flags of a request may have together (the CSI specification's limit).
-pub const MAX_BYTES: usize = 4096;
-
-/// A refused option.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("option {option:?} is refused: {why}")]
-pub struct OptionError {
-    /// The option, shortened.
-    pub option: String,
-    pub why: &'static str,
-}
-
-impl OptionError {
-    pub fn new(option: &str, why: &'static str) -> Self {
-        Self {
-            option: option.chars().take(128).collect(),
-            why,
-        }
-    }
-}
 
 impl From<OptionError> for super::jobs::FsError {
     fn from(error: OptionError) -> Self {
@@ -88,6 +70,12 @@ impl MountFlags {
         all.into_values().collect()
     }
 
+    /// What these ask of the mount and of the filesystem.
+    pub fn all(&self) -> Vec<String> {
+        let of_mount = self.of_mount().into_iter().map(str::to_owned);
+        of_mount.chain(self.of_filesystem()).collect()
+    }
+
     /// The data string of mount(2): these options and the defaults of this filesystem. ext4 goes
     /// read-only on an error unless another `errors=` was named; btrfs always mounts its top level, not
     /// whatever a tenant made the default subvolume.
@@ -127,9 +115,7 @@ pub fn compared_of_mount(options: &str) -> Vec<&str> {
     let known = |word: &&str| {
         matches!(*word, "noatime" | "relatime") || OF_MOUNT.iter().any(|(_, one)| one == word)
     };
-    drivebay_sys::mountinfo::split_options(options)
-        .filter(known)
-        .collect()
+    split_options(options).filter(known).collect()
 }
 
 /// Words that set (true) or clear (false) MS_* bits, as in mount(8).
@@ -166,61 +152,11 @@ const DROPPED: &[&str] = &[
     "defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "nogroup",
 ];
 
-const WHERE: &str = "it changes what is mounted or where";
-const JOURNAL: &str = "it skips the journal, without which the data may be inconsistent";
-const PANIC: &str = "one volume's error may not take the node down";
-
-/// Refused by name, whatever the value.
-const REFUSED: &[(&str, &str)] = &[
-    ("bind", WHERE),
-    ("rbind", WHERE),
-    ("move", WHERE),
-    ("remount", WHERE),
-    ("loop", WHERE),
-    ("offset", WHERE),
-    ("sizelimit", WHERE),
-    ("encryption", WHERE),
-    ("logdev", WHERE),
-    ("rtdev", WHERE),
-    ("journal_path", WHERE),
-    ("journal_dev", WHERE),
-    ("journal", WHERE),
-    ("device", WHERE),
-    ("sb", WHERE),
-    ("subvol", WHERE),
-    ("subvolid", WHERE),
-    ("subvolrootid", WHERE),
-    ("shared", WHERE),
-    ("rshared", WHERE),
-    ("slave", WHERE),
-    ("rslave", WHERE),
-    ("private", WHERE),
-    ("rprivate", WHERE),
-    ("unbindable", WHERE),
-    ("runbindable", WHERE),
-    (
-        "nouuid",
-        "it switches off the check that no other copy of this filesystem is mounted",
-    ),
-    ("norecovery", JOURNAL),
-    ("noload", JOURNAL),
-    ("nologreplay", JOURNAL),
-    ("rescue", JOURNAL),
-    ("abort", "it shuts the filesystem down"),
-    ("user", "only fstab gives it a meaning"),
-    ("users", "only fstab gives it a meaning"),
-    ("owner", "only fstab gives it a meaning"),
-    ("group", "only fstab gives it a meaning"),
-    ("mand", "kernels have no mandatory locks any more"),
-    ("helper", "no helper program is run"),
-    ("uhelper", "no helper program is run"),
-];
-
 /// Checks the mount flags of a request or a class. An element may hold several, separated by commas;
 /// commas inside double quotes (an SELinux context's categories) do not separate. Later words win.
 pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
     let mut parsed = MountFlags::default();
-    for word in words(flags)? {
+    for word in mount_flags(flags)? {
         let name = word.split_once('=').map_or(word, |(name, _)| name);
         if let Some(&(_, bits, set)) = FLAG_WORDS.iter().find(|(known, ..)| *known == word) {
             if set {
@@ -230,85 +166,17 @@ pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
             }
         } else if word == "ro" || word == "rw" {
             parsed.read_only = word == "ro";
-        } else if name.to_ascii_lowercase().starts_with("x-mount.") {
-            return Err(OptionError::new(word, WHERE));
         } else if DROPPED.contains(&word)
             || name.starts_with("x-")
             || name.starts_with("X-")
             || name == "comment"
         {
             // Userspace words that mount(8) does not hand to the kernel either.
-        } else if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-            return Err(OptionError::new(word, why));
-        } else if matches!(word, "errors=panic" | "fatal_errors=panic") {
-            return Err(OptionError::new(word, PANIC));
         } else {
             parsed.data.push(word.to_owned());
         }
     }
     Ok(parsed)
-}
-
-fn words(flags: &[String]) -> Result<Vec<&str>, OptionError> {
-    if flags.iter().map(String::len).sum::<usize>() > MAX_BYTES {
-        return Err(OptionError::new(
-            &flags[0],
-            "all options together may have at most 4096 bytes",
-        ));
-    }
-    let mut words = Vec::new();
-    for flag in flags {
-        check_text(flag)?;
-        if flag.matches('"').count() % 2 != 0 {
-            return Err(OptionError::new(flag, "a double quote is not closed"));
-        }
-        for word in drivebay_sys::mountinfo::split_options(flag) {
-            if word.is_empty() {
-                return Err(OptionError::new(flag, "it has an empty part"));
-            }
-            if word.starts_with(['-', '=']) {
-                return Err(OptionError::new(flag, "an option begins with a letter"));
-            }
-            if word.contains('"') && !is_context(word) {
-                return Err(OptionError::new(
-                    flag,
-                    "only SELinux contexts may be quoted",
-                ));
-            }
-            words.push(word);
-        }
-    }
-    Ok(words)
-}
-
-fn is_context(word: &str) -> bool {
-    ["context=", "fscontext=", "defcontext=", "rootcontext="]
-        .iter()
-        .any(|name| word.starts_with(name))
-}
-
-/// What holds for every option of every kind.
-pub fn check_text(option: &str) -> Result<(), OptionError> {
-    if option.is_empty() {
-        return Err(OptionError::new(option, "it is empty"));
-    }
-    if let Some(odd) = option
-        .chars()
-        .find(|c| !(c.is_ascii_alphanumeric() || c.is_control() || "_-.=:/,+%@^\"".contains(*c)))
-    {
-        return Err(OptionError::new(
-            option,
-            if odd.is_whitespace() {
-                "it holds white space; give each option as an element of its own"
-            } else {
-                "it holds a character that no option has"
-            },
-        ));
-    }
-    if option.chars().any(char::is_control) {
-        return Err(OptionError::new(option, "it holds a control character"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -450,10 +318,9 @@ mod tests {
         fn nothing_that_is_refused_reaches_the_kernel(flags in proptest::collection::vec("[a-z_=,\"\\-: ]{0,24}", 0..6)) {
             if let Ok(parsed) = parse_mount_flags(&flags) {
                 for option in &parsed.data {
-                    let name = option.split('=').next().unwrap_or_default();
-                    prop_assert!(!REFUSED.iter().any(|(refused, _)| *refused == name));
                     prop_assert!(!option.is_empty() && !option.starts_with('-'));
-                    prop_assert!(!option.contains(',') || is_context(option));
+                    let one = std::slice::from_ref(option);
+                    prop_assert_eq!(mount_flags(one), Ok(vec![option.as_str()]));
                 }
             }
         }

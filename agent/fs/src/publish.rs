@@ -5,6 +5,8 @@ use std::{os::fd::AsFd, path::Path};
 use super::{
     device::{self, io_error, target_error},
     jobs::{FsError, Publish, Published},
+    options::parse_mount_flags,
+    stage::{differ, options_differ},
     staging::mount_info_error,
 };
 use drivebay_model::Cause;
@@ -42,8 +44,11 @@ fn publish_mount(
             uuid: job.uuid,
             path: staging.display().to_string(),
         })?;
-    // A bind of a read-only mount is read-only too.
-    let read_only = job.read_only || staged.read_only();
+    let all: Vec<String> = job.options.iter().chain(&job.flags).cloned().collect();
+    let flags = parse_mount_flags(&all)?;
+    let read_only = job.read_only || flags.read_only;
+    // A caller that names none takes the staged mount as it is.
+    let named = !job.flags.is_empty();
     if let Some(top) = target {
         if top.dev != staged.dev || top.root != staged.root {
             return Err(conflict(
@@ -51,7 +56,30 @@ fn publish_mount(
                 format!("from {} ({})", top.source.display(), top.fs_type),
             ));
         }
-        return same_access(job, top, read_only);
+        let before = job.published_with.as_ref();
+        let how = before
+            .and_then(|before| differ(before, &flags.all()))
+            .or_else(|| options_differ(top, &flags.of_mount(), &[], None).filter(|_| named));
+        return match how {
+            Some(how) => Err(conflict(
+                job,
+                format!("{how}; unpublish it first to change them"),
+            )),
+            None => same_access(job, top, read_only),
+        };
+    }
+    // A bind has the options of what it is a bind of.
+    let (of_mount, of_filesystem) = (flags.of_mount(), flags.of_filesystem());
+    let before = job.staged_with.as_deref();
+    let how = options_differ(&staged, &of_mount, &of_filesystem, before).filter(|_| named);
+    let unwritable =
+        (staged.read_only() && !read_only).then(|| "read-only where writing was asked".to_owned());
+    if let Some(how) = how.or(unwritable) {
+        return Err(FsError::StagedOtherwise {
+            uuid: job.uuid,
+            path: staging.display().to_string(),
+            how,
+        });
     }
     let expected = path::facts(staging).map_err(|error| io_error("looking at", staging, error))?;
     attach(
@@ -131,7 +159,9 @@ fn attach(
         FsError::Mount {
             device: job.device.name.clone(),
             path: job.target.display().to_string(),
+            has_options: false,
             hint,
+            damage: None,
             source: Cause::from(error),
         }
     };

@@ -4,13 +4,14 @@
 //! `format_guard`: from the volume's record and what a probe found to Make, Mount or Refuse. It is the only
 //! place where formatting is decided, and it says Make only for a device that was probed and is Empty.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
+use drivebay_common::text::split_options;
 use uuid::Uuid;
 
 use super::options::{MountFlags, compared_of_mount};
 use drivebay_model::{FsType, RecordState, Signature, Signatures};
-use drivebay_sys::mountinfo::{MountEntry, split_options};
+use drivebay_sys::mountinfo::MountEntry;
 
 /// What should be mounted at the staging path.
 #[derive(Debug, Clone)]
@@ -95,34 +96,9 @@ pub fn plan_mount(
             ));
         }
     }
-    let has = compared_of_mount(&top.options);
-    let lacks: Vec<&str> = wanted
-        .of_mount
-        .iter()
-        .filter(|word| !has.contains(word))
-        .copied()
-        .collect();
-    let more: Vec<&str> = has
-        .into_iter()
-        .filter(|word| !wanted.of_mount.contains(word))
-        .collect();
-    if !lacks.is_empty() || !more.is_empty() {
-        return MountPlan::Conflict(differ(&more, &lacks));
-    }
-    if let Some(before) = wanted
-        .mounted_with
-        .as_ref()
-        .filter(|before| **before != wanted.of_filesystem)
-    {
-        let texts = |all: &[String], other: &[String]| -> Vec<String> {
-            all.iter()
-                .filter(|one| !other.contains(one))
-                .cloned()
-                .collect()
-        };
-        let more = texts(before, &wanted.of_filesystem);
-        let lacks = texts(&wanted.of_filesystem, before);
-        return MountPlan::Conflict(differ(&more, &lacks));
+    let before = wanted.mounted_with.as_deref();
+    if let Some(how) = options_differ(top, &wanted.of_mount, &wanted.of_filesystem, before) {
+        return MountPlan::Conflict(format!("{how}; unstage it first to change them"));
     }
     match (top.read_only() || top.super_read_only(), wanted.read_only) {
         (true, true) | (false, false) => MountPlan::Nothing,
@@ -131,18 +107,37 @@ pub fn plan_mount(
     }
 }
 
-/// In which options a mount differs from what is asked for.
-fn differ(more: &[impl AsRef<str>], lacks: &[impl AsRef<str>]) -> String {
-    let list = |words: &[String]| match words {
-        [] => "without them".to_owned(),
-        words => words.join(","),
+/// In which options a mount differs from what is asked for; None: in none. Its own are in the mount table; the filesystem's are
+/// compared with those that it was asked for with, where that is known.
+pub fn options_differ(
+    mount: &MountEntry,
+    of_mount: &[&str],
+    of_filesystem: &[String],
+    mounted_with: Option<&[String]>,
+) -> Option<String> {
+    let has = compared_of_mount(&mount.options);
+    differ(&has, of_mount).or_else(|| differ(mounted_with?, of_filesystem))
+}
+
+/// In which words two lists of options differ, in whatever order they are.
+pub fn differ<A, B>(has: &[A], asked: &[B]) -> Option<String>
+where
+    A: AsRef<str>,
+    B: AsRef<str>,
+{
+    let has: BTreeSet<&str> = has.iter().map(AsRef::as_ref).collect();
+    let asked: BTreeSet<&str> = asked.iter().map(AsRef::as_ref).collect();
+    let only = |these: &BTreeSet<&str>, those| {
+        let words: Vec<&str> = these.difference(those).copied().collect();
+        match words.is_empty() {
+            true => "without them".to_owned(),
+            false => words.join(","),
+        }
     };
-    let own = |words: Vec<String>| list(&words);
-    let has = own(more.iter().map(|one| one.as_ref().to_owned()).collect());
-    let asked = own(lacks.iter().map(|one| one.as_ref().to_owned()).collect());
-    format!(
-        "with other mount options: {has} where {asked} was asked; unstage it first to change them"
-    )
+    (has != asked).then(|| {
+        let (has, asked) = (only(&has, &asked), only(&asked, &has));
+        format!("with other mount options: {has} where {asked} was asked")
+    })
 }
 
 /// What the format guard says.

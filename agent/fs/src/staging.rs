@@ -18,13 +18,14 @@ use super::{
     mkfs,
     mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
+    refused_mount,
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
     superblock, tools,
 };
 use drivebay_layout::jobs::CarveError;
 use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState};
 use drivebay_sys::{
-    mount,
+    kmsg, mount,
     mountinfo::{self, MountEntry},
     path::{self, Kind},
 };
@@ -506,6 +507,7 @@ impl<'a> Staging<'a> {
         let data = self.flags.data_for(self.fs_type);
         let bits = self.flags.bits | read_only | extra;
         let (path, fs_type) = (&self.mount.path, self.fs_type.as_str());
+        let mark = kmsg::Mark::now();
         // Replaying a long log takes as long as it takes.
         let mounted = tools::watched(device, &format!("mounting {device}"), context, || {
             mount::mount_fs(&device::node(device), path, fs_type, bits, &data)
@@ -514,7 +516,12 @@ impl<'a> Staging<'a> {
         mounted.map_err(|error| FsError::Mount {
             device: device.to_owned(),
             path: self.path(),
+            has_options: !self.flags.data.is_empty(),
             hint: hints::mount(error.raw_os_error(), self.fs_type, device),
+            damage: mark.ok().and_then(|mark| {
+                let logged = mark.texts();
+                refused_mount::damage(self.fs_type, device, &logged).map(str::to_owned)
+            }),
             source: Cause::from(error),
         })
     }

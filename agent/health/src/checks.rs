@@ -25,7 +25,7 @@ use drivebay_model::{
     Snapshot, Verdict, Volume, VolumeState, cause::chain,
 };
 use drivebay_node::{
-    state::checked,
+    state::{StateFile, checked},
     tasks::Tasks,
     volumes::{Volumes, checks::Ended},
 };
@@ -44,6 +44,8 @@ const PANICKED_AGAIN: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 struct Tracked {
     fs_type: FsType,
+    /// Where `checked` is kept.
+    file: StateFile<Checked>,
     checked: Checked,
     in_use: bool,
     /// When it was seen to be unmounted, unless a check has begun since.
@@ -158,11 +160,13 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
         .map(|(uuid, _)| *uuid)
         .collect();
     for uuid in gone {
-        followed.volumes.remove(&uuid);
+        let Some(tracked) = followed.volumes.remove(&uuid) else {
+            continue;
+        };
         volumes
             .inventory()
             .update(|known| known.checked.remove(&uuid));
-        if let Err(error) = checked::file(volumes.state_dir(), uuid).remove().await {
+        if let Err(error) = tracked.file.remove().await {
             tracing::warn!(volume = %uuid, %error, "cannot remove the check result of a deleted volume");
         }
     }
@@ -177,6 +181,12 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             .health(|registry| registry.speaks_against_filesystem(volume.uuid));
         match followed.volumes.get_mut(&volume.uuid) {
             Some(tracked) if tracked.checked.fs_uuid == fs_uuid => {
+                if let Some(earlier) = tracked.file.read_again().await
+                    && earlier.fs_uuid == fs_uuid
+                {
+                    tracked.checked.follow(earlier);
+                    record(volumes, volume.uuid, &tracked.checked, fs_type);
+                }
                 tracked.news |= suspected && !tracked.suspected;
                 tracked.suspected = suspected;
                 let left = unmounted.contains(&volume.uuid);
@@ -190,7 +200,8 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             }
             _ => {
                 // What cannot be read is a finding of the host; the volume is checked as if it never was.
-                let kept = checked::file(volumes.state_dir(), volume.uuid).load().await;
+                let file = checked::file(volumes.state_dir(), volume.uuid);
+                let kept = file.load().await;
                 let checked = kept
                     .ok()
                     .flatten()
@@ -199,6 +210,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
                 record(volumes, volume.uuid, &checked, fs_type);
                 let tracked = Tracked {
                     fs_type,
+                    file,
                     checked,
                     in_use: volume.in_use,
                     unmounted: unmounted.contains(&volume.uuid).then_some(now),
@@ -412,8 +424,7 @@ async fn take(
     tracked.checked.take(check);
     record(volumes, uuid, &tracked.checked, tracked.fs_type);
     // A failure is logged, and a finding of the host.
-    let kept = checked::file(volumes.state_dir(), uuid);
-    let _ = kept.save(tracked.checked.clone()).await;
+    let _ = tracked.file.save(tracked.checked.clone()).await;
 }
 
 /// The result, and the condition that follows from it.
@@ -428,6 +439,7 @@ fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drivebay_node::state::StateDir;
 
     #[test]
     fn a_check_that_panicked_is_begun_again_after_a_while() {
@@ -435,6 +447,7 @@ mod tests {
         let mut followed = Followed::default();
         let tracked = Tracked {
             fs_type: FsType::Ext4,
+            file: checked::file(&StateDir::new("/nowhere"), uuid),
             checked: Checked::never(Uuid::from_u128(2)),
             in_use: false,
             unmounted: None,

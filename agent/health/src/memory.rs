@@ -294,7 +294,7 @@ mod tests {
             read_only: false,
             pod: Some("shop/db-0".into()),
             options: None,
-            exclusive: false,
+            exclusive: None,
             call: 0,
         };
         Remembered {

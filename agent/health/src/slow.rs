@@ -181,7 +181,7 @@ impl Task {
 
     /// A minute is over.
     async fn minute(&mut self) {
-        self.read_late().await;
+        self.history.read_again(&mut self.comparison).await;
         let snapshot = self.volumes.inventory().current();
         let mut inputs = Vec::new();
         for (id, drive) in &snapshot.drives {
@@ -214,16 +214,6 @@ impl Task {
         self.unsaved += 1;
         if self.unsaved >= SAVE_EVERY || self.slow() != before {
             self.try_to_save().await;
-        }
-    }
-
-    /// Reads the history that could not be read at the beginning.
-    async fn read_late(&mut self) {
-        if !self.history.is_due() {
-            return;
-        }
-        if self.history.read(&mut self.comparison).await.is_ok() {
-            tracing::info!("drive latency history read");
         }
     }
 

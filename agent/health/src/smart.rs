@@ -148,6 +148,16 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
             drives.insert(id.clone(), tracked);
             continue;
         };
+        if let Some(history) = tracked.file.read_again().await {
+            // What was polled since is in the next poll too: what a drive counts, it does not forget.
+            tracked.unproven = !facts.identity_is_stable;
+            tracked.due = Some(Instant::now());
+            let is_worse = history.verdict() > tracked.history.verdict();
+            tracked.history = history;
+            if is_worse {
+                operator::publish(volumes, id, tracked);
+            }
+        }
         if tracked.history.expire(unix_seconds()) {
             tracing::warn!(drive = %id, "drive acknowledgement expired");
             operator::publish(volumes, id, tracked);

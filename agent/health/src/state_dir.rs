@@ -1,20 +1,19 @@
 //! Publishes what is wrong with the agent's own state files as findings of the host.
 
-use std::time::Duration;
-
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use drivebay_node::{state::dir, volumes::Volumes};
+use drivebay_node::{
+    state::{TRY_EVERY, dir},
+    volumes::Volumes,
+};
 
-/// How often it is looked whether files that were moved aside are still there.
-const EVERY: Duration = Duration::from_secs(60);
-
-/// Follows the state directory until `stop`.
+/// Follows the state directory until `stop`: which troubles there are, whether files that were moved aside are still there, and
+/// whether the list of mounts made by hand, which no other task holds, can be read by now.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let state_dir = volumes.state_dir().clone();
     let mut troubles = state_dir.subscribe();
-    let mut ticks = interval(EVERY);
+    let mut ticks = interval(TRY_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let found = dir::findings(&troubles.borrow_and_update());
@@ -24,9 +23,12 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = troubles.changed() => if changed.is_err() { return },
-            _ = ticks.tick() => if let Err(error) = state_dir.look_for_lost().await {
-                tracing::debug!(%error, "cannot list the state directory");
-            },
+            _ = ticks.tick() => {
+                volumes.read_hand_mounts_again().await;
+                if let Err(error) = state_dir.look_for_lost().await {
+                    tracing::debug!(%error, "cannot list the state directory");
+                }
+            }
         }
     }
 }

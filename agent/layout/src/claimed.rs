@@ -7,7 +7,7 @@
 use uuid::Uuid;
 
 use super::{
-    device::Device,
+    device::{self, Device},
     error::{CarveError, ambiguous, damaged, fit, in_use, io_error, refused},
     jobs::Changed,
     plan::{self, advance},
@@ -15,8 +15,8 @@ use super::{
     zeroed::{self, Slots},
 };
 use drivebay_model::{
-    Cause, Contents, DriveId, ErasePolicy, Extent, Label, Placed, Placement, RawSpace, RecordState,
-    Space, VolumeSpec, Zeroing, runs,
+    Cause, Contents, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace,
+    RecordState, Space, VolumeSpec, Zeroing, runs,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -103,7 +103,7 @@ pub trait ClaimedDrive {
             fit(placed)?;
             if placed.record.state == RecordState::Creating {
                 // An earlier attempt that could not be undone because somebody has its partition open.
-                return Err(in_use(placed));
+                return Err(in_use(placed, &self.device().holders(placed)));
             }
             return unchanged(contents);
         }
@@ -169,9 +169,9 @@ pub trait ClaimedDrive {
         };
         fit(placed)?;
         match placed.record.state {
-            RecordState::Creating => return Err(in_use(placed)),
+            RecordState::Creating => return Err(in_use(placed, &self.device().holders(placed))),
             RecordState::Erasing { .. } if self.is_half_marked(uuid)? => {
-                return Err(in_use(placed));
+                return Err(in_use(placed, &self.device().holders(placed)));
             }
             RecordState::Erasing { .. } => return unchanged(contents),
             _ => {}
@@ -179,6 +179,32 @@ pub trait ClaimedDrive {
         self.is_free_to_change(uuid)?;
         self.mark_erasing(placed)?;
         self.answer()
+    }
+
+    /// The same of a volume that was never used: never mounted by its record, and zeros in its first and last MiB and in 64 samples
+    /// of each of its runs. Of a raw volume no record says whether it was written.
+    fn delete_unused(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        if let Some(placed) = contents.volume(uuid)
+            && !matches!(placed.record.state, RecordState::Erasing { .. })
+        {
+            fit(placed)?;
+            let used = |why| Err(CarveError::Used { uuid, why });
+            if !advance::was_never_mounted(&placed.record) {
+                return used(format!(
+                    "its record says {}",
+                    advance::named(&placed.record.state)
+                ));
+            }
+            for run in self.runs(placed)? {
+                let data = device::sample_nonzero(self.device(), run, MIB.min(run.len));
+                let what = "looking for data in a volume that was never mounted";
+                if let Some(at) = data.map_err(io_error(self.id(), what))? {
+                    return used(format!("its drive holds data of it at byte {at}"));
+                }
+            }
+        }
+        self.delete(uuid)
     }
 
     /// Moves a volume's record on, durably and read back. Only forward: nothing makes a formatted volume new again.

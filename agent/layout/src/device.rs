@@ -3,8 +3,8 @@
 
 use std::io;
 
-use drivebay_model::{Extent, drive::PartitionFacts};
-use drivebay_sys::{blockdev::BlockDev, busy};
+use drivebay_model::{Extent, Placed, drive::PartitionFacts};
+use drivebay_sys::{blockdev::BlockDev, busy, holders};
 
 /// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
 pub trait Medium {
@@ -32,6 +32,8 @@ pub trait Device: Medium {
     fn held(&self, _run: Extent) -> io::Result<Option<Extent>> {
         Ok(None)
     }
+    /// Up to three programs that have a volume's own device open or mounted, by name. Reads /proc, and no drive.
+    fn holders(&self, placed: &Placed) -> Vec<String>;
 }
 
 /// What the kernel believes of a drive's partitions, and how to tell it (BLKPG).
@@ -83,6 +85,10 @@ impl Device for BlockDev {
     fn held(&self, run: Extent) -> io::Result<Option<Extent>> {
         let held = Self::held(self, run.start, run.len)?;
         Ok(held.map(|(start, len)| Extent { start, len }))
+    }
+    fn holders(&self, placed: &Placed) -> Vec<String> {
+        let device = placed.device.as_deref();
+        device.map_or_else(Vec::new, |device| holders::of_device(device, placed.dev))
     }
 }
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use drivebay_model::{Cause, DriveId, Extent, Placed};
-use drivebay_sys::holders;
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -115,6 +114,13 @@ pub enum CarveError {
         uuid: Uuid,
         /// What holds it, and what to do.
         held: String,
+    },
+    /// It was to be deleted only if nobody ever used it.
+    #[error("volume {uuid} is not deleted: it may have been used, {why}; nothing was changed")]
+    Used {
+        uuid: Uuid,
+        /// What says so.
+        why: String,
     },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
@@ -239,6 +245,7 @@ impl CarveError {
             | Self::TableFull { .. }
             | Self::NoSuchVolume { .. }
             | Self::InUse { .. }
+            | Self::Used { .. }
             | Self::Ambiguous { .. }
             | Self::CannotGrow { .. }
             | Self::BadTransition { .. }
@@ -326,10 +333,10 @@ pub(super) fn ambiguous(uuid: Uuid, reason: String) -> CarveError {
     CarveError::Ambiguous { uuid, reason }
 }
 
-pub(super) fn in_use(placed: &Placed) -> CarveError {
+/// A volume that `holders` keep in use; none: who does is not known.
+pub(super) fn in_use(placed: &Placed, holders: &[String]) -> CarveError {
     let device = placed.device.as_deref().unwrap_or("its device");
-    let holders = holders::of_device(device, placed.dev);
-    let held = match holders.as_slice() {
+    let held = match holders {
         [] => format!("{device} is open; unmount it, and end what has it open"),
         some => format!("{device} is held by {}; end them", some.join(", ")),
     };

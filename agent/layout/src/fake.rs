@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::device::{Device, Kernel, Medium};
-use drivebay_model::{Extent, drive::PartitionFacts};
+use drivebay_model::{Extent, Placed, drive::PartitionFacts};
 
 type Sectors = BTreeMap<u64, Vec<u8>>;
 
@@ -281,6 +281,15 @@ impl Device for FakeDrive {
             Zeroes::Never => Ok(()),
             _ => self.make_zeros(extent),
         }
+    }
+
+    fn holders(&self, placed: &Placed) -> Vec<String> {
+        let is_used = |number| self.in_use.borrow().contains(&number);
+        let holder = placed.number.filter(|number| is_used(*number));
+        holder
+            .map(|_| "postgres (pid 12)".to_owned())
+            .into_iter()
+            .collect()
     }
 }
 

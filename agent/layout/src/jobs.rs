@@ -67,6 +67,8 @@ pub struct Delete {
     pub drive: DriveRef,
     /// The volume. Not there, or erasing already: nothing is changed.
     pub uuid: Uuid,
+    /// Only if it was never used (`CarveError::Used`).
+    pub only_unused: bool,
 }
 
 /// Erases for a bounded time; frees the space when all of it is erased.

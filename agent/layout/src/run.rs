@@ -57,7 +57,10 @@ impl Job for Delete {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("delete");
-        layout::change(&self.drive, |drive| drive.delete(self.uuid))
+        layout::change(&self.drive, |drive| match self.only_unused {
+            true => drive.delete_unused(self.uuid),
+            false => drive.delete(self.uuid),
+        })
     }
 }
 

@@ -179,6 +179,16 @@ impl Checked {
         self.latest = Some(check);
     }
 
+    /// Puts what was kept of earlier checks before what is known: of each kind, the later one counts.
+    pub fn follow(&mut self, earlier: Self) {
+        let later = |a: Option<LastCheck>, b: Option<LastCheck>| {
+            let both = a.into_iter().chain(b);
+            both.max_by_key(|check| check.at)
+        };
+        self.conclusive = later(earlier.conclusive, self.conclusive.take());
+        self.latest = later(earlier.latest, self.latest.take());
+    }
+
     /// The last one that said something, then the last attempt if that is another.
     pub fn to_show(&self) -> Vec<LastCheck> {
         let attempt = self.latest.iter();
@@ -197,6 +207,28 @@ impl Checked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_checks_that_are_read_late_and_those_since_the_later_count() {
+        let check = |at, outcome| LastCheck {
+            at,
+            method: None,
+            tool: String::new(),
+            outcome,
+            took_ms: 1,
+        };
+        let mut earlier = Checked::never(Uuid::from_u128(1));
+        earlier.take(check(5, CheckOutcome::Clean));
+        let mut checked = Checked::never(Uuid::from_u128(1));
+        checked.follow(earlier.clone());
+        assert_eq!(checked, earlier);
+        let why = "its drive is failing".to_owned();
+        let nothing = check(7, CheckOutcome::NotCheckable { why });
+        checked.take(nothing.clone());
+        checked.follow(earlier.clone());
+        assert_eq!(checked.conclusive, earlier.conclusive);
+        assert_eq!(checked.latest, Some(nothing));
+    }
 
     #[test]
     fn what_says_nothing_does_not_replace_the_last_word() {

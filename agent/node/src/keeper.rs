@@ -14,7 +14,10 @@ use uuid::Uuid;
 
 use crate::{
     inventory::Inventory,
-    state::{Known, StateError, Store, Tombstone, Tombstones, merge::differs},
+    state::{
+        Known, StateError, Store, TRY_EVERY, Tombstone, Tombstones, merge::differs,
+        recalled_deletions,
+    },
     tasks::Tasks,
 };
 use drivebay_model::{DriveId, Volume};
@@ -157,6 +160,8 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
     let (mut known, mut tombstones) = on_disk;
     let mut tick = tokio::time::interval(TICK.min(quarantine).max(SHORTEST_TICK));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut again = tokio::time::interval(TRY_EVERY);
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last = tokio::time::Instant::now();
     let mut deletions = Tasks::default();
     let mut deleting = BTreeSet::new();
@@ -203,6 +208,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                 }
                 write(&inventory, &store, &mut known, &mut tombstones).await;
             }
+            _ = again.tick() => read_again(&inventory, &store, &mut known, &mut tombstones).await,
             // However it ended: what is not deleted is due again at the next tick.
             Some((drive, _)) = deletions.next() => {
                 deleting.remove(&drive);
@@ -259,6 +265,27 @@ fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
         Entry::Vacant(place) => {
             place.insert(new);
         }
+    }
+}
+
+/// Takes up what could not be read at the start. Nothing was written over it since. Its deletions first: what they delete has not
+/// vanished from a drive.
+async fn read_again(
+    inventory: &Inventory,
+    store: &Store,
+    known: &mut Known,
+    tombstones: &mut Tombstones,
+) {
+    let (read, deleted) = store.read_again().await;
+    if let Some(deleted) = deleted {
+        *tombstones = deleted.clone();
+        inventory.update(|all| {
+            all.tombstones = recalled_deletions(deleted, &all.tombstones);
+        });
+    }
+    if let Some(read) = read {
+        *known = read.clone();
+        inventory.update(|all| all.recall_late(read));
     }
 }
 

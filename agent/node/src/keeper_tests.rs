@@ -225,3 +225,68 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
     assert!(written.known.in_doubt.is_empty());
     assert!(rig.inventory.deleted().is_empty());
 }
+
+#[tokio::test]
+async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_written() {
+    let rig = rig("exit 1").await;
+    let (facts, uuid) = (samples::facts("away"), Uuid::from_u128(5));
+    let drive = KnownDrive {
+        facts: facts.clone(),
+        class: "bulk".into(),
+        usable_bytes: 0,
+        layout: Layout::Partition,
+        drive_uuid: Uuid::nil(),
+        vanished: Vec::new(),
+        volumes: Vec::new(),
+        last_seen: 0,
+    };
+    let earlier = Known {
+        drives: [(facts.id.clone(), drive.clone())].into(),
+        ..Known::default()
+    };
+    let deleted = Tombstones {
+        volumes: [(
+            uuid,
+            Tombstone {
+                drives: [facts.id.clone()].into(),
+                name: "v".into(),
+                deleted_at: 1,
+                quarantined_seconds: 0,
+                released: false,
+            },
+        )]
+        .into(),
+    };
+    rig.store.save_known(earlier.clone()).await.unwrap();
+    rig.store.save_tombstones(deleted.clone()).await.unwrap();
+    // Another agent on the same directory, for which they cannot be read.
+    let names = ["known.json", "tombstones.json"].map(|name| rig._dir.path().join(name));
+    for path in &names {
+        std::fs::rename(path, path.with_extension("away")).unwrap();
+        std::fs::create_dir(path).unwrap();
+    }
+    let store = Store::new(rig.volumes.state_dir());
+    let mut on_disk = <(Known, Tombstones)>::default();
+    store.load().await;
+    let inventory = Inventory::new(rig.volumes.config().classes.clone(), Duration::ZERO);
+    let mut here = drive.clone();
+    here.facts = samples::facts("here");
+    let id = here.facts.id.clone();
+    inventory.update(|known| {
+        known.remembered.drives.insert(id.clone(), here);
+    });
+    write(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
+    for path in &names {
+        std::fs::remove_dir(path).unwrap();
+        std::fs::rename(path.with_extension("away"), path).unwrap();
+    }
+    store.make_due();
+    read_again(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
+    assert_eq!(on_disk, (earlier, deleted));
+    write(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
+    let next = Store::new(rig.volumes.state_dir()).load().await;
+    let drives: Vec<&DriveId> = next.known.drives.keys().collect();
+    assert_eq!(drives, [&facts.id, &id]);
+    assert!(next.tombstones.volumes.contains_key(&uuid));
+    rig.end().await;
+}

@@ -26,8 +26,8 @@ pub mod newer;
 pub mod underway;
 
 pub use dir::{StateDir, StateKind};
-pub use file::{Damage, Saved, StateFile, Stored};
-pub use merge::{Merged, Sight, merge};
+pub use file::{Damage, Saved, StateFile, Stored, TRY_EVERY};
+pub use merge::{Merged, Sight, merge, recalled, recalled_deletions};
 
 /// Format of both files; a file of another version is not read.
 const VERSION: u32 = StateKind::Known.version();
@@ -162,6 +162,19 @@ impl Store {
                 .flatten()
                 .unwrap_or_default(),
         }
+    }
+
+    /// Reads again what could not be read, when it is due; None: nothing new. What is known since is to be put together with it before
+    /// either file is written.
+    pub async fn read_again(&self) -> (Option<Known>, Option<Tombstones>) {
+        let tombstones = self.tombstones.read_again().await;
+        (self.known.read_again().await, tombstones)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn make_due(&self) {
+        self.known.make_due();
+        self.tombstones.make_due();
     }
 
     /// Writes what is known, durably.

@@ -106,6 +106,8 @@ impl Node for NodeService {
                     staging,
                     target,
                     mode: wanted.mode,
+                    fs_type: wanted.fs_type,
+                    flags: wanted.flags,
                     read_only: request.readonly || wanted.read_only,
                     exclusive: wanted.exclusive,
                     pod: pod(&request.volume_context),

@@ -91,7 +91,7 @@ fn carve_code(error: &CarveError) -> Code {
         | CarveError::OtherSector { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
-        CarveError::InUse { .. } => Code::FailedPrecondition,
+        CarveError::InUse { .. } | CarveError::Used { .. } => Code::FailedPrecondition,
         CarveError::Ambiguous { .. } => Code::FailedPrecondition,
         CarveError::CannotGrow { .. } => Code::OutOfRange,
         CarveError::BadTransition { .. } => Code::FailedPrecondition,
@@ -108,11 +108,16 @@ fn fs_code(error: &FsError) -> Code {
         FsError::Probe { .. } => Code::Unavailable,
         FsError::Incompatible { .. } => Code::FailedPrecondition,
         FsError::Conflict { .. } => Code::AlreadyExists,
-        FsError::NotStaged { .. } => Code::FailedPrecondition,
+        FsError::NotStaged { .. } | FsError::StagedOtherwise { .. } => Code::FailedPrecondition,
         FsError::NotHere { .. } => Code::NotFound,
         FsError::Mkfs { .. } => Code::Internal,
         FsError::MissingTool { .. } => Code::FailedPrecondition,
-        FsError::Mount { .. } => Code::Internal,
+        FsError::Mount {
+            source,
+            has_options,
+            damage,
+            ..
+        } => mount_code(source.errno(), *has_options && damage.is_none()),
         FsError::NotAVolume { .. } => Code::FailedPrecondition,
         // It may still be mounted.
         FsError::Unmount { .. } => Code::Unavailable,
@@ -125,6 +130,33 @@ fn fs_code(error: &FsError) -> Code {
         FsError::ReadOnly { .. } => Code::FailedPrecondition,
         FsError::Io { .. } => Code::Internal,
         FsError::Option { .. } => Code::InvalidArgument,
+    }
+}
+
+/// Of a mount that the kernel refused. Nothing is mounted, so none of these is a code of what may be half done; but the kubelet
+/// repeats RESOURCE_EXHAUSTED.
+fn mount_code(errno: Option<i32>, has_options: bool) -> Code {
+    match errno {
+        // Without options it is the filesystem that this kernel cannot take.
+        Some(libc::EINVAL) if has_options => Code::InvalidArgument,
+        Some(
+            libc::EINVAL
+            | libc::EBUSY
+            | libc::EEXIST
+            | libc::EROFS
+            | libc::EACCES
+            | libc::EPERM
+            | libc::ENODEV
+            | libc::ENOSYS
+            | libc::EUCLEAN
+            | libc::EBADMSG,
+        ) => Code::FailedPrecondition,
+        Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+            Code::ResourceExhausted
+        }
+        // The drive is gone, or may be.
+        Some(libc::ENXIO | libc::ENOTBLK) => Code::Unavailable,
+        _ => Code::Internal,
     }
 }
 
@@ -262,6 +294,37 @@ mod tests {
         ] {
             assert_eq!(code(&error), expected, "{error}");
         }
+    }
+
+    #[test]
+    fn a_mount_that_the_kernel_refuses_has_the_code_of_its_errno() {
+        let mount = |errno: i32, has_options: bool| {
+            code(&VolumeError::Fs(RunError::Job(FsError::Mount {
+                device: "sda2".into(),
+                path: "/staging".into(),
+                has_options,
+                hint: "see dmesg".into(),
+                damage: None,
+                source: Cause::from(std::io::Error::from_raw_os_error(errno)),
+            })))
+        };
+        for (errno, expected) in [
+            (libc::EINVAL, Code::FailedPrecondition),
+            (libc::EBUSY, Code::FailedPrecondition),
+            (libc::EROFS, Code::FailedPrecondition),
+            (libc::EACCES, Code::FailedPrecondition),
+            (libc::ENODEV, Code::FailedPrecondition),
+            (libc::EUCLEAN, Code::FailedPrecondition),
+            (libc::ENOSPC, Code::ResourceExhausted),
+            (libc::EDQUOT, Code::ResourceExhausted),
+            (libc::ENOMEM, Code::ResourceExhausted),
+            (libc::ENXIO, Code::Unavailable),
+            (libc::EIO, Code::Internal),
+        ] {
+            assert_eq!(mount(errno, false), expected, "{errno}");
+        }
+        assert_eq!(mount(libc::EINVAL, true), Code::InvalidArgument);
+        assert_eq!(mount(libc::EBUSY, true), Code::FailedPrecondition);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{
     path::{Component, PathBuf},
 };
 
-use drivebay_controller::validate::{self, Access};
+use drivebay_controller::validate::{self, Access, InvalidRequest};
 use drivebay_proto::{
     csi::VolumeCapability,
     names::{POD_NAME, POD_NAMESPACE},
@@ -87,9 +87,10 @@ pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
 pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> {
     const FIELD: &str = "volume_capability";
     let given = given.ok_or_else(|| invalid(FIELD, "is missing"))?;
-    let asked = validate::capability(given).map_err(|error| match error.is_unsupported() {
-        true => VolumeError::Unsupported(error),
-        false => invalid(FIELD, error.to_string()),
+    let asked = validate::capability(given).map_err(|error| match error {
+        InvalidRequest::MountFlag { .. } => invalid(FIELD, error.to_string()),
+        error if error.is_unsupported() => VolumeError::Unsupported(error),
+        error => invalid(FIELD, error.to_string()),
     })?;
     let (mode, fs_type, flags) = match asked.access {
         Access::Block => (Mode::Block, None, Vec::new()),

@@ -9,7 +9,7 @@ use std::{
 
 use super::Input;
 use drivebay_layout::device::{Device, Kernel, Medium};
-use drivebay_model::{Extent, drive::PartitionFacts};
+use drivebay_model::{Extent, Placed, drive::PartitionFacts};
 
 /// No reader of a drive's structures needs more: all label slots, metadata areas, tables and their copies.
 const MOST_READ: u64 = 512 << 20;
@@ -197,6 +197,10 @@ impl Device for Image {
         let mut sectors = self.sectors.borrow_mut();
         sectors.retain(|number, _| !(first..after).contains(number));
         Ok(())
+    }
+
+    fn holders(&self, _placed: &Placed) -> Vec<String> {
+        Vec::new()
     }
 }
 

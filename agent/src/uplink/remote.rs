@@ -147,6 +147,13 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.delete_volume(request).await
     }
 
+    async fn delete_unused_volume(
+        &self,
+        request: Request<DeleteUnusedVolumeRequest>,
+    ) -> Answer<DeleteVolumeResponse> {
+        self.service.delete_unused_volume(request).await
+    }
+
     async fn expand_volume(
         &self,
         request: Request<ExpandVolumeRequest>,
@@ -239,6 +246,7 @@ mod tests {
         create_volume CreateVolumeRequest => CreateVolumeResponse,
         keep_placement KeepPlacementRequest => KeepPlacementResponse,
         delete_volume DeleteVolumeRequest => DeleteVolumeResponse,
+        delete_unused_volume DeleteUnusedVolumeRequest => DeleteVolumeResponse,
         expand_volume ExpandVolumeRequest => ExpandVolumeResponse,
         rescan RescanRequest => RescanResponse,
         wipe_drive WipeDriveRequest => Self::WipeDriveStream,
@@ -268,6 +276,7 @@ mod tests {
         };
         let used = [
             "create_volume",
+            "delete_unused_volume",
             "delete_volume",
             "expand_volume",
             "hello",
@@ -277,7 +286,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 15);
+        assert_eq!(codes.len(), 16);
         for (call, code) in codes {
             let expected = if used.contains(&call) {
                 Code::Unimplemented

@@ -215,6 +215,19 @@ impl Agent for AgentService {
         .await
     }
 
+    async fn delete_unused_volume(
+        &self,
+        request: Request<wire::DeleteUnusedVolumeRequest>,
+    ) -> Answer<wire::DeleteVolumeResponse> {
+        let wire::DeleteUnusedVolumeRequest { id, name } = request.into_inner();
+        logged("Agent/DeleteUnusedVolume", async {
+            let revision = self.volumes.delete_unused(id, &name).await;
+            let revision = revision.map_err(|error| status(&error))?;
+            Ok(wire::DeleteVolumeResponse { revision })
+        })
+        .await
+    }
+
     async fn expand_volume(
         &self,
         request: Request<wire::ExpandVolumeRequest>,

@@ -30,6 +30,56 @@ pub enum From {
     Now,
 }
 
+/// Records that are read of what was logged during one call.
+const MOST_RECORDS: usize = 2_000;
+
+/// A place in the kernel log, for what is logged during one call.
+#[derive(Debug)]
+pub struct Mark(File);
+
+impl Mark {
+    /// The end of the log as it is now.
+    ///
+    /// # Errors
+    /// The log cannot be read, as in a container without the device or CAP_SYSLOG.
+    pub fn now() -> io::Result<Self> {
+        open(From::Now).map(Self)
+    }
+
+    /// The texts logged since then, without what the kernel adds to each. Waits for none.
+    pub fn texts(mut self) -> Vec<String> {
+        let mut texts = Vec::new();
+        let mut buffer = [0u8; RECORD];
+        for _ in 0..MOST_RECORDS {
+            match self.0.read(&mut buffer) {
+                Ok(length) => {
+                    let record = buffer.get(..length).unwrap_or_default();
+                    let record = String::from_utf8_lossy(record);
+                    let text = record.split_once(';').map_or("", |(_, text)| text);
+                    texts.extend(text.lines().next().map(str::to_owned));
+                }
+                // Some were overwritten before they were read.
+                Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        texts
+    }
+}
+
+fn open(from: From) -> io::Result<File> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/kmsg")?;
+    file.seek(match from {
+        From::Oldest => SeekFrom::Start(0),
+        From::Now => SeekFrom::End(0),
+    })?;
+    Ok(file)
+}
+
 /// Reads /dev/kmsg. It holds nothing of any drive, so it blocks on none.
 #[derive(Debug)]
 pub struct Kmsg(AsyncFd<File>);
@@ -37,14 +87,7 @@ pub struct Kmsg(AsyncFd<File>);
 impl Kmsg {
     /// In a container it needs the device, and CAP_SYSLOG where the host restricts the log.
     pub fn open(from: From) -> io::Result<Self> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg")?;
-        file.seek(match from {
-            From::Oldest => SeekFrom::Start(0),
-            From::Now => SeekFrom::End(0),
-        })?;
+        let file = open(from)?;
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
         // replaces or closes it meanwhile.
         let registered = unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) };

@@ -20,6 +20,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use drivebay_common::text::split_options;
+
 /// One row. Field meanings are those of proc_pid_mountinfo(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
@@ -65,15 +67,6 @@ impl MountEntry {
 /// Whether a comma-separated list has this word. Commas inside double quotes (SELinux contexts) do not separate.
 pub fn has_option(list: &str, word: &str) -> bool {
     split_options(list).any(|option| option == word)
-}
-
-/// The elements of a comma-separated list; commas inside double quotes do not separate.
-pub fn split_options(list: &str) -> impl Iterator<Item = &str> {
-    let mut quoted = false;
-    list.split(move |c| {
-        quoted ^= c == '"';
-        c == ',' && !quoted
-    })
 }
 
 /// Why mountinfo gives no answer.

@@ -234,6 +234,12 @@ impl Agent for FakeAgent {
     ) -> Answer<proto::KeepPlacementResponse> {
         Err(Status::unimplemented(""))
     }
+    async fn delete_unused_volume(
+        &self,
+        _: Request<proto::DeleteUnusedVolumeRequest>,
+    ) -> Answer<proto::DeleteVolumeResponse> {
+        Err(Status::unimplemented(""))
+    }
     async fn delete_volume(
         &self,
         _: Request<proto::DeleteVolumeRequest>,

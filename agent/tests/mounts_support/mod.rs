@@ -282,6 +282,10 @@ impl Bench {
             staging_path,
             target: self.path("pods").join(target),
             read_only,
+            options: Vec::new(),
+            flags: Vec::new(),
+            staged_with: None,
+            published_with: None,
         };
         publish::publish(&job, &mut Context::silent()).map(|published| published.changed)
     }

@@ -10,6 +10,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -72,8 +73,26 @@ fn key_of(path: &Path) -> Option<Key> {
     (!drive.is_empty() && !drive.contains('%')).then(|| (DriveId(drive.to_owned()), slot))
 }
 
+/// Makes the directory of the notes, 0700, unless it is there. Blocks.
+pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+}
+
+/// Whether there is surely nothing of this name. Blocks.
+pub(super) fn is_absent(dir: &Path) -> bool {
+    dir.symlink_metadata()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Puts a note in place. Blocks.
 pub(super) fn write(path: &Path, note: &Note) -> io::Result<()> {
+    if let Some(dir) = path.parent().filter(|dir| is_absent(dir)) {
+        // There was no room for it when the agent started.
+        make_dir(dir)?;
+    }
     // After a power failure there is no worker to find.
     files::replace(path, &serde_json::to_vec(note)?, Durability::Fast)
 }

@@ -4,7 +4,6 @@
 use std::{
     collections::HashMap,
     fmt, io,
-    os::unix::fs::DirBuilderExt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -75,12 +74,13 @@ impl Pool {
             settled: watch::Sender::new(()),
         });
         let dir = inner.config.notes_dir.clone();
-        let leftovers = blocking(move || {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&dir)?;
-            notes::read_all(&dir)
+        let leftovers = blocking(move || match notes::make_dir(&dir) {
+            // Without the directory there is no note, and unmounting needs none.
+            Err(error) if notes::is_absent(&dir) => {
+                tracing::error!(path = %dir.display(), %error, "cannot make the directory for worker records; unmounting works without, make room in the runtime directory for everything else");
+                Ok(Vec::new())
+            }
+            made => made.and_then(|()| notes::read_all(&dir)),
         });
         let leftovers = leftovers.await.map_err(io::Error::other)??;
         let until = Instant::now() + LEFTOVERS;

@@ -6,6 +6,7 @@
 pub mod admission;
 mod agent;
 mod channel;
+pub mod duplicates;
 mod expectation;
 mod follow;
 mod history;
@@ -32,6 +33,7 @@ pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
 pub use channel::AgentChannel;
+use duplicates::Duplicates;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, LookupError, parse};
@@ -75,6 +77,7 @@ struct Inner {
     audit: OnceLock<Audit>,
     expected: RwLock<Expected>,
     unclaimed: Unclaimed,
+    duplicates: Duplicates,
     began: Instant,
     // There is one agent, which is dialled: no other will come.
     alone: bool,
@@ -132,6 +135,7 @@ impl Agents {
                 audit: OnceLock::new(),
                 expected: RwLock::default(),
                 unclaimed: Unclaimed::default(),
+                duplicates: Duplicates::default(),
                 began: Instant::now(),
                 alone,
                 away_grace,
@@ -214,6 +218,16 @@ impl Agents {
     /// Volumes that no PersistentVolume names.
     pub fn unclaimed(&self) -> &Unclaimed {
         &self.inner.unclaimed
+    }
+
+    /// Volumes that share their name with another one.
+    pub fn duplicates(&self) -> &Duplicates {
+        &self.inner.duplicates
+    }
+
+    /// An agent that is away for less is restarting.
+    pub fn away_grace(&self) -> Duration {
+        self.inner.away_grace
     }
 
     /// How often peers were refused.

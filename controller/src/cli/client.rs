@@ -4,8 +4,9 @@ use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
 use drivebay_proto::controller::{
-    GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest,
-    Node, NodeDrives, VolumeOnNode, cluster_client::ClusterClient,
+    GetControllerRequest, GetControllerResponse, GetVolumeRequest, GetVolumeResponse,
+    ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives, VolumeOnNode,
+    cluster_client::ClusterClient,
 };
 use tonic::{Streaming, transport::Channel};
 
@@ -87,6 +88,12 @@ impl Client {
         let call = self
             .inner
             .get_volume(GetVolumeRequest { id: id.to_owned() });
+        Ok(self.asked.answered(call).await?.into_inner())
+    }
+
+    /// The controller itself.
+    pub async fn controller(&mut self) -> Result<GetControllerResponse, AskError> {
+        let call = self.inner.get_controller(GetControllerRequest {});
         Ok(self.asked.answered(call).await?.into_inner())
     }
 

@@ -36,6 +36,7 @@ pub async fn run(
     while let Some(there) = incoming.next().await? {
         health.volumes += 1;
         unclaimed += usize::from(is_unclaimed(&there));
+        health.problems.extend(of_duplicate(&there));
         if let VolumeOnNode {
             volume: Some(volume),
             node_id,
@@ -62,8 +63,13 @@ pub async fn run(
         };
         health.add(&node.node_id, drives, &volumes);
     }
+    health.add_controller(&client.controller().await?.findings);
     for node in &known {
         health.problems.extend(of_node(node));
+        // Of a node that is disconnected they are old, like its drives.
+        if !matches!(node.state.as_str(), "away" | "forgotten") {
+            health.add_host(&node.node_id, &node.findings, true);
+        }
         if node.state == "forgotten" {
             health
                 .notes
@@ -109,6 +115,23 @@ fn reason(message: &str) -> Reason {
         message: message.to_owned(),
         since: None,
     }
+}
+
+/// It shares its name with another volume: one of the two is nobody's.
+fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
+    let volume = there.volume.as_ref()?;
+    (!there.duplicate.is_empty()).then(|| Problem {
+        severity: "WARNING",
+        kind: "volume",
+        node: there.node_id.clone(),
+        id: volume.id.clone(),
+        name: volume.name.clone(),
+        reasons: vec![Reason {
+            code: "DuplicateName".to_owned(),
+            ..reason(&there.duplicate)
+        }],
+        volumes: Vec::new(),
+    })
 }
 
 fn of_node(node: &Node) -> Option<Problem> {

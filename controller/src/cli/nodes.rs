@@ -15,6 +15,7 @@ use super::{
         human_seconds, human_size, printable,
     },
     terminal::Terminal,
+    wrong::Reason,
 };
 
 /// Nodes that a footnote names one by one.
@@ -38,6 +39,7 @@ pub(super) struct NodeJson<'a> {
     notes: &'a [String],
     revision: u64,
     expected: bool,
+    findings: Vec<Reason>,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,6 +72,7 @@ impl<'a> From<&'a Node> for NodeJson<'a> {
             notes: &node.notes,
             revision: node.revision,
             expected: node.expected,
+            findings: node.findings.iter().map(Reason::from).collect(),
         }
     }
 }

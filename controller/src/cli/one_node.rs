@@ -89,6 +89,12 @@ fn text(node: &Node, now: u64, terminal: Terminal) -> String {
     for line in nodes::below(node, true) {
         sheet.line("", &line);
     }
+    if !node.findings.is_empty() {
+        sheet.title("Findings");
+    }
+    for one in &node.findings {
+        sheet.line("", &format!("{}: {}", one.code, one.message));
+    }
     sheet.title("Connections since this controller started, oldest first");
     if node.history.is_empty() {
         sheet.line("", "none");

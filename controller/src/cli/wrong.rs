@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drivebay_common::state_trouble::Trouble;
 use drivebay_proto::{
     agent::{Condition, Drive, DriveHealth, Finding, Reject, Volume},
     condition,
@@ -24,11 +25,11 @@ pub struct Problem {
     /// `DATA_LOSS`, `INACCESSIBLE`, `AWAY`, `MISSING`, `NO_ANSWER`, `DAMAGED`, `BAD`, `DEGRADED`, `SUSPECT`, `WARNING` or
     /// `STARTING`.
     pub severity: &'static str,
-    /// `node`, `drive` or `volume`.
+    /// `controller`, `node`, `drive` or `volume`.
     pub kind: &'static str,
-    /// The node.
+    /// The node; empty for the controller.
     pub node: String,
-    /// Identity, or volume id; the node again for a node.
+    /// Identity, or volume id; the node again for a node, `controller` for the controller.
     pub id: String,
     /// A drive's kernel name and model, a volume's CSI name.
     pub name: String,
@@ -141,6 +142,39 @@ impl Health {
         }
     }
 
+    /// Takes up what a node's agent found of its host: what it forgets or has forgotten is wrong, the rest is worth knowing. `named`: of
+    /// several nodes.
+    pub fn add_host(&mut self, node: &str, findings: &[Finding], named: bool) {
+        let (wrong, notes): (Vec<_>, Vec<_>) = findings
+            .iter()
+            .partition(|finding| Trouble::is_code(&finding.code));
+        self.notes.extend(notes.into_iter().map(|one| match named {
+            true => format!("node {node}: {}: {}", one.code, one.message),
+            false => format!("{}: {}", one.code, one.message),
+        }));
+        self.add_state("node", node, node, wrong);
+    }
+
+    /// Takes up what the controller found of its own state files.
+    pub fn add_controller(&mut self, findings: &[Finding]) {
+        self.add_state("controller", "", "controller", findings.iter().collect());
+    }
+
+    fn add_state(&mut self, kind: &'static str, node: &str, id: &str, wrong: Vec<&Finding>) {
+        if wrong.is_empty() {
+            return;
+        }
+        self.problems.push(Problem {
+            severity: "WARNING",
+            kind,
+            node: node.to_owned(),
+            id: id.to_owned(),
+            name: String::new(),
+            reasons: wrong.into_iter().map(Reason::from).collect(),
+            volumes: Vec::new(),
+        });
+    }
+
     /// Puts the worst first, and says whether all is well.
     pub fn done(mut self) -> Self {
         self.problems.sort_by(|a, b| {
@@ -211,13 +245,14 @@ impl Health {
 
 impl Problem {
     fn write(&self, text: &mut String, nodes: bool, wide: bool, now: u64, terminal: Terminal) {
-        let node = if nodes && self.kind != "node" {
+        let node = if nodes && matches!(self.kind, "drive" | "volume") {
             format!("{}: ", self.node)
         } else {
             String::new()
         };
         let what = match (self.kind, wide) {
             ("node", _) => format!("node {}", self.id),
+            ("controller", _) => "the controller".to_owned(),
             ("volume", false) => format!("{node}volume {}", self.name),
             _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
             _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),

@@ -9,7 +9,7 @@ use drivebay_proto::{VolumeId, agent, csi, names};
 
 use super::attempt::Attempt;
 use crate::{
-    agents::{Agent, Agents},
+    agents::{Agent, Agents, duplicates},
     call::CallError,
     inventory::{Classes, Inventory},
     notes::NotesError,
@@ -232,7 +232,8 @@ pub(super) struct Choices {
 fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Choices, CreateError> {
     let want = create.want();
     let topology = create.topology.as_ref();
-    if let Some((agent, volume)) = named(agents, &create.name) {
+    let allowed = |node: &str| key.allows(topology, node);
+    if let Some((agent, volume)) = named(agents, &create.name, allowed) {
         let node = agent.node().to_owned();
         if !key.allows(topology, &node) {
             let name = create.name.clone();
@@ -311,12 +312,16 @@ pub(super) fn is_there(agents: &Agents, node: &str) -> bool {
     agent.is_some_and(|agent| agent.look(Inventory::complete))
 }
 
-/// The volume of this name and its agent; of several, one whose agent is there.
-fn named(agents: &Agents, name: &str) -> Option<(Arc<Agent>, agent::Volume)> {
-    let found = agents.catalog().named(name).into_iter();
-    found
-        .filter_map(|(key, volume)| Some((agents.get(&key.node)?, volume)))
-        .max_by_key(|(agent, _)| agent.look(Inventory::complete))
+/// The volume of this name and its agent; of several, always the same.
+fn named(
+    agents: &Agents,
+    name: &str,
+    allowed: impl Fn(&str) -> bool,
+) -> Option<(Arc<Agent>, agent::Volume)> {
+    let mut all = agents.candidates(name);
+    all.retain(|one| agents.get(&one.key.node).is_some());
+    let chosen = duplicates::chosen(name, &all, allowed)?;
+    Some((agents.get(&chosen.key.node)?, chosen.volume.clone()))
 }
 
 /// What placement knows of these nodes, or of all.

@@ -30,6 +30,7 @@ impl HasCode for InvalidRequest {
             | Self::MixedFilesystems { .. }
             | Self::UnknownFilesystem { .. }
             | Self::MountGroup
+            | Self::MountFlag { .. }
             | Self::UnknownParameter { .. }
             | Self::BadParameter { .. }
             | Self::BadPattern { .. }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use drivebay_proto::agent::{Class, InventoryUpdate, Volume};
+use drivebay_proto::agent::{Class, Finding, InventoryUpdate, Volume};
 use uuid::Uuid;
 
 use super::drives::{Drives, change_drives};
@@ -64,6 +64,8 @@ pub(super) struct Shown {
     pub(super) classes: Classes,
     pub(super) drives: Drives,
     pub(super) volumes: BTreeMap<Uuid, Known>,
+    // Of the host; at most [`MAX_FINDINGS_BYTES`](bounds::MAX_FINDINGS_BYTES), and not counted in `bytes`.
+    pub(super) findings: Vec<Finding>,
     pub(super) bytes: usize,
 }
 

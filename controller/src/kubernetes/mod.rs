@@ -3,12 +3,14 @@
 //!
 //! TokenReview is in [`crate::tokens`]. Everything here is optional: without it the controller knows what agents say.
 
+mod duplicates;
 mod events;
 mod follow;
 mod notices;
 
 use kube::Client;
 
+pub use duplicates::remove_duplicates;
 pub use events::tell;
 pub use follow::follow;
 

@@ -68,6 +68,12 @@ const UNCLAIMED: Def = gauge(
     &["node"],
 );
 
+const DUPLICATES: Def = gauge(
+    "drivebay_node_volumes_duplicate",
+    "Volumes on the node that share their CSI name with another volume of the cluster, as last reported.",
+    &["node"],
+);
+
 const REFUSALS: Def = counter(
     "drivebay_controller_refusals_total",
     "Connections, sessions and inventory updates of agents that were refused or delayed, and volumes not listed, by reason.",
@@ -80,16 +86,29 @@ const AUDIT_LOST: Def = counter(
     &[],
 );
 
-const UNSAVED: Def = gauge(
-    "drivebay_controller_state_unsaved",
-    "1 while the controller's notes (creates in doubt, deletes of forgotten nodes) could not be saved at the last attempt.",
-    &[],
+const STATE_FILES: Def = gauge(
+    "drivebay_controller_state_file_trouble",
+    "1 while a state file of the controller could not be saved (not-saved), could not be read and is left alone (not-read), or was damaged and lies moved aside (set-aside); by file, or directory with a file for each node.",
+    &["file", "trouble"],
 );
 
 /// Every definition here.
 pub const DEFINITIONS: &[Def] = &[
-    NODES, CONNECTED, AWAY, REFUSED, REVISION, VOLUMES, ABNORMAL, FREE, TOTAL, UNCLAIMED, DOUBTS,
-    REFUSALS, AUDIT_LOST, UNSAVED,
+    NODES,
+    CONNECTED,
+    AWAY,
+    REFUSED,
+    REVISION,
+    VOLUMES,
+    ABNORMAL,
+    FREE,
+    TOTAL,
+    UNCLAIMED,
+    DUPLICATES,
+    DOUBTS,
+    REFUSALS,
+    AUDIT_LOST,
+    STATE_FILES,
 ];
 
 /// The controller, for a scrape.
@@ -121,6 +140,7 @@ impl Exposed for Cluster {
         let now = Instant::now();
         let claims_known = self.agents.expected().complete();
         let unclaimed = self.agents.unclaimed().counts();
+        let duplicates = self.agents.duplicates().counts();
         let forgotten_nodes = self.agents.forgotten_nodes();
         states.insert("forgotten", number_of(forgotten_nodes.len()));
         for agent in self.agents.all() {
@@ -157,6 +177,8 @@ impl Exposed for Cluster {
                 let count = unclaimed.get(node).copied().unwrap_or(0);
                 into.put(&UNCLAIMED, &labels, number(count));
             }
+            let count = duplicates.get(node).copied().unwrap_or(0);
+            into.put(&DUPLICATES, &labels, number(count));
             into.put(&REFUSED, &labels, truth(agent.refused().is_some()));
             *states.entry(state).or_default() += 1;
         }
@@ -171,7 +193,9 @@ impl Exposed for Cluster {
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
-        into.put(&UNSAVED, &[], truth(self.agents.notes().is_unsaved()));
+        for (trouble, kind) in self.agents.notes().troubles().all() {
+            into.put(&STATE_FILES, &[kind.name(), trouble.as_str()], 1.0);
+        }
         self.certificate.put(into);
     }
 

@@ -396,6 +396,21 @@ impl Agent for Fake {
         Ok(Response::new(DeleteVolumeResponse { revision }))
     }
 
+    async fn delete_unused_volume(
+        &self,
+        request: Request<DeleteUnusedVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let DeleteUnusedVolumeRequest { id, name } = request.into_inner();
+        self.begin(format!("delete unused {id} {name}")).await?;
+        self.change(|state| {
+            if let Some(volume) = state.volumes.get_mut(&id) {
+                volume.state = "erasing".into();
+            }
+        });
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(DeleteVolumeResponse { revision }))
+    }
+
     async fn expand_volume(
         &self,
         request: Request<ExpandVolumeRequest>,

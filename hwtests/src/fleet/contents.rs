@@ -67,6 +67,12 @@ pub enum Refused {
         /// Its id.
         id: String,
     },
+    /// In use, or of another name.
+    #[error("volume {id} may have been used, or has another name")]
+    Used {
+        /// Its id.
+        id: String,
+    },
     /// It has more already.
     #[error("limit_bytes {limit} is less than the volume has, {bytes}")]
     OverLimit {

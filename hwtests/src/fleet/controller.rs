@@ -56,6 +56,7 @@ pub struct Controller {
     args: Vec<String>,
     address: String,
     host: Option<Host>,
+    env: Vec<(String, PathBuf)>,
     process: Option<Process>,
 }
 
@@ -108,8 +109,15 @@ impl Controller {
             args,
             address,
             host,
+            env: Vec::new(),
             process: None,
         }
+    }
+
+    /// Adds arguments of `run`, and a variable of its environment, from its next start on.
+    pub fn retune(&mut self, more: &[&str], env: (&str, &Path)) {
+        self.args.extend(more.iter().map(|&word| word.to_owned()));
+        self.env.push((env.0.to_owned(), env.1.to_owned()));
     }
 
     /// Its program.
@@ -181,6 +189,7 @@ impl Controller {
             None => children::mortal(&path)?,
         };
         command.args(&self.args);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Process::of(command, &self.log_file())
     }
 

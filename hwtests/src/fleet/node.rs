@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use drivebay_common::kept_placements::KeptPlacements;
 use drivebay_proto::{
     VolumeId,
     agent::{InventoryUpdate, Volume},
@@ -47,6 +48,7 @@ struct Inner {
     // Counts the times the first snapshot was told again.
     replayed: watch::Sender<u64>,
     streams: AtomicUsize,
+    placements: KeptPlacements,
     over: CancellationToken,
 }
 
@@ -81,6 +83,7 @@ impl SimNode {
             hushed: watch::Sender::new(false),
             replayed: watch::Sender::new(0),
             streams: AtomicUsize::new(0),
+            placements: KeptPlacements::default(),
             over: CancellationToken::new(),
         };
         Self {
@@ -146,6 +149,11 @@ impl SimNode {
     /// The id of the machine that it runs on.
     pub(super) fn machine_id(&self) -> &str {
         &self.inner.machine_id
+    }
+
+    /// The nodes that it keeps for names; forgotten at the end of this life, as an agent's are.
+    pub(super) fn placements(&self) -> &KeptPlacements {
+        &self.inner.placements
     }
 
     /// The revision of what it knows.

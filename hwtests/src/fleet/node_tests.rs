@@ -3,7 +3,8 @@
 use std::pin::Pin;
 
 use drivebay_proto::agent::{
-    CreateVolumeRequest, CreateVolumeResponse, WatchInventoryRequest, agent_server::Agent,
+    CreateVolumeRequest, CreateVolumeResponse, KeepPlacementRequest, WatchInventoryRequest,
+    agent_server::Agent,
 };
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response};
@@ -107,4 +108,23 @@ async fn a_new_life_has_the_drives_of_the_former_one_which_changes_nothing_any_m
     next.end();
     assert!(updates.next().await.is_none());
     assert!(create(&next, "c").await.is_err());
+}
+
+#[tokio::test]
+async fn a_placement_is_kept_for_every_controller_until_this_life_ends() {
+    let machine = machine(0);
+    let keep = async |node: &SimNode, of: &str| {
+        let request = KeepPlacementRequest {
+            name: "v".into(),
+            node: of.into(),
+            refused_by: Vec::new(),
+        };
+        let answer = node.keep_placement(Request::new(request)).await;
+        answer.unwrap().into_inner().node
+    };
+    let node = SimNode::start(&machine);
+    assert_eq!(keep(&node, "a").await, "a");
+    assert_eq!(keep(&node, "b").await, "a");
+    node.end();
+    assert_eq!(keep(&SimNode::start(&machine), "b").await, "b");
 }

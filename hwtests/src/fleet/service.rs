@@ -24,6 +24,7 @@ impl From<Refused> for Status {
             Refused::NoClass { .. } => Self::failed_precondition(message),
             Refused::NoRoom { .. } => Self::resource_exhausted(message),
             Refused::NoVolume { .. } => Self::not_found(message),
+            Refused::Used { .. } => Self::failed_precondition(message),
             Refused::OverLimit { .. } => Self::out_of_range(message),
         }
     }
@@ -88,9 +89,30 @@ impl Agent for SimNode {
         &self,
         request: Request<KeepPlacementRequest>,
     ) -> Answer<KeepPlacementResponse> {
-        // Nobody else is asked for anything here: the first choice is taken.
-        let node = request.into_inner().node;
-        Ok(Response::new(KeepPlacementResponse { node }))
+        let kept = self.placements().keep(request.into_inner());
+        Ok(Response::new(kept))
+    }
+
+    async fn delete_unused_volume(
+        &self,
+        request: Request<DeleteUnusedVolumeRequest>,
+    ) -> Answer<DeleteVolumeResponse> {
+        let DeleteUnusedVolumeRequest { id, name } = request.into_inner();
+        let uuid = self.uuid(&id);
+        let (deleted, revision) = self.change(|contents| {
+            let volume = uuid.and_then(|uuid| contents.volumes.get(&uuid));
+            if let Some(volume) = volume
+                && (volume.published || volume.name != name)
+            {
+                return Err(Refused::Used { id: id.clone() });
+            }
+            let deleted = uuid.filter(|uuid| contents.delete(uuid));
+            Ok((deleted, deleted.is_some()))
+        })?;
+        if let Some(uuid) = deleted {
+            self.erase_later(uuid);
+        }
+        Ok(Response::new(DeleteVolumeResponse { revision }))
     }
 
     async fn delete_volume(

@@ -1,7 +1,7 @@
 //! Rows of the agent's own services, which a controller asks and a person: the agent compares a request with what it would
 //! make before it makes anything.
 
-use drivebay_hwtests::{MIB, Rig, csi as client};
+use drivebay_hwtests::{MIB, Node, csi as client};
 use drivebay_proto::agent::{
     CreateVolumeRequest, ExpandVolumeRequest, agent_client::AgentClient,
     by_hand_client::ByHandClient,
@@ -62,8 +62,8 @@ fn rows_of_create() -> Vec<Row<Create>> {
     rows
 }
 
-pub(crate) async fn rows(ground: &mut Ground, rig: &Rig) {
-    let channel = client::channel(&rig.agent_socket).await.unwrap();
+pub(crate) async fn rows(ground: &mut Ground, node: &Node) {
+    let channel = client::channel(&node.agent_socket).await.unwrap();
     let good = Create {
         name: "never made".to_owned(),
         class: "demo".to_owned(),

@@ -35,6 +35,14 @@ pub(super) fn row<R>(
     }
 }
 
+/// Rows of one request: what is bent, its code, how.
+macro_rules! rows {
+    ($request:ty { $($what:expr => $code:expr, $bend:expr;)* }) => {
+        vec![$(row::<$request>($what, $code, $bend)),*]
+    };
+}
+pub(super) use rows;
+
 /// Sends the good request bent by each row.
 pub(super) async fn send<R: Clone, T: std::fmt::Debug>(
     ground: &mut Ground,
@@ -82,6 +90,10 @@ pub(super) fn ids<R: 'static>(
     }));
     rows.push(row("its id in capitals", unknown, move |r| {
         *field(r) = field(r).to_uppercase();
+    }));
+    rows.push(row("its id without its node", unknown, move |r| {
+        let uuid = field(r).split('@').next().unwrap_or_default().to_owned();
+        *field(r) = uuid;
     }));
     rows.push(row("its id with a blank", unknown, move |r| {
         field(r).push(' ');
@@ -131,6 +143,20 @@ pub(super) struct Capable {
     pub(super) unsupported: Code,
     /// Mount options that change what is mounted or where.
     pub(super) hostile: Code,
+}
+
+impl Capable {
+    /// Whatever is wrong with it, the request is.
+    pub(super) const REFUSED: Self = Self {
+        malformed: InvalidArgument,
+        unsupported: InvalidArgument,
+        hostile: InvalidArgument,
+    };
+    /// Of the calls that use a volume.
+    pub(super) const NODE: Self = Self {
+        unsupported: FailedPrecondition,
+        ..Self::REFUSED
+    };
 }
 
 /// Capabilities that are wrong in themselves.

@@ -3,10 +3,7 @@
 use std::collections::HashMap;
 
 use drivebay_hwtests::{MIB, Rig, csi};
-use drivebay_proto::csi::{
-    self as wire, VolumeCapability,
-    volume_capability::{AccessType, MountVolume, access_mode::Mode},
-};
+use drivebay_proto::csi as wire;
 use tonic::{Code, Response, Status};
 
 /// What an option is, and what the kernel says of it.
@@ -16,15 +13,6 @@ const BAD: (&str, &str) = ("commit=soon", "ext4: Bad value for 'commit'");
 /// A class that a newer kernel refuses the options of: the agent starts, and its other class works.
 pub(crate) const A_CLASS: &str = "\n[[class]]\nname = \"odd\"\nlayout = \"partition\"\nmount-options = [\"noatime\", \"nobarier\"]\n\
     [class.select]\npath = [\"/no/such/drive\"]\n";
-
-fn capability(flags: &[&str]) -> VolumeCapability {
-    let mount = MountVolume {
-        fs_type: "ext4".to_owned(),
-        mount_flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
-        ..MountVolume::default()
-    };
-    csi::capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
-}
 
 fn refused<T: std::fmt::Debug>(answer: Result<Response<T>, Status>, says: &[&str]) {
     let status = answer.expect_err("the option is refused");
@@ -41,7 +29,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
         let mut request = wire::CreateVolumeRequest {
             name: "files".to_owned(),
             capacity_range: Some(csi::bytes(64 * MIB)),
-            volume_capabilities: vec![capability(flags)],
+            volume_capabilities: vec![csi::flags(flags)],
             ..Default::default()
         };
         request.parameters = HashMap::from([("class".into(), "demo".into())]);
@@ -86,7 +74,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     let stage = |flags: &[&str]| wire::NodeStageVolumeRequest {
         volume_id: id.clone(),
         staging_target_path: csi::text(&staging),
-        volume_capability: Some(capability(flags)),
+        volume_capability: Some(csi::flags(flags)),
         ..Default::default()
     };
     let mut node = rig.csi.node();
@@ -101,4 +89,49 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
         staging_target_path: csi::text(&staging),
     };
     node.node_unstage_volume(unstage).await.unwrap();
+}
+
+/// mkfs options that a drive with sectors of 512 bytes can have and one with larger ones cannot. `small`: a drive of the first kind is
+/// there.
+pub(crate) async fn refused_for_their_sectors(rig: &Rig, small: bool) {
+    let blank = rig.shelf.digests().unwrap();
+    let mut client = rig.csi.controller();
+    let create = |fs_type: &str, options: &str| {
+        let mut request = wire::CreateVolumeRequest {
+            name: format!("{fs_type} {options}"),
+            capacity_range: Some(csi::bytes(320 * MIB)),
+            volume_capabilities: vec![csi::mount(fs_type)],
+            ..Default::default()
+        };
+        request.parameters = HashMap::from([("mkfsOptions".into(), options.into())]);
+        request
+    };
+    for (fs_type, options, says) in [
+        ("ext4", "-b 1024", "too small for device"),
+        ("xfs", "-b size=1024", "sector size 4096"),
+        ("xfs", "-s size=512", "less than the drive's 4096"),
+    ] {
+        let answer = client.create_volume(create(fs_type, options)).await;
+        if small {
+            let id = answer.unwrap().into_inner().volume.unwrap().volume_id;
+            let drive = rig.volume_of(&id).await.unwrap().drive;
+            let large = rig.drive("large").await.unwrap();
+            assert_ne!(drive, large.id, "{options}");
+            rig.csi.delete(&id).await.unwrap();
+            rig.erased().await;
+        } else {
+            refused(answer, &[says, "sectors of 4096 bytes"]);
+        }
+    }
+    if !small {
+        assert_eq!(rig.shelf.digests().unwrap(), blank, "the drive is claimed");
+        for (fs_type, options) in [("ext4", "-b 4096"), ("xfs", "-s size=4096")] {
+            let made = client.create_volume(create(fs_type, options)).await;
+            let made = made.unwrap().into_inner().volume.unwrap();
+            let volume = rig.place(&made, fs_type, &csi::mount(fs_type));
+            rig.use_volume(&volume).await;
+            rig.leave_volume(&volume).await;
+            rig.csi.delete(&volume.id).await.unwrap();
+        }
+    }
 }

@@ -120,7 +120,11 @@ impl Decoder for Bytes {
     }
 }
 
-async fn call(csi: &Csi, method: &str, bytes: &[u8]) -> Result<Response<Vec<u8>>, Status> {
+async fn call(ground: &Ground, method: &str, bytes: &[u8]) -> Result<Response<Vec<u8>>, Status> {
+    let csi: &Csi = match method.contains("Controller/") {
+        true => &ground.controller,
+        false => &ground.csi,
+    };
     let mut client = tonic::client::Grpc::new(csi.channel());
     client.ready().await.expect("the socket answers");
     let path = format!("/{method}").parse().expect("a path");
@@ -133,13 +137,13 @@ pub(crate) async fn rows(ground: &mut Ground) {
     for (service, methods) in SERVED {
         for method in methods {
             for (what, bytes) in UNDECODABLE {
-                let answer = call(&ground.csi, &format!("{service}/{method}"), bytes).await;
+                let answer = call(ground, &format!("{service}/{method}"), bytes).await;
                 ground.exactly(method, what, Code::InvalidArgument, answer);
             }
         }
     }
     for method in UNKNOWN {
-        let answer = call(&ground.csi, method, b"").await;
+        let answer = call(ground, method, b"").await;
         ground.exactly(method, "anything", Code::Unimplemented, answer);
     }
     for method in [
@@ -148,7 +152,7 @@ pub(crate) async fn rows(ground: &mut Ground) {
         "csi.v1.Controller/GetCapacity",
         "csi.v1.Node/NodeGetInfo",
     ] {
-        let answer = call(&ground.csi, method, OF_TOMORROW).await;
+        let answer = call(ground, method, OF_TOMORROW).await;
         ground.exactly(method, "a field of tomorrow", Code::Ok, answer);
     }
 }

@@ -1,6 +1,7 @@
 //! What a row is, and what is wrong with an answer.
 
-use drivebay_hwtests::{Csi, Rig, rig::Placed};
+use drivebay_hwtests::{Csi, MIB, Node, csi, rig::Placed};
+use drivebay_proto::csi::VolumeCapability;
 use tonic::{Code, Response, Status};
 
 /// Shortest message that can be a sentence.
@@ -8,11 +9,13 @@ const SENTENCE: usize = 12;
 
 /// What the rows stand on, and what they found.
 pub(crate) struct Ground {
-    /// The client.
+    /// The client of Identity and Node.
     pub(crate) csi: Csi,
-    /// A filesystem volume that exists and was never staged.
+    /// The client of Controller: the agent itself if it is headless, or a controller.
+    pub(crate) controller: Csi,
+    /// A filesystem volume.
     pub(crate) files: Placed,
-    /// A block volume that exists and was never staged.
+    /// A block volume.
     pub(crate) raw: Placed,
     /// A volume that is never staged, whatever is done with the others.
     pub(crate) unstaged: Placed,
@@ -21,13 +24,18 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Before the first row.
-    pub(crate) fn new(rig: &Rig, files: Placed, raw: Placed) -> Self {
+    /// Before the first row: makes the volumes.
+    pub(crate) async fn new(node: &Node, controller: &Csi) -> Self {
+        let make = async |name: &str, capability: VolumeCapability| {
+            let made = controller.create(name, 64 * MIB, &capability).await;
+            node.place(&made.unwrap(), name, &capability)
+        };
         Self {
-            csi: rig.csi.clone(),
-            unstaged: files.clone(),
-            files,
-            raw,
+            csi: node.csi.clone(),
+            controller: controller.clone(),
+            files: make("files", csi::mount("ext4")).await,
+            raw: make("raw", csi::block()).await,
+            unstaged: make("unstaged", csi::mount("ext4")).await,
             rows: 0,
             wrong: Vec::new(),
         }
@@ -111,18 +119,6 @@ pub(crate) fn control_strings() -> Vec<(&'static str, String)> {
         ("an escape", "pvc\u{1b}[31m".to_owned()),
         ("a delete character", "pvc\u{7f}".to_owned()),
         ("a C1 control character", "pvc\u{85}".to_owned()),
-    ]
-}
-
-/// Paths that no orchestrator sends.
-pub(crate) fn bad_paths() -> Vec<(&'static str, String)> {
-    vec![
-        ("a relative path", "some/path".to_owned()),
-        ("a path with ..", "/var/lib/kubelet/../../../etc".to_owned()),
-        ("a path that ends in ..", "/var/lib/kubelet/..".to_owned()),
-        ("a path with a newline", "/var/lib/kubelet/a\nb".to_owned()),
-        ("a path with a NUL", "/var/lib/kubelet/a\0b".to_owned()),
-        ("the root directory", "/".to_owned()),
     ]
 }
 

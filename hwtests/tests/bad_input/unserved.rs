@@ -8,7 +8,7 @@ use super::table::Ground;
 const UNSERVED: &[Code] = &[Code::Unimplemented];
 
 pub(crate) async fn rows(ground: &mut Ground) {
-    let mut client = ground.csi.controller();
+    let mut client = ground.controller.controller();
     let answer = client
         .controller_publish_volume(wire::ControllerPublishVolumeRequest::default())
         .await;

@@ -153,6 +153,10 @@ async fn a_repeated_command_changes_nothing_and_succeeds() {
     let uuid = id.split('@').next().unwrap();
     say(&rig, &format!("volume mount {uuid} {}", srv.display())).ok();
     assert_eq!(tree::mounted_times(&srv), 1);
+    for other in ["--options noatime", "--options commit=30", "--read-only"] {
+        say(&rig, &format!("{mount} {other}")).refused(1, &["is mounted already"]);
+    }
+    say(&rig, &mount).ok();
     say(&rig, &format!("volume mount db {}", other.display()))
         .refused(1, &["mounted by hand", &srv.display().to_string()]);
     say(&rig, "volume create db2 --size 64MiB").ok();

@@ -35,6 +35,15 @@ pub enum BindError {
         #[source]
         source: io::Error,
     },
+    /// No room for its file.
+    #[error(
+        "cannot make the socket {path}: no space or no inode is left on its filesystem, so nothing can be served there; remove files there (`df -h`, `df -i`), or choose another path"
+    )]
+    Full {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// Binding failed.
     #[error("cannot serve on {path}; see that its directory exists and may be written")]
     Bind {
@@ -88,10 +97,25 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// the kubelet, which ignores hidden names, sees one appear, whole.
 pub async fn bind(path: &Path) -> Result<Bound, BindError> {
     refuse_unless_stale(path).await?;
-    place(path).map_err(|source| BindError::Bind {
-        path: path.to_owned(),
-        source,
+    let mut placed = place(path);
+    // The room of the dead one's file is enough for this one's.
+    if placed.as_ref().is_err_and(is_full) && fs::remove_file(path).is_ok() {
+        placed = place(path);
+    }
+    placed.map_err(|source| {
+        let path = path.to_owned();
+        match is_full(&source) {
+            true => BindError::Full { path, source },
+            false => BindError::Bind { path, source },
+        }
     })
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn place(path: &Path) -> io::Result<Bound> {

@@ -32,6 +32,15 @@ pub fn both_ends(text: &str, most: usize) -> String {
     format!("{}{GAP}{}", &text[..head], &text[tail..])
 }
 
+/// The elements of a comma-separated list; commas inside double quotes do not separate.
+pub fn split_options(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,12 +48,15 @@ mod tests {
     #[test]
     fn what_a_terminal_acts_upon_is_written_out_and_letters_of_any_script_stay() {
         let hostile = "a\r\n\u{1b}[2J\0\u{7f}\u{85}\u{202e}b\u{2066}\u{61c}\u{feff}ü体🦀";
-        let clean = escaped(hostile);
-        assert!(!clean.chars().any(acts), "{clean:?}");
-        assert!(
-            clean.starts_with("a\\r\\n\\u{1b}[2J\\u{0}") && clean.ends_with("ü体🦀"),
-            "{clean}"
-        );
+        let shown = r"a\r\n\u{1b}[2J\u{0}\u{7f}\u{85}\u{202e}b\u{2066}\u{61c}\u{feff}ü体🦀";
+        assert_eq!(escaped(hostile), shown);
+        // Each of the ranges, by its ends.
+        for c in "\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
+            assert!(acts(c), "{c:?}");
+        }
+        for c in "\u{200d}\u{2010}\u{2027}\u{202f}\u{2065}\u{206a}".chars() {
+            assert!(!acts(c), "{c:?}");
+        }
     }
 
     #[test]

@@ -10,8 +10,6 @@ use drivebay_model::DriveId;
 use drivebay_node::state::{Damage, StateDir, StateError, StateFile, StateKind, Stored};
 use drivebay_smart::slow::{Comparison, Kept, Kind};
 
-/// Minutes until a file whose drive does not answer is read again: each try holds a thread.
-const AFTER_TIMEOUT: u32 = 30;
 /// Of the file.
 const VERSION: u32 = StateKind::Latency.version();
 
@@ -32,46 +30,24 @@ struct RememberedDrive {
 #[derive(Debug)]
 pub(super) struct History {
     file: StateFile<Remembered>,
-    /// What an earlier agent wrote has been read, or there was nothing.
-    read: bool,
-    /// Minutes until it is read again.
-    again_in: u32,
 }
 
 impl History {
     pub(super) fn new(dir: &StateDir) -> Self {
         Self {
             file: StateFile::new(dir),
-            read: false,
-            again_in: 0,
         }
     }
 
-    /// A minute is over: whether the file should be read again.
-    pub(super) fn is_due(&mut self) -> bool {
-        self.again_in = self.again_in.saturating_sub(1);
-        !self.read && self.again_in == 0
+    /// Reads what an earlier agent wrote.
+    pub(super) async fn read(&self, comparison: &mut Comparison) -> io::Result<()> {
+        restore(comparison, self.file.load().await?);
+        Ok(())
     }
 
-    /// Reads what an earlier agent wrote, unless that was done. The minutes since then come after it.
-    pub(super) async fn read(&mut self, comparison: &mut Comparison) -> io::Result<()> {
-        if self.read {
-            return Ok(());
-        }
-        match self.file.load().await {
-            Ok(old) => {
-                for (id, drive) in old.unwrap_or_default().drives {
-                    comparison.restore(id, drive.kind, drive.kept);
-                }
-                self.read = true;
-                Ok(())
-            }
-            Err(error) => {
-                let hung = error.kind() == io::ErrorKind::TimedOut;
-                self.again_in = if hung { AFTER_TIMEOUT } else { 1 };
-                Err(error)
-            }
-        }
+    /// Reads again what could not be read, when that is due. The minutes since then come after it.
+    pub(super) async fn read_again(&self, comparison: &mut Comparison) {
+        restore(comparison, self.file.read_again().await);
     }
 
     /// Replaces the file, once it has been read.
@@ -95,6 +71,12 @@ impl Stored for Remembered {
 
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
         Ok(serde_json::to_vec(self)?)
+    }
+}
+
+fn restore(comparison: &mut Comparison, old: Option<Remembered>) {
+    for (id, drive) in old.unwrap_or_default().drives {
+        comparison.restore(id, drive.kind, drive.kept);
     }
 }
 
@@ -152,7 +134,7 @@ mod tests {
     }
 
     async fn written(dir: &Path) -> History {
-        let mut history = History::new(&StateDir::new(dir));
+        let history = History::new(&StateDir::new(dir));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap();
         with_minutes(&mut comparison, "d0", 7);
@@ -171,22 +153,21 @@ mod tests {
         fs::rename(&path, &elsewhere).unwrap();
         fs::create_dir(&path).unwrap();
 
-        let mut history = History::new(&StateDir::new(dir.path()));
+        let history = History::new(&StateDir::new(dir.path()));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap_err();
         with_minutes(&mut comparison, "d0", 2);
         history.save(comparison.clone()).await.unwrap_err();
         assert!(path.is_dir());
-        assert!(history.is_due(), "it is read again in the next minute");
-        history.read(&mut comparison).await.unwrap_err();
 
         fs::remove_dir(&path).unwrap();
         fs::rename(&elsewhere, &path).unwrap();
         history.save(comparison.clone()).await.unwrap_err();
         assert_eq!(fs::read(&path).unwrap(), text);
-        assert!(history.is_due());
-        history.read(&mut comparison).await.unwrap();
-        assert!(!history.is_due());
+        history.read_again(&mut comparison).await;
+        assert_eq!(minutes(&comparison, "d0"), 2, "not again so soon");
+        history.file.make_due();
+        history.read_again(&mut comparison).await;
         assert_eq!(minutes(&comparison, "d0"), 9, "those of before and since");
         history.save(comparison).await.unwrap();
         let mut again = Comparison::default();
@@ -201,7 +182,7 @@ mod tests {
     async fn a_damaged_history_is_kept_aside_and_the_next_one_is_written() {
         for damaged in [
             &b"{\"version\":1,\"drives\":{"[..],
-            b"{\"version\":7,\"drives\":{}}",
+            b"{\"version\":0,\"drives\":{}}",
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("latency.json");
@@ -237,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_history_is_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let mut history = History::new(&StateDir::new(dir.path()));
+        let history = History::new(&StateDir::new(dir.path()));
         let mut comparison = Comparison::default();
         history.read(&mut comparison).await.unwrap();
         assert_eq!(comparison.drives().count(), 0);

@@ -133,7 +133,7 @@ impl ClaimedDrive for Session<'_> {
         let uuid = placed.record.uuid;
         let lv = self.lv(uuid)?;
         if !self.take_from_kernel(&lv)? {
-            return Err(in_use(placed));
+            return Err(in_use(placed, &self.dev.holders(placed)));
         }
         let args = vec![
             self.vg().into(),
@@ -201,7 +201,7 @@ impl ClaimedDrive for Session<'_> {
     fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
         let lv = self.lv(placed.record.uuid)?;
         if self.device(&lv).is_some() && !self.take_from_kernel(&lv)? {
-            return Err(in_use(placed));
+            return Err(in_use(placed, &self.dev.holders(placed)));
         }
         Ok(())
     }

@@ -101,7 +101,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
     fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError> {
         let (uuid, number) = (placed.record.uuid, number(placed)?);
         if !self.take_patiently(number)? {
-            return Err(in_use(placed));
+            return Err(in_use(placed, &self.dev.holders(placed)));
         }
         let erase_guid = Uuid::new_v4();
         let intent = self.label.content.with(uuid, |record| {
@@ -165,7 +165,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             {
                 Ok(())
             }
-            _ => Err(in_use(placed)),
+            _ => Err(in_use(placed, &self.dev.holders(placed))),
         }
     }
 

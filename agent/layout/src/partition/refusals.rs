@@ -4,7 +4,7 @@
 use uuid::Uuid;
 
 use super::Session;
-use super::tests::{a, b, furnished, id, session};
+use super::tests::{a, b, furnished, id, look, session};
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::Device,
@@ -13,7 +13,7 @@ use crate::{
     fake::FakeDrive,
     gpt::{self, Entry},
 };
-use drivebay_model::{FsType, Label, MIB, RecordState};
+use drivebay_model::{FsType, Label, MIB, Mode, RecordState};
 
 /// As read, with nothing put right.
 fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {
@@ -154,4 +154,60 @@ fn the_space_of_another_deletion_of_the_volume_is_not_freed() {
     }
     let freed = erase::free(&mut session(&drive), &erasable).unwrap();
     assert!(freed.volume(b()).is_none() && freed.volume(a()).is_some());
+}
+
+#[test]
+fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() {
+    let formatted = |mounted| RecordState::Fs {
+        fs_type: FsType::Ext4,
+        fs_uuid: Uuid::from_u128(0xf5),
+        mounted,
+    };
+    let with = |state: RecordState, mode: Mode| {
+        let drive = furnished(512);
+        let mut opened = session(&drive);
+        let content = opened.label.content.with(b(), |record| {
+            (record.state, record.mode) = (state.clone(), mode);
+            record.fs_type = (mode == Mode::Mount).then_some(FsType::Ext4);
+        });
+        opened.commit_label(content).unwrap();
+        drive.settle();
+        drive
+    };
+    for state in [RecordState::New, formatted(false)] {
+        let drive = with(state, Mode::Mount);
+        assert!(session(&drive).delete_unused(b()).unwrap().changed);
+        assert!(is_erasing(&drive, b()));
+        // Again, and one that is not there.
+        assert!(!session(&drive).delete_unused(b()).unwrap().changed);
+        let none = Uuid::from_u128(0x77);
+        assert!(!session(&drive).delete_unused(none).unwrap().changed);
+    }
+    let is_refused = |drive: &FakeDrive, why: &str| {
+        let refused = session(drive).delete_unused(b());
+        assert!(
+            matches!(&refused, Err(CarveError::Used { why: said, .. }) if said.contains(why)),
+            "{refused:?}"
+        );
+        assert!(drive.writes() == 0 && !is_erasing(drive, b()));
+    };
+    is_refused(&with(formatted(true), Mode::Mount), "mounted once");
+    // Published or not, a raw volume's record is the same.
+    is_refused(&with(RecordState::Block, Mode::Block), "block");
+    is_refused(&with(RecordState::New, Mode::Block), "new");
+    // A record that was rolled back: what is on the drive wins.
+    let extent = look(&furnished(512)).volume(b()).unwrap().record.extent;
+    for at in [extent.start, extent.start + MIB - 512, extent.end() - 512] {
+        let drive = with(formatted(false), Mode::Mount);
+        let mut sector = vec![0; 512];
+        sector[511] = 1;
+        drive.write_at(at, &sector).unwrap();
+        drive.flush().unwrap();
+        drive.settle();
+        is_refused(&drive, "holds data");
+    }
+    let drive = with(formatted(false), Mode::Mount);
+    drive.unreadable.set(Some(extent));
+    let refused = session(&drive).delete_unused(b());
+    assert!(matches!(refused, Err(CarveError::Io { .. })), "{refused:?}");
 }

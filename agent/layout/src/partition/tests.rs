@@ -536,10 +536,13 @@ fn a_volume_in_use_is_not_deleted_and_nothing_changes() {
     let number = look(&drive).volume(b()).unwrap().number.unwrap();
     drive.in_use.borrow_mut().push(number);
     drive.settle();
-    assert!(matches!(
-        session(&drive).delete(b()),
-        Err(CarveError::InUse { .. })
-    ));
+    let refused = session(&drive).delete(b()).unwrap_err();
+    assert!(matches!(refused, CarveError::InUse { .. }));
+    let text = refused.to_string();
+    assert!(
+        text.contains("held by postgres (pid 12); end them"),
+        "{text}"
+    );
     assert_eq!(drive.writes(), 0);
     drive.in_use.borrow_mut().clear();
     assert!(session(&drive).delete(b()).unwrap().changed);

@@ -47,6 +47,16 @@ pub(crate) fn may(record: &Record, to: &RecordState) -> bool {
     }
 }
 
+/// Whether it is certain from its record that nothing was ever written through a mount or a raw publish. A raw volume's record says
+/// so of none.
+pub(crate) fn was_never_mounted(record: &Record) -> bool {
+    let never = matches!(
+        record.state,
+        RecordState::New | RecordState::Fs { mounted: false, .. }
+    );
+    never && record.mode == Mode::Mount
+}
+
 /// A state in words.
 pub(crate) fn named(state: &RecordState) -> String {
     match state {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Known;
+use crate::state::recalled;
 use drivebay_model::DriveId;
 
 /// A remembered drive that this agent has neither scanned nor seen to be missing.
@@ -20,6 +21,18 @@ impl Known {
             .map(|id| (id.clone(), Unscanned::default()))
             .collect();
         self.remembered = remembered;
+    }
+
+    /// The same when it could not be read at the start, while this agent has been running.
+    pub fn recall_late(&mut self, earlier: crate::state::Known) {
+        let drives = earlier.drives.keys();
+        let new = drives.filter(|id| {
+            !self.drives.contains_key(*id) && !self.remembered.drives.contains_key(*id)
+        });
+        for id in new {
+            self.unscanned.entry(id.clone()).or_default();
+        }
+        self.remembered = recalled(earlier, &self.remembered, &self.tombstones);
     }
 }
 

@@ -11,9 +11,11 @@ use std::{
     time::Duration,
 };
 
+pub use drivebay_common::state_trouble::Trouble;
 use tokio::sync::watch;
 
-use drivebay_model::{Finding, finding::Code};
+use drivebay_model::Finding;
+use drivebay_smart as smart;
 use drivebay_sys::{offload::offload, statefile};
 
 /// Listing the directory takes no longer, or the system's drive is in trouble.
@@ -66,7 +68,22 @@ impl StateKind {
         }
     }
 
-    /// The version of its form that this agent reads and writes; one without a version is of the first.
+    pub(crate) const fn is_dir(self) -> bool {
+        matches!(self, Self::Smart | Self::Checks)
+    }
+
+    /// A larger file (bytes) is damaged. Ten thousand volumes in `known.json` are about 10 MiB.
+    pub(crate) const fn max_bytes(self) -> u64 {
+        match self {
+            Self::Known | Self::Tombstones => 256 << 20,
+            Self::Health | Self::Latency => 64 << 20,
+            Self::ManualMounts => 16 << 20,
+            Self::Smart => drivebay_smart::history::MAX_BYTES as u64,
+            Self::Checks => 64 << 10,
+        }
+    }
+
+    /// The newest version that this agent reads, and the one that it writes; a file without one is of the first.
     pub const fn version(self) -> u32 {
         match self {
             Self::Known
@@ -75,22 +92,20 @@ impl StateKind {
             | Self::Health
             | Self::Latency
             | Self::Checks => 1,
-            Self::Smart => drivebay_smart::history::VERSION,
+            Self::Smart => smart::history::VERSION,
         }
     }
 
-    pub(super) const fn is_dir(self) -> bool {
-        matches!(self, Self::Smart | Self::Checks)
-    }
-
-    /// A larger file (bytes) is damaged. Ten thousand volumes in `known.json` are about 10 MiB.
-    pub(super) const fn max_bytes(self) -> u64 {
+    /// What ends that it could not be read, after it was mended. `health.json` also holds what should be mounted and up to where the
+    /// kernel log was read: both are taken up before the first call is served, and what happened since cannot be put in order with them.
+    const fn read_again(self) -> &'static str {
         match self {
-            Self::Known | Self::Tombstones => 256 << 20,
-            Self::Health | Self::Latency => 64 << 20,
-            Self::ManualMounts => 16 << 20,
-            Self::Smart => drivebay_smart::history::MAX_BYTES as u64,
-            Self::Checks => 64 << 10,
+            Self::Health => {
+                "Mend the state directory and restart the agent (expected mounts and the position in the kernel log are taken up only at start); or move the file away and restart the agent, to begin without it"
+            }
+            _ => {
+                "Mend the state directory, and it is read again by itself within a minute; or move the file away, to begin without it"
+            }
         }
     }
 
@@ -139,39 +154,6 @@ impl StateKind {
                 "growth of error counters from before is unknown, and a BAD verdict that rested on it is gone"
             }
             Self::Checks => "the volumes are checked again",
-        }
-    }
-}
-
-/// What is wrong with a state file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Trouble {
-    /// It could not be replaced at the last attempt.
-    NotSaved,
-    /// It could not be read, is left alone, and not overwritten.
-    NotRead,
-    /// It was damaged and moved aside.
-    SetAside,
-}
-
-impl Trouble {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::NotSaved, Self::NotRead, Self::SetAside];
-
-    /// The label in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotSaved => "not-saved",
-            Self::NotRead => "not-read",
-            Self::SetAside => "set-aside",
-        }
-    }
-
-    const fn code(self) -> Code {
-        match self {
-            Self::NotSaved => Code::StateNotSaved,
-            Self::NotRead => Code::StateNotRead,
-            Self::SetAside => Code::StateLost,
         }
     }
 }
@@ -291,8 +273,9 @@ pub fn findings(troubles: &Troubles) -> Vec<Finding> {
                 kind.unsaved()
             ),
             Trouble::NotRead => format!(
-                "{path} could not be read ({why}), is left as it is, and not saved: {}. Mend the state directory and restart the agent; or move the file away and restart the agent, to begin without it",
-                kind.lost()
+                "{path} could not be read ({why}), is left as it is, and not saved: {}. {}",
+                kind.lost(),
+                kind.read_again()
             ),
             Trouble::SetAside => format!(
                 "{path} is a damaged state file that was moved aside: {}. No data of volumes is lost. Remove that file when it is not needed any more, which ends this finding",
@@ -349,8 +332,13 @@ mod tests {
                 assert!(!state.raise(trouble, kind, &path, "no space".into()));
                 let said = findings(&state.troubles());
                 assert_eq!(said.len(), 1);
-                assert!(said[0].is(trouble.code()));
+                assert_eq!(said[0].code, trouble.code());
                 assert!(said[0].message.contains(kind.name()), "{said:?}");
+                let means = match trouble {
+                    Trouble::NotSaved => kind.unsaved(),
+                    Trouble::NotRead | Trouble::SetAside => kind.lost(),
+                };
+                assert!(said[0].message.contains(means), "{said:?}");
                 assert!(state.clear(trouble, kind, &path));
                 assert!(!state.clear(trouble, kind, &path));
             }

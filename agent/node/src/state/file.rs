@@ -9,18 +9,26 @@ use std::{
     marker::PhantomData,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
     StateError,
     dir::{StateDir, StateKind, Trouble},
+    newer,
 };
 use drivebay_model::cause::chain;
 use drivebay_sys::{offload::offload, statefile};
 
 /// Reading or writing one file takes no longer than this, or the system's drive is in trouble.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A file that could not be read is read again after this …
+const AGAIN: Duration = Duration::from_secs(15);
+/// … and one whose drive did not answer in time after this: each attempt holds a thread.
+const AGAIN_AFTER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How often a task that holds a file calls `read_again`.
+pub const TRY_EVERY: Duration = Duration::from_secs(20);
 
 /// Why bytes are no state of this agent's.
 pub type Damage = Box<dyn Error + Send + Sync>;
@@ -48,9 +56,16 @@ pub trait Stored: Sized + Send + 'static {
 pub struct StateFile<T> {
     dir: StateDir,
     path: PathBuf,
-    /// Why its contents are not known, if so: then it is not written, either.
-    unread: Mutex<Option<String>>,
+    /// Set while its contents are not known: then it is not written, either.
+    unread: Mutex<Option<Unread>>,
     of: PhantomData<fn() -> T>,
+}
+
+/// A file that could not be read.
+#[derive(Debug, Clone)]
+struct Unread {
+    why: String,
+    again_at: Instant,
 }
 
 /// What a file is found to be.
@@ -87,10 +102,11 @@ impl<T: Stored> StateFile<T> {
 
     /// Why its contents are not known, if so.
     pub fn unread(&self) -> Option<String> {
-        self.lock_unread().clone()
+        let unread = self.lock_unread();
+        unread.as_ref().map(|unread| unread.why.clone())
     }
 
-    fn lock_unread(&self) -> MutexGuard<'_, Option<String>> {
+    fn lock_unread(&self) -> MutexGuard<'_, Option<Unread>> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,7 +127,14 @@ impl<T: Stored> StateFile<T> {
                 {
                     tracing::error!(path = %self.path.display(), %error, "cannot read state file; it is not overwritten");
                 }
-                *self.lock_unread() = Some(why);
+                let pause = match error.kind() {
+                    io::ErrorKind::TimedOut => AGAIN_AFTER_TIMEOUT,
+                    _ => AGAIN,
+                };
+                *self.lock_unread() = Some(Unread {
+                    why,
+                    again_at: Instant::now() + pause,
+                });
                 return Err(error);
             }
         };
@@ -127,6 +150,26 @@ impl<T: Stored> StateFile<T> {
                 None
             }
         })
+    }
+
+    /// Reads a file again that could not be read, every 15 s at most; of a drive that does not answer, every 30 min. What it holds
+    /// comes before what is known since: until the caller has put both together, the file must not be saved. None: nothing is new,
+    /// or there is no file any more, which may be saved from now on.
+    pub async fn read_again(&self) -> Option<T> {
+        let due = self.lock_unread().as_ref()?.again_at;
+        if Instant::now() < due {
+            return None;
+        }
+        let read = self.load().await.ok()?;
+        tracing::info!(path = %self.path.display(), "state file read after an earlier failure");
+        read
+    }
+
+    /// Makes the next attempt due now, for tests.
+    pub fn make_due(&self) {
+        if let Some(unread) = self.lock_unread().as_mut() {
+            unread.again_at = Instant::now();
+        }
     }
 
     /// Replaces the file, durably.
@@ -179,6 +222,10 @@ fn read<T: Stored>(path: &Path) -> io::Result<Content<T>> {
     let why = match statefile::read(path, T::KIND.max_bytes()) {
         Ok(bytes) => match T::from_bytes(&bytes) {
             Ok(value) => return Ok(Content::Value(value)),
+            // A newer agent's: not damaged, and not to be moved.
+            Err(damage) if newer::newer(&bytes, T::KIND.version()).is_some() => {
+                return Err(io::Error::other(chain(&*damage)));
+            }
             Err(damage) => chain(&*damage),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Content::Absent),
@@ -222,6 +269,15 @@ impl<T: Stored + Clone + Default + PartialEq> Saved<T> {
         // Logged, and a finding.
         if let Ok(read) = self.file.load().await {
             *self.lock() = read.unwrap_or_default();
+        }
+    }
+
+    /// Reads a file again that could not be read. Nothing was changed since: what it holds is what is known.
+    pub async fn read_again(&self) {
+        // No change begins between the reading and the believing.
+        let _turn = self.turn.lock().await;
+        if let Some(read) = self.file.read_again().await {
+            *self.lock() = read;
         }
     }
 
@@ -326,10 +382,57 @@ mod tests {
         assert_eq!(codes(&state), ["StateNotRead"]);
         let same = saved.change(|_| ()).await;
         assert!(same.is_err() && path.is_dir(), "{same:?}");
+        // It could be replaced, and reads again: still nobody knows what was in it.
         fs::remove_dir(&path).unwrap();
+        fs::write(&path, "kept").unwrap();
+        let other = saved.change(|text| text.0 = "other".into()).await;
+        assert!(other.is_err(), "{other:?}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
         saved.load().await;
+        assert_eq!(saved.look(|text| text.0.clone()), "kept");
         saved.change(|text| text.0 = "one".into()).await.unwrap();
         assert_eq!(codes(&state), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_could_not_be_read_is_read_again_once_that_is_due_and_not_saved_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let path = state.path_of(StateKind::ManualMounts);
+        fs::create_dir(&path).unwrap();
+        let saved = Saved::<Text>::new(&state);
+        saved.load().await;
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, "one").unwrap();
+        saved.read_again().await;
+        assert!(saved.unread().is_some(), "not again so soon");
+        saved
+            .change(|text| text.0 = "two".into())
+            .await
+            .unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        saved.file.make_due();
+        saved.read_again().await;
+        assert_eq!(saved.look(|text| text.0.clone()), "one");
+        saved.change(|text| text.0.push_str(" two")).await.unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one two");
+        assert_eq!(codes(&state), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_file_of_a_newer_agent_that_appears_while_this_one_runs_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let file = StateFile::<crate::state::Known>::new(&state);
+        let newer = r#"{"version": 2, "drives": 7}"#;
+        fs::write(file.path(), newer).unwrap();
+        file.load().await.unwrap_err();
+        file.make_due();
+        assert!(file.read_again().await.is_none());
+        file.save(crate::state::Known::default()).await.unwrap_err();
+        assert_eq!(fs::read_to_string(file.path()).unwrap(), newer);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(codes(&state), ["StateNotSaved", "StateNotRead"]);
     }
 
     #[tokio::test]

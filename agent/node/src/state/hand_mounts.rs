@@ -73,6 +73,11 @@ impl HandMounts {
         self.0.load().await;
     }
 
+    /// Reads the file again if it could not be read, when that is due.
+    pub async fn read_again(&self) {
+        self.0.read_again().await;
+    }
+
     /// Why the file could not be read, if so: what is mounted by hand is not known then.
     pub fn unread(&self) -> Option<String> {
         self.0.unread()

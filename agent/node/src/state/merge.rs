@@ -229,6 +229,49 @@ fn remember(
     next
 }
 
+/// Puts what an earlier agent knew, read late, together with what is known since, as if it had been read at the start: a drive that
+/// was read since has what was read, and of its earlier volumes those that nobody deleted have vanished.
+pub fn recalled(earlier: Known, now: &Known, deletions: &Tombstones) -> Known {
+    let mut all = earlier;
+    let on_drives = now.drives.values().flat_map(|drive| &drive.volumes);
+    let found: BTreeSet<Uuid> = on_drives.map(|record| record.uuid).collect();
+    for (id, drive) in &now.drives {
+        let mut drive = drive.clone();
+        let before = all.drives.remove(id);
+        let before = before.filter(|before| before.drive_uuid == drive.drive_uuid);
+        let gone = before
+            .into_iter()
+            .flat_map(|before| before.vanished.into_iter().chain(before.volumes));
+        let mut known: BTreeSet<Uuid> = drive.vanished.iter().map(|one| one.uuid).collect();
+        drive.vanished.extend(gone.filter(|record| {
+            is_acknowledged(record)
+                && !found.contains(&record.uuid)
+                && !deletions.volumes.contains_key(&record.uuid)
+                && known.insert(record.uuid)
+        }));
+        all.drives.insert(id.clone(), drive);
+    }
+    all.in_doubt.extend(now.in_doubt.clone());
+    all
+}
+
+/// The same of deletions: one that is known by both is on the drives that either names.
+pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
+    let mut all = earlier;
+    for (uuid, tombstone) in &now.volumes {
+        match all.volumes.get_mut(uuid) {
+            Some(known) => {
+                known.drives.extend(tombstone.drives.iter().cloned());
+                known.released |= tombstone.released;
+            }
+            None => {
+                all.volumes.insert(*uuid, tombstone.clone());
+            }
+        }
+    }
+    all
+}
+
 /// Whether the change is worth a write: `last_seen` alone is not.
 pub fn differs(a: &Known, b: &Known) -> bool {
     let undated = |known: &Known| {

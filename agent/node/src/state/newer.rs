@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::StateKind;
+use crate::state::StateKind;
 use drivebay_sys::statefile;
 
 /// A state file of a newer agent.
@@ -32,12 +32,12 @@ pub struct NewerState {
 pub fn refuse(dir: &Path) -> Result<(), NewerState> {
     for kind in StateKind::ALL {
         let path = dir.join(kind.name());
-        if kind.is_dir() {
-            for file in json_files(&path).unwrap_or_default() {
-                refuse_file(&file, kind)?;
-            }
-        } else {
-            refuse_file(&path, kind)?;
+        let files = match kind.is_dir() {
+            true => json_files(&path).unwrap_or_default(),
+            false => vec![path],
+        };
+        for path in files {
+            refuse_file(path, kind)?;
         }
     }
     Ok(())
@@ -54,31 +54,27 @@ fn json_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-fn refuse_file(path: &Path, kind: StateKind) -> Result<(), NewerState> {
+fn refuse_file(path: PathBuf, kind: StateKind) -> Result<(), NewerState> {
+    let bytes = statefile::read(&path, kind.max_bytes()).unwrap_or_default();
+    let known = kind.version();
+    match newer(&bytes, known) {
+        Some(found) => Err(NewerState { path, found, known }),
+        None => Ok(()),
+    }
+}
+
+/// The version that a state file says it has, when it is newer than the newest known. Pure.
+pub fn newer(bytes: &[u8], known: u32) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Any {
         version: Value,
     }
-    let known = kind.version();
-    // A larger one is refused or moved aside by whoever reads it.
-    let version = statefile::read(path, kind.max_bytes())
-        .ok()
-        .and_then(|bytes| serde_json::from_slice::<Any>(&bytes).ok());
-    match version {
-        // Also one that is no number: no agent up to this one writes that.
-        Some(Any { version })
-            if version
-                .as_u64()
-                .is_none_or(|found| found > u64::from(known)) =>
-        {
-            Err(NewerState {
-                path: path.to_owned(),
-                found: version.to_string(),
-                known,
-            })
-        }
-        _ => Ok(()),
-    }
+    let Any { version } = serde_json::from_slice(bytes).ok()?;
+    // Also one that is no number: no agent up to this one writes that.
+    let is_newer = version
+        .as_u64()
+        .is_none_or(|found| found > u64::from(known));
+    is_newer.then(|| version.to_string())
 }
 
 #[cfg(test)]

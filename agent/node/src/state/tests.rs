@@ -478,7 +478,7 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
         "{",
         "null",
         "{\"version\":1}",
-        "{\"version\":2,\"drives\":[1]}",
+        "{\"version\":0,\"drives\":[1]}",
     ] {
         let dir = tempfile::tempdir()?;
         let state_dir = StateDir::new(dir.path());
@@ -544,4 +544,54 @@ fn a_creation_in_doubt_is_remembered_until_its_volume_is_seen() {
     let here = [("wwn-a", Sight::Ours(&facts, &there))];
     let next = seen(&known, &Tombstones::default(), &here, Duration::ZERO).known;
     assert_eq!(next.in_doubt, BTreeMap::new());
+}
+
+#[test]
+fn what_is_read_late_counts_as_if_it_had_been_read_at_the_start() {
+    let ready = |uuid| record(uuid, RecordState::Block);
+    let mut earlier = known_with(vec![ready(1), ready(2), ready(3)]);
+    let away = KnownDrive {
+        volumes: vec![ready(9)],
+        ..earlier.drives[&id("wwn-a")].clone()
+    };
+    earlier.drives.insert(id("wwn-away"), away.clone());
+    let doubt = Doubt {
+        drive: id("wwn-a"),
+        uuid: Uuid::from_u128(7),
+    };
+    earlier.in_doubt.insert("pvc-7".into(), doubt.clone());
+    // Since the start the drive was read without volumes 2 and 3, of which 3 was deleted, and with a new one.
+    let now = known_with(vec![ready(1), ready(4)]);
+    let deletions = tombstone(3);
+    let all = recalled(earlier.clone(), &now, &deletions);
+    assert_eq!(all.drives[&id("wwn-away")], away);
+    let drive = &all.drives[&id("wwn-a")];
+    assert_eq!(drive.volumes, now.drives[&id("wwn-a")].volumes);
+    assert_eq!(drive.vanished, [ready(2)]);
+    assert_eq!(all.in_doubt["pvc-7"], doubt);
+    // As the next start would have it.
+    let (facts, contents) = (facts("wwn-a"), contents(vec![ready(1), ready(4)]));
+    let here = [("wwn-a", Sight::Ours(&facts, &contents))];
+    let read_at_start = seen(&earlier, &deletions, &here, Duration::ZERO);
+    assert!(!differs(&read_at_start.known, &all), "{all:?}");
+}
+
+#[test]
+fn deletions_that_are_read_late_are_on_the_drives_that_either_names() {
+    let mut earlier = tombstone(4);
+    earlier.volumes.extend(tombstone(5).volumes);
+    if let Some(counted) = earlier.volumes.get_mut(&Uuid::from_u128(4)) {
+        counted.quarantined_seconds = 60;
+    }
+    let mut now = tombstone(4);
+    now.volumes.extend(tombstone(6).volumes);
+    if let Some(elsewhere) = now.volumes.get_mut(&Uuid::from_u128(4)) {
+        elsewhere.drives = [id("wwn-b")].into();
+    }
+    let all = recalled_deletions(earlier, &now);
+    let uuids: Vec<u128> = all.volumes.keys().map(|uuid| uuid.as_u128()).collect();
+    assert_eq!(uuids, [4, 5, 6]);
+    let both = &all.volumes[&Uuid::from_u128(4)];
+    assert_eq!(both.drives, [id("wwn-a"), id("wwn-b")].into());
+    assert_eq!(both.quarantined_seconds, 60);
 }

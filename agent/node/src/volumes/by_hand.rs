@@ -198,6 +198,8 @@ impl Volumes {
             staging: PathBuf::new(),
             target: mount.path.clone(),
             mode: Mode::Block,
+            fs_type: None,
+            flags: Vec::new(),
             read_only: mount.read_only,
             exclusive: false,
             pod: None,
@@ -304,6 +306,11 @@ impl Volumes {
     /// What was noted of mounts made by hand by agents before this one. Before any call is served.
     pub async fn load_hand_mounts(&self) {
         self.inner.hand_mounts.load().await;
+    }
+
+    /// Reads that again if it could not be read, when that is due.
+    pub async fn read_hand_mounts_again(&self) {
+        self.inner.hand_mounts.read_again().await;
     }
 }
 

@@ -14,31 +14,22 @@ use super::{
     compare::compare,
     guard::Key,
     in_flight::StillInFlight,
+    makeable::smallest_sector,
     placement::{self, InFlight, Need},
     reach_in,
 };
-use crate::{
-    inventory::assemble::is_live,
-    state::{Doubt, merge::is_acknowledged},
-};
-use drivebay_fs::{
-    kernel_options::{self, Asked},
-    mkfs_trial, parse_mount_flags,
-};
+use crate::{inventory::assemble::is_live, state::Doubt};
 use drivebay_layout::{
     error::Fault,
-    jobs::{CarveError, Claim, Create, Look},
+    jobs::{CarveError, Claim, Create},
 };
 use drivebay_model::{
     ClassConfig, CreatedFor, DriveId, DriveRef, DriveState, Label, Mode, RecordState, Snapshot,
     Volume, VolumeSpec, VolumeState,
     created_for::{keep_by_hand, keep_created_at},
 };
-use drivebay_sys::clock::{since_boot, unix_seconds};
+use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
-
-/// Longest a look at what a creation that was cut off has left may take.
-const LOOK_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Longest a creation may wait for others before it that may take what it needs. Below the caller's own deadline.
 const PLACE_DEADLINE: Duration = Duration::from_secs(30);
@@ -73,28 +64,10 @@ pub struct Request {
     pub by_hand: bool,
 }
 
-/// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded
-/// as being created is still in doubt. Pure.
-fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
-    let volume = snapshot.volumes.get(&uuid);
-    volume.is_some_and(|volume| is_acknowledged(&volume.placed.record))
-}
-
 /// The volume that has this name. Pure.
 fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
     let mut volumes = snapshot.volumes.values();
     volumes.find(|volume| is_live(volume.state) && volume.placed.record.name == name)
-}
-
-/// A volume of this name that is recorded as being created, on a drive that is here. Pure.
-fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
-    snapshot.volumes.values().find(|volume| {
-        let record = &volume.placed.record;
-        record.name == name
-            && record.state == RecordState::Creating
-            && is_live(volume.state)
-            && volume.state != VolumeState::Missing
-    })
 }
 
 impl Volumes {
@@ -167,155 +140,6 @@ impl Volumes {
         }
     }
 
-    /// What the kernel refuses would fail each stage of the new volume.
-    async fn ask_kernel(request: &Request, spec: &VolumeSpec) -> Result<(), VolumeError> {
-        let Some(fs_type) = spec.fs_type else {
-            return Ok(());
-        };
-        let invalid = |why: String| VolumeError::Invalid {
-            field: "mount options",
-            why,
-        };
-        let all: Vec<String> = spec
-            .mount_options
-            .iter()
-            .chain(&request.mount_flags)
-            .cloned()
-            .collect();
-        let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
-        match kernel_options::ask_soon(fs_type, flags).await {
-            Asked::Accepted => Ok(()),
-            Asked::Refused { options, why } => Err(invalid(format!(
-                "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
-                spec.class
-            ))),
-            Asked::NotChecked { why } => {
-                tracing::debug!(reason = why, "mount options not checked before the mount");
-                Ok(())
-            }
-        }
-    }
-
-    /// What mkfs refuses would fail the first stage of the new volume.
-    async fn ask_mkfs(spec: &VolumeSpec) -> Result<(), VolumeError> {
-        let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
-            return Ok(());
-        };
-        match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes).await {
-            None => Ok(()),
-            Some(why) => Err(VolumeError::Invalid {
-                field: "mkfs options",
-                why: format!(
-                    "mkfs.{fs_type} refuses {:?} for {} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
-                    spec.mkfs_options.join(" "),
-                    spec.size_bytes,
-                    spec.class
-                ),
-            }),
-        }
-    }
-
-    /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
-    /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
-    /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
-    async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
-        let Some(Doubt { drive: id, uuid }) = self.inner.inventory.doubt(name) else {
-            return Ok(());
-        };
-        let snapshot = self.inner.inventory.current();
-        let drive = snapshot.drives.get(&id);
-        let is_open = match drive.map(|drive| drive.state) {
-            Some(state) => state == DriveState::NotScanned,
-            None => since_boot() < self.inner.config.boot_grace,
-        };
-        let here = drive.filter(|drive| drive.state != DriveState::Missing);
-        if is_known(&snapshot, uuid) {
-            // The doubt is older than what was read or acknowledged since, and decides nothing about that volume.
-        } else if is_open {
-            return Err(VolumeError::CannotTell {
-                id: name.to_owned(),
-                why: format!(
-                    "creating it was cut off on drive {id}, which has not been scanned yet"
-                ),
-            });
-        } else if let Some(drive) = here {
-            let job = Look {
-                drive: DriveRef::from(&drive.facts),
-                repair: true,
-            };
-            match self.run(&id, Slot::Foreground, job, LOOK_DEADLINE).await {
-                Ok(contents) => {
-                    self.inner.inventory.put_contents(&id, contents);
-                }
-                // No label: the claim did not get as far as a volume.
-                Err(RunError::Job(
-                    CarveError::NotClaimable { .. } | CarveError::Unlabelled { .. },
-                )) => {}
-                Err(RunError::Job(
-                    CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
-                )) => {
-                    let noted = self
-                        .inner
-                        .keeper
-                        .add_unseen_tombstone(uuid, &id, name)
-                        .await;
-                    noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
-                }
-                Err(error) => {
-                    return Err(VolumeError::CannotTell {
-                        id: name.to_owned(),
-                        why: format!(
-                            "creating it was cut off on drive {id}, which gives no answer ({})",
-                            drivebay_model::cause::chain(&error)
-                        ),
-                    });
-                }
-            }
-        } else {
-            let noted = self
-                .inner
-                .keeper
-                .add_unseen_tombstone(uuid, &id, name)
-                .await;
-            noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
-        }
-        self.inner
-            .inventory
-            .update(|known| known.remembered.in_doubt.remove(name));
-        // Before anything is answered: a doubt that came back after a restart could delete what was acknowledged since.
-        self.inner.keeper.settle().await;
-        self.inner.underway.end(uuid).await;
-        Ok(())
-    }
-
-    /// A volume that is recorded as being created was never acknowledged, and the next repair of its drive undoes it: it
-    /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
-    async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
-        let snapshot = self.inner.inventory.current();
-        let Some(drive) = unfinished(&snapshot, name).and_then(|of| snapshot.drives.get(&of.drive))
-        else {
-            return Ok(());
-        };
-        let cannot_tell = |why: String| VolumeError::CannotTell {
-            id: name.to_owned(),
-            why: format!("creating it was cut off on drive {}, {why}", drive.id),
-        };
-        let job = Look {
-            drive: DriveRef::from(&drive.facts),
-            repair: true,
-        };
-        let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
-        let contents = looked.await.map_err(|error| {
-            let why = drivebay_model::cause::chain(&error);
-            cannot_tell(format!("which gives no answer ({why})"))
-        })?;
-        self.inner.inventory.put_contents(&drive.id, contents);
-        match unfinished(&self.inner.inventory.current(), name) {
-            None => Ok(()),
-            Some(_) => Err(cannot_tell("and cannot be undone yet".to_owned())),
-        }
-    }
-
     async fn carve(
         &self,
         request: &Request,
@@ -361,10 +185,12 @@ impl Volumes {
             });
         }
         Self::ask_kernel(request, &spec).await?;
-        Self::ask_mkfs(&spec).await?;
+        let sector = smallest_sector(&self.inner.inventory.current(), &class.name);
+        Self::ask_mkfs(&spec, sector).await?;
         let deleted = self.inner.inventory.deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut unzeroed: Option<RunError<CarveError>> = None;
+        let mut unformattable: Option<VolumeError> = None;
         let mut claimed_only = self.inner.wanted.is_waiting(&request.name);
         let mut tried: BTreeSet<DriveId> = BTreeSet::new();
         let until = Instant::now() + PLACE_DEADLINE;
@@ -429,6 +255,13 @@ impl Volumes {
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
                 continue;
             };
+            let own = drive.facts.logical_sector;
+            if own != sector
+                && let Err(error) = Self::ask_mkfs(&spec, own).await
+            {
+                unformattable.get_or_insert(error);
+                continue;
+            }
             // One of its own for each drive that is tried: an identity is never on two.
             spec.uuid = Uuid::new_v4();
             let job = Create {
@@ -530,6 +363,7 @@ impl Volumes {
             }
         }
         match unzeroed.or(refused) {
+            None if let Some(error) = unformattable => Err(error),
             Some(
                 error @ (RunError::Stuck { .. }
                 | RunError::Busy { .. }

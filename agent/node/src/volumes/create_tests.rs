@@ -2,26 +2,9 @@
 
 use super::*;
 use drivebay_model::{
-    Drive, FsType, GIB, RecordState,
+    FsType, GIB,
     samples::{class, drive, placed, volume},
 };
-
-fn snapshot(drives: Vec<Drive>) -> Snapshot {
-    Snapshot {
-        drives: drives
-            .into_iter()
-            .map(|drive| (drive.id.clone(), drive))
-            .collect(),
-        ready: true,
-        ..Snapshot::default()
-    }
-}
-
-fn blank(name: &str, bytes: u64) -> Drive {
-    let mut drive = drive(name, DriveState::Available, None);
-    drive.claimable_bytes = bytes;
-    drive
-}
 
 #[test]
 fn the_same_request_finds_its_volume_and_another_one_does_not() {
@@ -85,22 +68,4 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
         }
     }
-}
-
-#[test]
-fn only_a_volume_recorded_as_being_created_on_a_drive_that_is_here_is_unfinished() {
-    let found = |record: RecordState, state: VolumeState, same: bool| {
-        let of = volume(&blank("a", GIB), placed(1, record));
-        let name = of.placed.record.name.clone();
-        let name = if same { name } else { format!("{name}x") };
-        let mut snapshot = snapshot(Vec::new());
-        snapshot.volumes.insert(of.uuid, Volume { state, ..of });
-        unfinished(&snapshot, &name).is_some()
-    };
-    let creating = || RecordState::Creating;
-    assert!(found(creating(), VolumeState::New, true));
-    assert!(!found(creating(), VolumeState::New, false));
-    assert!(!found(RecordState::New, VolumeState::New, true));
-    assert!(!found(creating(), VolumeState::Missing, true));
-    assert!(!found(creating(), VolumeState::Quarantined, true));
 }

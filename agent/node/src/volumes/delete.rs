@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::inventory::assemble::is_damaged;
 use drivebay_layout::jobs::{CarveError, Delete};
-use drivebay_model::{DriveState, Snapshot, Volume, VolumeState, cause::chain};
+use drivebay_model::{
+    DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_by_hand,
+};
 use drivebay_worker::{RunError, Slot};
 
 /// Whether nothing can be done on the volume's drive, now: it was seen to be missing, or damaged and not read until somebody
@@ -87,10 +89,55 @@ impl Volumes {
             let noted = self.inner.keeper.add_tombstone(volume).await;
             return noted.map_err(|error| VolumeError::not_noted(volume.uuid, error));
         }
+        self.delete_on_drive(held, volume, false).await
+    }
+
+    /// Deletes a volume that was never used: by its record on the drive, and by its bytes. One that does not exist is deleted
+    /// already. Answers the revision that shows it.
+    ///
+    /// # Errors
+    /// `Carve` with `Used`; and whatever keeps the drive from being asked: nothing is noted for later.
+    pub async fn delete_unused(&self, id: String, name: &str) -> Result<u64, VolumeError> {
+        let revision = self.inner.inventory.current().revision;
+        let volume = match self.require_scanned(&id).await {
+            Ok(volume) => volume,
+            Err(VolumeError::NotFound { .. }) => return Ok(revision),
+            Err(other) => return Err(other),
+        };
+        let record = &volume.placed.record;
+        if record.name != name || is_by_hand(&record.parameters) {
+            return Err(VolumeError::Invalid {
+                field: "name",
+                why: format!("volume {id} is not one that CSI made as {name:?}"),
+            });
+        }
+        self.changing_volume(
+            volume.uuid,
+            &id,
+            Caller::CsiDelete,
+            |this, held| async move {
+                if this.is_in_use_now(&volume)? {
+                    return Err(VolumeError::InUse { uuid: volume.uuid });
+                }
+                this.call_off_check(&held).await;
+                this.not_detached(&volume)?;
+                this.delete_on_drive(&held, &volume, true).await
+            },
+        )
+        .await
+    }
+
+    async fn delete_on_drive(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        only_unused: bool,
+    ) -> Result<u64, VolumeError> {
         let (drive, _) = self.reach_settled(held, volume).await?;
         let job = Delete {
             drive,
             uuid: volume.uuid,
+            only_unused,
         };
         match self
             .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)

@@ -139,7 +139,7 @@ pub enum VolumeError {
     MountedByHand { uuid: Uuid, at: String },
     /// The list of what is mounted by hand could not be read, and the volume may be on it.
     #[error(
-        "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable, and restart the agent"
+        "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable; it is read again within a minute"
     )]
     HandMountsUnread { uuid: Uuid, why: String },
     /// A command of the host's operator for what an orchestrator or another program uses.

@@ -7,7 +7,7 @@ use crate::{
     keeper::tests::{Rig, rig},
     volumes::mounting::{PublishRequest, StageRequest},
 };
-use drivebay_model::{DriveState, Mode, RecordState, Volume, samples};
+use drivebay_model::{DriveState, Mode, RecordState, Volume, VolumeState, samples};
 
 const AT: &str = "/srv/db";
 
@@ -68,6 +68,8 @@ async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, 
         staging: PathBuf::from("/var/lib/kubelet/s"),
         target: PathBuf::from("/var/lib/kubelet/t"),
         mode: Mode::Mount,
+        fs_type: None,
+        flags: Vec::new(),
         read_only: false,
         exclusive: false,
         pod: None,
@@ -78,6 +80,13 @@ async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, 
         (
             "delete of a forgotten node",
             delete(true).await.unwrap_err(),
+        ),
+        (
+            "delete of a duplicate",
+            volumes
+                .delete_unused(id.into(), &volume.placed.record.name)
+                .await
+                .unwrap_err(),
         ),
         (
             "controller expand",
@@ -132,6 +141,40 @@ async fn a_volume_that_is_persisted_by_hand_and_not_mounted_is_refused_to_each_c
     assert!(!is_refused(&expanded));
     let deleted = rig.volumes.delete(id, false, Caller::Manual).await;
     assert!(!is_refused(&deleted));
+    rig.end().await;
+}
+
+#[tokio::test]
+async fn a_duplicate_is_deleted_by_its_own_name_and_noted_for_no_later_time() {
+    let (rig, volume, id) = with_volume().await;
+    let delete = |name: &str| {
+        let (volumes, id, name) = (rig.volumes.clone(), id.clone(), name.to_owned());
+        async move { volumes.delete_unused(id, &name).await }
+    };
+    let other = delete("another").await;
+    assert!(
+        matches!(other, Err(VolumeError::Invalid { .. })),
+        "{other:?}"
+    );
+    // Its drive is missing: an ordinary deletion would be remembered.
+    rig.inventory.update(|known| {
+        let missing = samples::drive("sda", DriveState::Missing, None);
+        known.drives.insert(volume.drive.clone(), missing.into());
+    });
+    let name = &volume.placed.record.name;
+    assert!(delete(name).await.is_err());
+    let tombstones = rig.inventory.current();
+    let states = tombstones.volumes.values().map(|one| one.state);
+    assert!(
+        states
+            .clone()
+            .all(|state| state != VolumeState::Quarantined)
+    );
+    let ids = [format!("{}@other", Uuid::from_u128(9)), "x".to_owned()];
+    for id in ids {
+        let gone = rig.volumes.delete_unused(id, name).await;
+        assert!(gone.is_ok(), "{gone:?}");
+    }
     rig.end().await;
 }
 

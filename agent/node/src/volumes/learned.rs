@@ -23,11 +23,17 @@ fn of_failed_stage(error: &FsError, placed: &Placed) -> Option<Condition> {
     };
     match error {
         FsError::FilesystemGone { .. } | FsError::Unexpected { .. } => Some(not_found()),
-        FsError::Mount { hint, source, .. } => match source.errno()? {
-            libc::EUCLEAN | libc::EBADMSG => Some(Condition::new(
-                Reason::FilesystemCorrupted,
-                format!("the kernel found its filesystem damaged and did not mount it: {hint}"),
-            )),
+        FsError::Mount {
+            hint,
+            damage,
+            source,
+            ..
+        } => match source.errno()? {
+            libc::EUCLEAN | libc::EBADMSG => Some(corrupted(hint)),
+            // Also the answer to a wrong option: the kernel's log decides.
+            libc::EINVAL => damage
+                .as_ref()
+                .map(|logged| corrupted(&format!("the kernel logged {logged:?}; {hint}"))),
             errno if is_of_reading(errno) => Some(Condition::new(
                 Reason::Unreadable,
                 format!("its filesystem does not read and was not mounted: {hint}"),
@@ -42,6 +48,13 @@ fn of_failed_stage(error: &FsError, placed: &Placed) -> Option<Condition> {
         }
         _ => None,
     }
+}
+
+fn corrupted(why: &str) -> Condition {
+    Condition::new(
+        Reason::FilesystemCorrupted,
+        format!("the kernel found its filesystem damaged and did not mount it: {why}"),
+    )
 }
 
 fn is_of_reading(errno: i32) -> bool {

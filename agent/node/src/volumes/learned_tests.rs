@@ -26,7 +26,9 @@ fn mount_failed(errno: i32) -> FsError {
     FsError::Mount {
         device: "sda2".into(),
         path: "/staging".into(),
+        has_options: false,
         hint: "hint".into(),
+        damage: None,
         source: Cause::from(std::io::Error::from_raw_os_error(errno)),
     }
 }
@@ -57,6 +59,11 @@ fn what_a_failed_stage_shows_is_a_condition_and_what_the_caller_asked_for_is_non
     for errno in [libc::EINVAL, libc::ENOENT, libc::EBUSY, libc::EPERM] {
         assert_eq!(is(&mount_failed(errno), true), None, "{errno}");
     }
+    let mut refused = mount_failed(libc::EINVAL);
+    if let FsError::Mount { damage, .. } = &mut refused {
+        *damage = Some("XFS (sda2): SB validate failed with error -22.".into());
+    }
+    assert_eq!(is(&refused, true), damaged);
     let option = FsError::Option {
         option: "foo".into(),
         why: "unknown".into(),

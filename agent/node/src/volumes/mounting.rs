@@ -47,6 +47,10 @@ pub struct PublishRequest {
     pub target: PathBuf,
     /// Use.
     pub mode: Mode,
+    /// The filesystem the request names.
+    pub fs_type: Option<FsType>,
+    /// Mount flags.
+    pub flags: Vec<String>,
     /// Never writable.
     pub read_only: bool,
     /// One target only (SINGLE_NODE_SINGLE_WRITER).
@@ -64,7 +68,7 @@ impl Volumes {
     /// Stages the volume.
     pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
         let volume = self.require_scanned(&request.id).await?;
-        same_mode(&volume, request.mode)?;
+        same_use(&volume, request.mode, request.fs_type)?;
         let (uuid, id) = (volume.uuid, request.id.clone());
         let staging = self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
             this.stage_guarded(&held, &volume, request).await
@@ -91,15 +95,14 @@ impl Volumes {
             .iter()
             .find(|class| class.name == volume.placed.record.class);
         let staging = (request.mode == Mode::Mount).then(|| mountinfo::resolve(&request.path));
-        let given = volume.placed.record.mount_options.iter();
-        let given: Vec<String> = given.chain(&request.flags).cloned().collect();
+        let given = all_options(volume, &request.flags);
         let read_only = request.read_only || given.iter().any(|flag| flag == "ro");
         // Refused ones are the worker's to refuse.
         let options = parse_mount_flags(&given).ok();
         let options = options.map(|flags| flags.of_filesystem());
         let mounted_with = staging
             .as_deref()
-            .and_then(|path| self.inner.expected.options(volume.uuid, path));
+            .and_then(|path| self.inner.expected.asked(volume.uuid, path).options);
         let job = Stage {
             drive: drive.clone(),
             uuid: volume.uuid,
@@ -190,7 +193,7 @@ impl Volumes {
     /// Publishes a staged volume.
     pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
         let volume = self.require_scanned(&request.id).await?;
-        same_mode(&volume, request.mode)?;
+        same_use(&volume, request.mode, request.fs_type)?;
         let (uuid, id) = (volume.uuid, request.id.clone());
         self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
             this.publish_guarded(&held, &volume, request).await
@@ -216,16 +219,30 @@ impl Volumes {
             }
             done => done?,
         };
-        self.take_in_mount(published.mount)?;
         let target = mountinfo::resolve(&request.target);
+        let before = self.inner.expected.asked(volume.uuid, &target);
+        let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
+        if !published.changed && other_mode {
+            return Err(VolumeError::Fs(RunError::Job(FsError::Conflict {
+                path: target.display().to_string(),
+                how: "for another access mode; unpublish it first to change that".to_owned(),
+            })));
+        }
+        let flags = parse_mount_flags(&all_options(volume, &request.flags)).ok();
+        let read_only = request.read_only || flags.as_ref().is_some_and(|flags| flags.read_only);
+        self.take_in_mount(published.mount)?;
         let asked = Asked {
             pod: request.pod,
-            exclusive: request.exclusive,
-            options: None,
+            exclusive: Some(request.exclusive),
+            // Of a mount that nobody knows how it was asked for, that stays so.
+            options: match published.changed {
+                true => flags.map(|flags| flags.all()),
+                false => before.options,
+            },
         };
         self.inner
             .expected
-            .expect(target, volume.uuid, Role::Target, request.read_only, asked);
+            .expect(target, volume.uuid, Role::Target, read_only, asked);
         Ok(())
     }
 
@@ -333,6 +350,10 @@ impl Volumes {
                 });
             }
         }
+        let asked = |path: &Path| {
+            let path = mountinfo::resolve(path);
+            self.inner.expected.asked(volume.uuid, &path).options
+        };
         let job = Publish {
             drive,
             uuid: volume.uuid,
@@ -340,6 +361,10 @@ impl Volumes {
             staging_path: (request.mode == Mode::Mount).then(|| request.staging.clone()),
             target: request.target.clone(),
             read_only: request.read_only,
+            options: volume.placed.record.mount_options.clone(),
+            flags: request.flags.clone(),
+            staged_with: asked(&request.staging),
+            published_with: asked(&request.target),
         };
         let published = self.run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE);
         Ok(published.await?)
@@ -396,17 +421,25 @@ pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
     })
 }
 
-fn same_mode(volume: &Volume, mode: Mode) -> Result<(), VolumeError> {
-    if volume.placed.record.mode == mode {
-        return Ok(());
-    }
-    Err(VolumeError::Fs(RunError::Job(
-        drivebay_fs::jobs::FsError::Incompatible {
-            uuid: volume.uuid,
-            is: volume.placed.record.mode.as_str().to_owned(),
-            asked: mode.as_str().to_owned(),
-        },
-    )))
+/// The mount options of the volume, and those that a request adds.
+fn all_options(volume: &Volume, flags: &[String]) -> Vec<String> {
+    let own = volume.placed.record.mount_options.iter();
+    own.chain(flags).cloned().collect()
+}
+
+/// Whether the volume is used in this mode, with this filesystem if one is named.
+fn same_use(volume: &Volume, mode: Mode, fs_type: Option<FsType>) -> Result<(), VolumeError> {
+    let record = &volume.placed.record;
+    let (is, asked) = match (record.fs_type, fs_type) {
+        _ if record.mode != mode => (record.mode.as_str(), mode.as_str()),
+        (Some(is), Some(asked)) if is != asked => (is.as_str(), asked.as_str()),
+        _ => return Ok(()),
+    };
+    Err(VolumeError::Fs(RunError::Job(FsError::Incompatible {
+        uuid: volume.uuid,
+        is: is.to_owned(),
+        asked: asked.to_owned(),
+    })))
 }
 
 /// Whether this is a mount of the device's filesystem, or a bind of its node.

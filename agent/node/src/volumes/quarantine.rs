@@ -61,6 +61,7 @@ impl Volumes {
         let job = Delete {
             drive: DriveRef::from(&at.facts),
             uuid,
+            only_unused: false,
         };
         match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
             Ok(done) => {

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use drivebay_proto::agent::Finding;
 use drivebay_proto::controller::{
-    GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest,
-    Node, NodeDrives, VolumeOnNode,
+    GetControllerRequest, GetControllerResponse, GetVolumeRequest, GetVolumeResponse,
+    ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives, VolumeOnNode,
     cluster_server::{Cluster, ClusterServer},
 };
 use tokio::{net::UnixListener, runtime::Runtime};
@@ -20,6 +21,7 @@ pub(super) struct Fake {
     pub(super) drives: Vec<NodeDrives>,
     pub(super) volumes: Vec<VolumeOnNode>,
     pub(super) driver: String,
+    pub(super) findings: Vec<Finding>,
     /// Lists end with this, after what they have.
     pub(super) end: Option<Status>,
 }
@@ -124,6 +126,14 @@ impl Cluster for Fake {
             let deleted = matches!(state, Some("erasing" | "quarantined"));
             wanted(&request.nodes, &there.node_id) && (request.deleted || !deleted)
         })))
+    }
+
+    async fn get_controller(
+        &self,
+        _: Request<GetControllerRequest>,
+    ) -> Result<Response<GetControllerResponse>, Status> {
+        let findings = self.findings.clone();
+        Ok(Response::new(GetControllerResponse { findings }))
     }
 
     async fn get_volume(

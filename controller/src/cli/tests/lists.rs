@@ -126,7 +126,7 @@ fn node_json_is_in_bytes_under_stable_names() {
     assert_eq!(
         text,
         r#"{"nodes": [
-{"node":"n1","state":"connected","version":"0.1.0","instance":"i1","machine_id":"8f1c","address":"10.0.0.7:43210","away_seconds":0,"drives":24,"drives_in_trouble":1,"volumes":310,"volumes_abnormal":2,"classes":[{"name":"fast","layout":"lvm","fs_type":"ext4","total_bytes":2199023255552,"free_bytes":1610612736000,"largest_volume_bytes":751619276800,"smallest_volume_bytes":4194304,"extent_bytes":4194304}],"notes":[],"revision":77,"expected":false}
+{"node":"n1","state":"connected","version":"0.1.0","instance":"i1","machine_id":"8f1c","address":"10.0.0.7:43210","away_seconds":0,"drives":24,"drives_in_trouble":1,"volumes":310,"volumes_abnormal":2,"classes":[{"name":"fast","layout":"lvm","fs_type":"ext4","total_bytes":2199023255552,"free_bytes":1610612736000,"largest_volume_bytes":751619276800,"smallest_volume_bytes":4194304,"extent_bytes":4194304}],"notes":[],"revision":77,"expected":false,"findings":[]}
 ]}
 "#
     );
@@ -163,6 +163,7 @@ nodes:
   - another machine calls itself n2 and was refused
   revision: 0
   expected: false
+  findings: []
 "
     );
     assert_eq!(

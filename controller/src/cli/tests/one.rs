@@ -276,6 +276,46 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
 }
 
 #[test]
+fn state_that_an_agent_or_the_controller_lost_is_wrong_and_named() {
+    let finding = |code: &str, message: &str| Finding {
+        code: code.into(),
+        message: message.into(),
+        ..Finding::default()
+    };
+    let mut forgetful = node("n1", "connected");
+    forgetful.findings = vec![
+        finding("StateNotSaved", "known.json cannot be saved"),
+        finding("HostReadsVolumes", "udev reads volumes"),
+    ];
+    let mut away = node("n2", "away");
+    away.findings = vec![finding("StateLost", "old news")];
+    let served = Fake {
+        nodes: vec![forgetful, away],
+        findings: vec![finding("StateNotRead", "notes.json could not be read")],
+        ..Fake::default()
+    }
+    .serve();
+    let said = ask(&served.socket(), &["health"]);
+    assert_eq!(said.result.unwrap_err().code(), WRONG);
+    for line in [
+        "WARNING  the controller\n    StateNotRead: notes.json could not be read",
+        "WARNING  node n1\n    StateNotSaved: known.json cannot be saved",
+        "    node n1: HostReadsVolumes: udev reads volumes",
+    ] {
+        assert!(said.out.contains(line), "{line}: {}", said.out);
+    }
+    assert!(!said.out.contains("old news"), "{}", said.out);
+    let said = ask(&served.socket(), &["node", "show", "n1"]);
+    assert!(
+        said.out.contains("StateNotSaved: known.json"),
+        "{}",
+        said.out
+    );
+    let said = ask(&served.socket(), &["nodes", "-o", "json"]);
+    assert!(said.out.contains("StateNotSaved"), "{}", said.out);
+}
+
+#[test]
 fn a_cluster_that_is_well_is_told_of_in_one_line() {
     let well = Fake {
         nodes: vec![node("n1", "connected")],

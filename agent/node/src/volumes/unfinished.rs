@@ -1,0 +1,165 @@
+//! Creations that were cut off: what one left is looked at, and undone or taken, before its name is used again.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::{VolumeError, Volumes};
+use crate::{
+    inventory::assemble::is_live,
+    state::{Doubt, merge::is_acknowledged},
+};
+use drivebay_layout::jobs::{CarveError, Look};
+use drivebay_model::{
+    DriveRef, DriveState, RecordState, Snapshot, Volume, VolumeState, cause::chain,
+};
+use drivebay_sys::clock::since_boot;
+use drivebay_worker::{RunError, Slot};
+/// Longest a look at what a creation that was cut off has left may take.
+const LOOK_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded
+/// as being created is still in doubt. Pure.
+fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
+    let volume = snapshot.volumes.get(&uuid);
+    volume.is_some_and(|volume| is_acknowledged(&volume.placed.record))
+}
+
+/// A volume of this name that is recorded as being created, on a drive that is here. Pure.
+fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
+    snapshot.volumes.values().find(|volume| {
+        let record = &volume.placed.record;
+        record.name == name
+            && record.state == RecordState::Creating
+            && is_live(volume.state)
+            && volume.state != VolumeState::Missing
+    })
+}
+
+impl Volumes {
+    /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
+    /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
+    /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
+    pub(super) async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
+        let Some(Doubt { drive: id, uuid }) = self.inner.inventory.doubt(name) else {
+            return Ok(());
+        };
+        let snapshot = self.inner.inventory.current();
+        let drive = snapshot.drives.get(&id);
+        let is_open = match drive.map(|drive| drive.state) {
+            Some(state) => state == DriveState::NotScanned,
+            None => since_boot() < self.inner.config.boot_grace,
+        };
+        let here = drive.filter(|drive| drive.state != DriveState::Missing);
+        if is_known(&snapshot, uuid) {
+            // The doubt is older than what was read or acknowledged since, and decides nothing about that volume.
+        } else if is_open {
+            return Err(VolumeError::CannotTell {
+                id: name.to_owned(),
+                why: format!(
+                    "creating it was cut off on drive {id}, which has not been scanned yet"
+                ),
+            });
+        } else if let Some(drive) = here {
+            let job = Look {
+                drive: DriveRef::from(&drive.facts),
+                repair: true,
+            };
+            match self.run(&id, Slot::Foreground, job, LOOK_DEADLINE).await {
+                Ok(contents) => {
+                    self.inner.inventory.put_contents(&id, contents);
+                }
+                // No label: the claim did not get as far as a volume.
+                Err(RunError::Job(
+                    CarveError::NotClaimable { .. } | CarveError::Unlabelled { .. },
+                )) => {}
+                Err(RunError::Job(
+                    CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
+                )) => {
+                    let noted = self
+                        .inner
+                        .keeper
+                        .add_unseen_tombstone(uuid, &id, name)
+                        .await;
+                    noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
+                }
+                Err(error) => {
+                    return Err(VolumeError::CannotTell {
+                        id: name.to_owned(),
+                        why: format!(
+                            "creating it was cut off on drive {id}, which gives no answer ({})",
+                            chain(&error)
+                        ),
+                    });
+                }
+            }
+        } else {
+            let noted = self
+                .inner
+                .keeper
+                .add_unseen_tombstone(uuid, &id, name)
+                .await;
+            noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
+        }
+        self.inner
+            .inventory
+            .update(|known| known.remembered.in_doubt.remove(name));
+        // Before anything is answered: a doubt that came back after a restart could delete what was acknowledged since.
+        self.inner.keeper.settle().await;
+        self.inner.underway.end(uuid).await;
+        Ok(())
+    }
+
+    /// A volume that is recorded as being created was never acknowledged, and the next repair of its drive undoes it: it
+    /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
+    pub(super) async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
+        let snapshot = self.inner.inventory.current();
+        let Some(drive) = unfinished(&snapshot, name).and_then(|of| snapshot.drives.get(&of.drive))
+        else {
+            return Ok(());
+        };
+        let cannot_tell = |why: String| VolumeError::CannotTell {
+            id: name.to_owned(),
+            why: format!("creating it was cut off on drive {}, {why}", drive.id),
+        };
+        let job = Look {
+            drive: DriveRef::from(&drive.facts),
+            repair: true,
+        };
+        let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
+        let contents = looked.await.map_err(|error| {
+            let why = chain(&error);
+            cannot_tell(format!("which gives no answer ({why})"))
+        })?;
+        self.inner.inventory.put_contents(&drive.id, contents);
+        match unfinished(&self.inner.inventory.current(), name) {
+            None => Ok(()),
+            Some(_) => Err(cannot_tell("and cannot be undone yet".to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::samples::{drive, placed, volume};
+
+    #[test]
+    fn only_a_volume_recorded_as_being_created_on_a_drive_that_is_here_is_unfinished() {
+        let found = |record: RecordState, state: VolumeState, same: bool| {
+            let drive = drive("a", DriveState::Available, None);
+            let of = volume(&drive, placed(1, record));
+            let name = of.placed.record.name.clone();
+            let name = if same { name } else { format!("{name}x") };
+            let mut snapshot = Snapshot::default();
+            snapshot.volumes.insert(of.uuid, Volume { state, ..of });
+            unfinished(&snapshot, &name).is_some()
+        };
+        let creating = || RecordState::Creating;
+        assert!(found(creating(), VolumeState::New, true));
+        assert!(!found(creating(), VolumeState::New, false));
+        assert!(!found(RecordState::New, VolumeState::New, true));
+        assert!(!found(creating(), VolumeState::Missing, true));
+        assert!(!found(creating(), VolumeState::Quarantined, true));
+    }
+}

@@ -1,0 +1,162 @@
+//! Which of the controller's own state files could not be saved or read or were damaged, and what that means. No data of volumes is
+//! in them.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+pub use drivebay_common::state_trouble::Trouble;
+use drivebay_proto::agent::Finding;
+
+/// What a state file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StateKind {
+    /// Creates in doubt, and deletes of forgotten nodes.
+    Notes,
+    /// Each node as it was last known.
+    Nodes,
+}
+
+impl StateKind {
+    /// The file's name in the state directory, or that of the directory with a file for each node. Also the label in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Notes => "notes.json",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    const fn unsaved(self) -> &'static str {
+        match self {
+            Self::Notes => {
+                "creates that must be noted first, and deletes of volumes on forgotten nodes, are refused"
+            }
+            Self::Nodes => {
+                "nodes that are disconnected at the controller's next start would be listed as they were before"
+            }
+        }
+    }
+
+    const fn lost(self) -> &'static str {
+        match self {
+            Self::Notes => {
+                "creates in doubt are not known, so a repeated create may make a second volume (`drivebay-controller volumes --unclaimed` lists it), and a forgotten node that returns lists what was deleted meanwhile"
+            }
+            Self::Nodes => "its node is not listed until its agent connects",
+        }
+    }
+
+    const fn unread(self) -> &'static str {
+        match self {
+            Self::Notes => {
+                "Creates that must be noted first, and deletes of volumes on forgotten nodes, are refused. Mend the state directory, and it is read again by itself within a minute; or move the file away, to begin without it"
+            }
+            Self::Nodes => {
+                "It is read again by itself, and replaced when the agent connects; or move the file away, which ends this finding"
+            }
+        }
+    }
+}
+
+type Known = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
+
+/// Each trouble with the files that have it, and why. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct StateTroubles(Arc<Mutex<Known>>);
+
+impl StateTroubles {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes trouble with a file. True: it is news.
+    pub fn raise(&self, trouble: Trouble, kind: StateKind, path: &Path, why: String) -> bool {
+        let mut known = self.lock();
+        let files = known.entry((trouble, kind)).or_default();
+        files.insert(path.to_owned(), why.clone()) != Some(why)
+    }
+
+    /// It is over. True: there was such trouble.
+    pub fn clear(&self, trouble: Trouble, kind: StateKind, path: &Path) -> bool {
+        let mut known = self.lock();
+        let Some(files) = known.get_mut(&(trouble, kind)) else {
+            return false;
+        };
+        let was = files.remove(path).is_some();
+        if files.is_empty() {
+            known.remove(&(trouble, kind));
+        }
+        was
+    }
+
+    /// The files that have this trouble.
+    pub fn files(&self, trouble: Trouble, kind: StateKind) -> Vec<PathBuf> {
+        let known = self.lock();
+        let files = known.get(&(trouble, kind)).into_iter().flatten();
+        files.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Each trouble, with the kind of file that has it.
+    pub fn all(&self) -> Vec<(Trouble, StateKind)> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// One finding for each, with a stable text.
+    pub fn findings(&self) -> Vec<Finding> {
+        let known = self.lock();
+        let findings = known.iter().filter_map(|(&(trouble, kind), files)| {
+            let (path, why) = files.first_key_value()?;
+            let path = match files.len() {
+                1 => path.display().to_string(),
+                many => format!("{} (and {} more)", path.display(), many - 1),
+            };
+            let message = match trouble {
+                Trouble::NotSaved => format!(
+                    "{path} cannot be saved ({why}): {}. Make room in the state directory, or make it writable; it is saved again by itself",
+                    kind.unsaved()
+                ),
+                Trouble::NotRead => format!(
+                    "{path} could not be read ({why}) and is left as it is: {}. {}",
+                    kind.lost(),
+                    kind.unread()
+                ),
+                Trouble::SetAside => format!(
+                    "{path} is a damaged state file that was moved aside: {}. No data of volumes is lost. Remove that file when it is not needed any more, which ends this finding",
+                    kind.lost()
+                ),
+            };
+            Some(Finding {
+                code: trouble.code().to_owned(),
+                message,
+                ..Finding::default()
+            })
+        });
+        findings.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trouble_of_each_kind_of_file_is_a_finding_until_it_is_over() {
+        let troubles = StateTroubles::default();
+        for trouble in Trouble::ALL {
+            for kind in [StateKind::Notes, StateKind::Nodes] {
+                let path = Path::new("/state").join(kind.name());
+                assert!(troubles.raise(trouble, kind, &path, "no space".into()));
+                assert!(!troubles.raise(trouble, kind, &path, "no space".into()));
+                let found = troubles.findings();
+                assert_eq!(found.len(), 1);
+                assert_eq!(found[0].code, trouble.code());
+                assert!(found[0].message.contains(kind.name()), "{found:?}");
+                assert!(troubles.clear(trouble, kind, &path));
+                assert!(!troubles.clear(trouble, kind, &path));
+                assert_eq!(troubles.findings(), []);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Two volumes of one name, made by two controllers that saw different agents: which one answers, which one is removed.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use drivebay_controller::{
+    Agents, ControllerService, HealthApi,
+    agents::{ForgottenNodes, Visitor},
+    expected::ExpectedVolume,
+    in_process_channel,
+    inventory::Inventory,
+    notes::Notes,
+};
+use drivebay_proto::{agent::HelloRequest, encoded::controller_server::Controller};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request};
+
+const NAME: &str = "pvc-1";
+
+/// Duplicates are due at once.
+fn agents() -> Agents {
+    let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
+    Agents::with_away_grace(none, Notes::in_memory(), Duration::ZERO)
+}
+
+async fn enter(agents: &Agents, fake: &Fake) {
+    let node = fake.state.lock().unwrap().node.clone();
+    let visitor = Visitor {
+        channel: in_process_channel(fake.router()).into(),
+        address: "here".into(),
+        identity: Some(certified(&node, 1)),
+        tokens: None,
+        known: CancellationToken::new(),
+        end: CancellationToken::new(),
+    };
+    let visiting = agents.clone();
+    tokio::spawn(async move { visiting.visit(visitor, HelloRequest::default()).await });
+    let known = async {
+        let is_there = || {
+            let agent = agents.get(&node);
+            agent.is_some_and(|agent| agent.look(Inventory::complete))
+        };
+        while !is_there() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, known).await.unwrap();
+}
+
+async fn made(controller: &ControllerService) -> String {
+    let answer = controller.create_volume(Request::new(create(NAME))).await;
+    answer.unwrap().into_inner().volume.unwrap().volume_id
+}
+
+fn states(fake: &Fake) -> Vec<String> {
+    let state = fake.state.lock().unwrap();
+    state
+        .volumes
+        .values()
+        .map(|one| one.state.clone())
+        .collect()
+}
+
+/// Two agents, each with a volume of the name that its own controller made, and a controller that sees both.
+async fn two() -> (Fake, Fake, [String; 2], Agents) {
+    let (a, b) = (Fake::new("a"), Fake::new("b"));
+    let mut ids = Vec::new();
+    for (fake, at) in [(&a, 200), (&b, 100)] {
+        let alone = agents();
+        enter(&alone, fake).await;
+        let id = made(&service(alone, HealthApi::Legacy)).await;
+        fake.change(|state| {
+            let volume = state.volumes.get_mut(&id).unwrap();
+            (volume.state, volume.created_at) = ("new".into(), at);
+        });
+        ids.push(id);
+    }
+    let both = agents();
+    enter(&both, &a).await;
+    enter(&both, &b).await;
+    (a, b, ids.try_into().unwrap(), both)
+}
+
+fn expect(agents: &Agents, id: &str, pv: &str) {
+    let volume = ExpectedVolume {
+        pv: pv.into(),
+        claim: None,
+    };
+    agents.expect_volume(&id.parse().unwrap(), volume);
+    agents.set_expected_complete();
+}
+
+/// How many were due, and removed.
+async fn remove(agents: &Agents) -> (usize, usize) {
+    agents.find_duplicates();
+    let (due, mut removed) = (agents.due_duplicates(), 0);
+    for due in &due {
+        removed += usize::from(agents.remove_duplicate(due).await);
+    }
+    (due.len(), removed)
+}
+
+#[tokio::test]
+async fn a_name_that_two_volumes_have_is_answered_with_the_same_one_and_no_third_is_made() {
+    let (a, b, [of_a, of_b], agents) = two().await;
+    let (first, second) = (agents.clone(), self::agents());
+    enter(&second, &b).await;
+    enter(&second, &a).await;
+    let (first, other) = (
+        service(first, HealthApi::Legacy),
+        service(second.clone(), HealthApi::Legacy),
+    );
+    // The older one, whichever agent came first.
+    let (one, two) = tokio::join!(made(&first), made(&other));
+    assert_eq!((&one, &two), (&of_b, &of_b));
+    // The one of the PersistentVolume.
+    expect(&agents, &of_a, NAME);
+    expect(&second, &of_a, NAME);
+    let (one, two) = tokio::join!(made(&first), made(&other));
+    assert_eq!((one, two), (of_a.clone(), of_a));
+    assert_eq!((states(&a).len(), states(&b).len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_volume_that_answers_stays_the_same_while_its_agent_is_away() {
+    let (a, b, [_, of_b], _) = two().await;
+    let agents = agents();
+    enter(&agents, &b).await;
+    enter(&agents, &a).await;
+    let controller = service(agents.clone(), HealthApi::Legacy);
+    assert_eq!(made(&controller).await, of_b);
+    b.change(|state| state.generation += 1);
+    b.state.lock().unwrap().mute = true;
+    let gone = async {
+        while agents.get("b").unwrap().look(Inventory::complete) {
+            b.change(|_| ());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, gone).await.unwrap();
+    let answer = controller.create_volume(Request::new(create(NAME))).await;
+    assert_eq!(code(answer), Code::Unavailable);
+    assert_eq!(states(&a).len(), 1);
+}
+
+#[tokio::test]
+async fn a_duplicate_that_was_never_used_is_deleted_when_the_persistent_volume_uses_the_other() {
+    let (a, b, [of_a, of_b], agents) = two().await;
+    // Nobody says what is expected.
+    assert_eq!(remove(&agents).await, (0, 0));
+    let found = |id: &String| {
+        let key = (&id.parse::<drivebay_proto::VolumeId>().unwrap()).into();
+        agents.duplicates().of(&key)
+    };
+    let text = found(&of_b).unwrap();
+    assert!(
+        text.contains("two volumes of one name") && text.contains(&of_a),
+        "{text}"
+    );
+    assert!(text.contains("--kubernetes"), "{text}");
+
+    expect(&agents, &of_a, NAME);
+    assert_eq!(remove(&agents).await, (1, 1));
+    assert_eq!(
+        (states(&a), states(&b)),
+        (vec!["new".into()], vec!["erasing".into()])
+    );
+    let calls = b.state.lock().unwrap().calls.clone();
+    assert!(
+        calls.contains(&format!("delete unused {of_b} {NAME}")),
+        "{calls:?}"
+    );
+    agents.find_duplicates();
+    assert!(found(&of_a).is_none() && found(&of_b).is_none());
+}
+
+#[tokio::test]
+async fn a_duplicate_that_was_used_between_finding_and_removing_stays() {
+    let (_, b, [of_a, of_b], agents) = two().await;
+    expect(&agents, &of_a, NAME);
+    agents.find_duplicates();
+    let due = agents.due_duplicates();
+    // It is staged, and the controller hears of it.
+    b.change(|state| state.volumes.get_mut(&of_b).unwrap().published = true);
+    let key = (&of_b.parse::<drivebay_proto::VolumeId>().unwrap()).into();
+    let heard = async {
+        while !agents.catalog().get(&key).unwrap().published {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(20);
+    tokio::time::timeout(limit, heard).await.unwrap();
+    assert!(!agents.remove_duplicate(&due[0]).await);
+    assert_eq!(states(&b), ["new"]);
+}
+
+#[tokio::test]
+async fn a_duplicate_that_its_agent_refuses_to_delete_stays() {
+    let (_, b, [of_a, _], agents) = two().await;
+    expect(&agents, &of_a, NAME);
+    b.trouble(Trouble::Refuse(Code::FailedPrecondition));
+    assert_eq!(remove(&agents).await, (1, 0));
+    assert_eq!(states(&b), ["new"]);
+}
