@@ -225,16 +225,20 @@ fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
         ..update(true, "a", 0, 1)
     })
     .unwrap();
-    assert_eq!(seen.inventory.findings(), [lost.clone()]);
+    assert_eq!(seen.inventory.findings(), std::slice::from_ref(&lost));
     let dumped = seen.inventory.dump(&seen.catalog).unwrap();
-    assert_eq!(dumped.findings, [lost.clone()], "also to the node's file");
+    assert_eq!(
+        dumped.findings,
+        std::slice::from_ref(&lost),
+        "also to the node's file"
+    );
     // A part of a change has none, and says nothing of them.
     let part = InventoryUpdate {
         ready: false,
         ..update(false, "a", 1, 1)
     };
     seen.apply(part).unwrap();
-    assert_eq!(seen.inventory.findings(), [lost.clone()]);
+    assert_eq!(seen.inventory.findings(), std::slice::from_ref(&lost));
     seen.apply(update(false, "a", 1, 2)).unwrap();
     assert_eq!(seen.inventory.findings(), []);
     let mut endless = update(false, "a", 2, 3);

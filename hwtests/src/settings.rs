@@ -78,8 +78,7 @@ impl Settings {
             health_api: None,
             under: String::new(),
             tools: None,
-            log: "info,drivebay_agent=debug,drivebay_common=debug,drivebay_controller=debug"
-                .to_owned(),
+            log: "info,drivebay=debug".to_owned(),
         }
     }
 

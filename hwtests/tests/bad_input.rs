@@ -148,8 +148,7 @@ async fn a_secret_in_every_rpc_appears_in_no_output() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
         // Everything the product itself may ever say.
-        settings.log =
-            "info,drivebay_agent=trace,drivebay_common=trace,drivebay_controller=trace".to_owned();
+        settings.log = "info,drivebay=trace".to_owned();
     })
     .await;
     good::secrets(&rig).await;

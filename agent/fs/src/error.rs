@@ -91,14 +91,14 @@ pub enum FsError {
     /// Mounting failed.
     #[error("mounting {device} at {path} failed: {hint}")]
     Mount {
-        device: String,
+        device: Box<str>,
         path: String,
         /// Options of the filesystem were asked for: EINVAL may be about them.
         has_options: bool,
         /// What the errno means and what to do.
-        hint: String,
+        hint: Box<str>,
         /// What the kernel logged meanwhile that shows the filesystem to be damaged.
-        damage: Option<String>,
+        damage: Option<Box<str>>,
         #[source]
         source: Cause,
     },

@@ -157,10 +157,10 @@ fn attach(
             _ => "see dmesg".to_owned(),
         };
         FsError::Mount {
-            device: job.device.name.clone(),
+            device: job.device.name.as_str().into(),
             path: job.target.display().to_string(),
             has_options: false,
-            hint,
+            hint: hint.into(),
             damage: None,
             source: Cause::from(error),
         }

@@ -514,13 +514,13 @@ impl<'a> Staging<'a> {
         });
         let mounted = mounted.unwrap_or_else(|_| Err(std::io::Error::other("its thread died")));
         mounted.map_err(|error| FsError::Mount {
-            device: device.to_owned(),
+            device: device.into(),
             path: self.path(),
             has_options: !self.flags.data.is_empty(),
-            hint: hints::mount(error.raw_os_error(), self.fs_type, device),
+            hint: hints::mount(error.raw_os_error(), self.fs_type, device).into(),
             damage: mark.ok().and_then(|mark| {
                 let logged = mark.texts();
-                refused_mount::damage(self.fs_type, device, &logged).map(str::to_owned)
+                refused_mount::damage(self.fs_type, device, &logged).map(Box::from)
             }),
             source: Cause::from(error),
         })

@@ -303,7 +303,7 @@ fn a_failed_mount_names_device_and_path() {
     match failed {
         Err(FsError::Mount { device, path, .. }) => {
             assert_eq!(
-                (device.as_str(), path.as_str()),
+                (&*device, path.as_str()),
                 ("no-such-device", "/nowhere/staging")
             );
         }

@@ -291,7 +291,7 @@ fn begin(
         let Some(drive) = snapshot.drives.get(&volume.drive) else {
             continue;
         };
-        let waits = tasks.len() >= AT_ONCE
+        let waits = tasks.count() >= AT_ONCE
             || tracked.waits(now)
             || filesystem(volume).is_none()
             || followed.busy.contains(&drive.id)

@@ -93,7 +93,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 }
                 count = count.wrapping_add(1);
                 follow(&mut drives, &snapshot);
-                let most = AT_ONCE.saturating_sub(looking.len());
+                let most = AT_ONCE.saturating_sub(looking.count());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
                     looking.spawn(task.id.clone(), sample_drive(volumes.clone(), task));
                 }

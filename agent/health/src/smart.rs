@@ -87,7 +87,7 @@ pub async fn run(
             _ = ticks.tick() => {
                 let snapshot = volumes.inventory().current();
                 follow(&mut drives, &volumes, &snapshot).await;
-                for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.len())) {
+                for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.count())) {
                     ask(&volumes, &mut drives, &mut asking, id, &facts);
                 }
             }

@@ -23,7 +23,7 @@ impl<K, T> Default for Tasks<K, T> {
 
 impl<K, T: Send + 'static> Tasks<K, T> {
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.running.len()
     }
 
@@ -67,10 +67,10 @@ mod tests {
         assert_eq!(tasks.next().await, None);
         tasks.spawn("well", async { 1 });
         tasks.spawn("panics", async { panic!("as it shall") });
-        assert_eq!(tasks.len(), 2);
+        assert_eq!(tasks.count(), 2);
         let mut seen = [tasks.next().await, tasks.next().await];
         seen.sort();
         assert_eq!(seen, [Some(("panics", None)), Some(("well", Some(1)))]);
-        assert_eq!((tasks.len(), tasks.next().await), (0, None));
+        assert_eq!((tasks.count(), tasks.next().await), (0, None));
     }
 }

@@ -270,7 +270,7 @@ mod tests {
         for filter in [
             "debug",
             "OFF",
-            "info,drivebay_agent=debug",
+            "info,drivebay=debug",
             "warn, drivebay_agent::worker=trace",
         ] {
             assert!(parse(filter).is_ok(), "{filter}");

@@ -162,7 +162,7 @@ Examples:
 Examples:
   drivebay-agent log-level                             what is logged
   drivebay-agent log-level debug
-  drivebay-agent log-level info,drivebay_agent=trace
+  drivebay-agent log-level info,drivebay=trace
   drivebay-agent log-level reset                       as it was started")]
     LogLevel {
         /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset

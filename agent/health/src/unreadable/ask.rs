@@ -66,7 +66,7 @@ impl Followed {
             let is_answered = tracked.question.as_ref() == Some(&question);
             if tracked.asking
                 || tracked.not_before.is_some_and(|at| now < at)
-                || tasks.len() >= AT_ONCE
+                || tasks.count() >= AT_ONCE
                 || (is_answered && now < tracked.due)
                 || (tracked.question.is_none() && now < tracked.due)
                 // Which sectors it is about is still being found out.

@@ -69,7 +69,7 @@ impl Followed {
             if !tracked.reading && !waits {
                 tracked.own.clear();
             }
-            if tracked.reading || waits || tasks.len() >= AT_ONCE {
+            if tracked.reading || waits || tasks.count() >= AT_ONCE {
                 continue;
             }
             let again = tracked.again.is_none_or(|at| at <= now);
