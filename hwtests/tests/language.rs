@@ -14,7 +14,11 @@ use std::{
 };
 
 /// Places whose message is a constant of a table, or a line of a worker that is passed on.
-const PASSED_ON: [&str; 3] = ["health/changes.rs", "worker/handle.rs", "worker/drill.rs"];
+const PASSED_ON: [&str; 3] = [
+    "health/src/changes.rs",
+    "worker/src/handle.rs",
+    "worker/src/drill.rs",
+];
 
 /// Idioms that no user can search for.
 const PRIVATE: [&str; 26] = [
@@ -50,7 +54,9 @@ fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, into);
+            if !path.ends_with("tests") {
+                sources(&path, into);
+            }
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             into.push(path);
         }
@@ -163,12 +169,7 @@ fn private_words(text: &str) -> Vec<&'static str> {
 fn log_messages_are_constant_and_in_plain_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for crate_dir in [
-        "agent/src",
-        "controller/src",
-        "proto/src",
-        "proto/common/src",
-    ] {
+    for crate_dir in ["agent", "controller", "proto"] {
         sources(&root.join(crate_dir), &mut files);
     }
     let (mut seen, mut wrong) = (0, Vec::new());
