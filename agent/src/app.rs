@@ -10,12 +10,12 @@ use drivebay_common::{
     metrics::{Certificate, Pages},
     tls::{Credentials, Role},
 };
-use drivebay_controller::{Agents, ControllerConfig, ControllerService, in_process_channel};
 use drivebay_proto::{
     agent::{agent_server::AgentServer, by_hand_server::ByHandServer},
     csi::{identity_server::IdentityServer, node_server::NodeServer},
     encoded::controller_server::ControllerServer,
 };
+use drivebay_service::{Agents, ControllerConfig, ControllerService, in_process_channel};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},

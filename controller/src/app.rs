@@ -20,12 +20,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::service::Routes;
 
-#[cfg(feature = "kubernetes")]
-use crate::tokens::{ApiServer, Expected};
 use crate::{
-    Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
-    agents::{ForgottenNodes, duplicates},
-    audit::{Audit, AuditError},
     cluster::ClusterService,
     config::{ConfigError, Entrance, RunOptions},
     dial, files, last_known, limits,
@@ -34,12 +29,19 @@ use crate::{
     logging::LogService,
     manager,
     metrics::{self, Certificate, Pages, cluster::Cluster},
-    notes::{Notes, NotesError},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
-    tokens::Tokens,
     undelivered_deletes,
+};
+#[cfg(feature = "kubernetes")]
+use drivebay_service::tokens::{ApiServer, Expected};
+use drivebay_service::{
+    Agents, ControllerConfig, ControllerService, IdentityConfig, IdentityService,
+    agents::{ForgottenNodes, duplicates},
+    audit::{Audit, AuditError},
+    notes::{Notes, NotesError},
+    tokens::Tokens,
 };
 
 /// Running calls may finish for this long after a signal.
@@ -347,7 +349,7 @@ async fn expected(
             agents.clone(),
             ending.clone(),
         ));
-        tasks.spawn(crate::agents::unclaimed::follow(
+        tasks.spawn(drivebay_service::agents::unclaimed::follow(
             agents.clone(),
             ending.clone(),
         ));

@@ -14,13 +14,15 @@ use drivebay_proto::{
 use tokio_stream::{Stream, StreamExt, iter};
 use tonic::{Request, Response, Status};
 
-use crate::{
+use crate::cli::drives::{in_trouble, is_noise};
+use drivebay_csi::{
+    health::{self, Whereabouts},
+    topology::TopologyKey,
+};
+use drivebay_service::{
     agents::{Agent, Agents, Past},
     catalog::Key,
-    cli::drives::{in_trouble, is_noise},
-    health::{self, Whereabouts},
     inventory::Inventory,
-    topology::TopologyKey,
 };
 
 /// Volumes taken from the catalog in one go.
@@ -282,7 +284,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<GetVolumeResponse>, Status> {
         let found = self.agents.volume(&request.into_inner().id)?;
         let key = Key {
-            uuid: crate::agents::parse(&found.volume.id)?.uuid,
+            uuid: drivebay_service::agents::parse(&found.volume.id)?.uuid,
             node: found.agent.node_id(),
         };
         Ok(Response::new(GetVolumeResponse {

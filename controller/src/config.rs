@@ -2,11 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use drivebay_proto::names;
 
 use crate::{
-    agents::AWAY_GRACE,
     cli::{
         self,
         args::DEFAULT_SOCKET,
@@ -16,45 +15,12 @@ use crate::{
     logging::LogFormat,
     metrics::Listen,
     tls::TlsFiles,
-    tokens::Expected,
-    validate,
 };
+use drivebay_csi::{HealthApi, validate};
+use drivebay_service::{agents::AWAY_GRACE, tokens::Expected};
 
 /// Where the controller serves its metrics when nobody says otherwise.
 pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";
-
-/// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
-///
-/// Each kind of caller insists on its own: external-health-monitor 0.18 exits unless the older
-/// one is there, and csi-sanity up to 5.5 fails on capabilities that it does not know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum HealthApi {
-    /// VOLUME_CONDITION, of CSI 1.12 and earlier
-    #[default]
-    #[value(name = "legacy")]
-    Legacy,
-    /// GET_VOLUME_HEALTH and LIST_VOLUME_HEALTH, of CSI 1.13
-    #[value(name = "v1.13")]
-    V1_13,
-    /// Both generations
-    #[value(name = "both")]
-    Both,
-    /// Neither
-    #[value(name = "none")]
-    None,
-}
-
-impl HealthApi {
-    /// Whether VOLUME_CONDITION is advertised and filled in.
-    pub fn legacy(self) -> bool {
-        matches!(self, Self::Legacy | Self::Both)
-    }
-
-    /// Whether the capabilities of CSI 1.13 are advertised.
-    pub fn v1_13(self) -> bool {
-        matches!(self, Self::V1_13 | Self::Both)
-    }
-}
 
 /// `drivebay-controller`.
 #[derive(Debug, Parser)]
@@ -292,7 +258,7 @@ impl RunOptions {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, ValueEnum};
 
     use super::*;
 

@@ -19,11 +19,11 @@ use drivebay_proto::{
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use crate::files::{self, Durability};
+use drivebay_service::{
     agents::{Agent, Agents, Facts, Identity},
     bounds::{MAX_FILE_MEMORY, MAX_NODE_BYTES, decoded_file_bytes},
     catalog::Catalog,
-    files::{self, Durability},
     state_troubles::{StateKind, Trouble},
 };
 

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::golden;
-use crate::{agents::ForgottenNodes, notes::Notes};
+use drivebay_service::{agents::ForgottenNodes, notes::Notes};
 
 const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
 const OTHER: &str = "00000000-0000-4000-8000-000000000002@n1";
@@ -198,7 +198,7 @@ async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
     bombs.extend(volumes);
     fs::write(store.path("n2"), &bombs).unwrap();
     let too_many = InventoryUpdate {
-        volumes: (0..=crate::bounds::MAX_VOLUMES)
+        volumes: (0..=drivebay_service::bounds::MAX_VOLUMES)
             .map(|n| Volume {
                 id: format!("00000000-0000-4000-8000-{n:012}@n3"),
                 ..Volume::default()

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use drivebay_proto::agent::DeleteVolumeRequest;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use drivebay_service::{
     agents::{Agent, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::Inventory,

@@ -11,14 +11,15 @@ use clap::Parser;
 use common::*;
 use drivebay_common::authority;
 use drivebay_controller::{
-    Agents, HealthApi, app,
+    app,
     config::{Cli, Command},
-    in_process_channel,
 };
+use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{self, controller_client::ControllerClient, identity_client::IdentityClient},
     encoded::controller_server::Controller,
 };
+use drivebay_service::{Agents, in_process_channel};
 use tokio::net::UnixListener;
 use tonic::{Code, Request, transport::Channel};
 

@@ -8,19 +8,20 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use common::*;
-use drivebay_controller::{
-    Agents, ControllerConfig, ControllerService, HealthApi,
+use drivebay_controller::undelivered_deletes;
+use drivebay_csi::HealthApi;
+use drivebay_proto::{
+    agent::{Drive, HelloRequest},
+    csi,
+    encoded::controller_server::Controller,
+};
+use drivebay_service::{
+    Agents, ControllerConfig, ControllerService,
     agents::{ForgottenNodes, Identity, IdentityLimit, SessionError, Visitor},
     bounds, in_process_channel,
     notes::Notes,
     refusals::Reason,
     tokens::{Answer, Expected, NotProven, Review, Tokens, Unavailable},
-    undelivered_deletes,
-};
-use drivebay_proto::{
-    agent::{Drive, HelloRequest},
-    csi,
-    encoded::controller_server::Controller,
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;

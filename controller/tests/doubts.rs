@@ -8,14 +8,15 @@ mod common;
 use std::{collections::BTreeMap, time::Duration};
 
 use common::*;
-use drivebay_controller::{
-    Agents, ControllerService, HealthApi,
+use drivebay_csi::HealthApi;
+use drivebay_proto::{agent::HelloRequest, encoded::controller_server::Controller};
+use drivebay_service::{
+    Agents, ControllerService,
     agents::{ForgottenNodes, Visitor},
     in_process_channel,
     inventory::Inventory,
     notes::Notes,
 };
-use drivebay_proto::{agent::HelloRequest, encoded::controller_server::Controller};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};

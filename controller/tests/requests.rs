@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use drivebay_controller::HealthApi;
+use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{
         self,

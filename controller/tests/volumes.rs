@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::*;
-use drivebay_controller::HealthApi;
+use drivebay_csi::HealthApi;
 use drivebay_proto::{agent::Condition, csi, encoded::controller_server::Controller, names};
 use prost::Message;
 use tonic::{Code, Request};

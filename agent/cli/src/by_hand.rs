@@ -11,14 +11,13 @@ use drivebay_common::{
     pick::{Part, PickError},
     progress::{Progress, waiting},
 };
-use drivebay_controller::{
-    cli::{
-        pv::{Manifest, PvError, manifest},
-        show::VolumeSheetJson,
-        volumes::state,
-    },
-    placement::Want,
-    size::{self, SizeError},
+use drivebay_controller::cli::{
+    pv::{Manifest, PvError, manifest},
+    show::VolumeSheetJson,
+    volumes::state,
+};
+use drivebay_csi::{
+    size::{self, SizeError, Want},
     validate::{self, InvalidRequest, SizeRange},
 };
 use drivebay_proto::{

@@ -38,7 +38,7 @@ pub use check::{Checked, Config, HostFacts};
 pub use checks::ChecksConfig;
 pub use controller::ControllerConfig;
 pub use drivebay_common::metrics::Listen;
-pub use drivebay_controller::HealthApi;
+pub use drivebay_csi::HealthApi;
 pub use health::{DeviceOverride, HealthConfig};
 pub use report::Problem;
 pub use target::Target;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_controller::health::{self, MAX_MESSAGE_BYTES};
+use drivebay_csi::health::{self, MAX_MESSAGE_BYTES};
 use drivebay_proto::csi::{
     self, StorageHealthErrorType as Storage, VolumeHealthErrorType as Kind,
     node_get_storage_health_response::StorageBackendHealth, volume_health::VolumeHealthEntry,

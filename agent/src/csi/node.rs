@@ -1,7 +1,7 @@
 //! The CSI Node service.
 
 use drivebay_common::rpc::logged;
-use drivebay_controller::HealthApi;
+use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{self, node_server::Node, node_service_capability, volume_usage::Unit},
     names,

@@ -5,7 +5,7 @@ use std::{
     path::{Component, PathBuf},
 };
 
-use drivebay_controller::validate::{self, Access, InvalidRequest};
+use drivebay_csi::validate::{self, Access, InvalidRequest};
 use drivebay_proto::{
     csi::VolumeCapability,
     names::{POD_NAME, POD_NAMESPACE},

@@ -1,7 +1,7 @@
 //! What arrives over sockets: CSI requests of the kubelet, requests of controllers, answers of workers.
 
-use drivebay_controller::{catalog::Catalog, inventory::Inventory};
 use drivebay_proto::{agent as wire, csi as proto};
+use drivebay_service::{catalog::Catalog, inventory::Inventory};
 use prost::Message;
 
 use super::{Target, seeds};

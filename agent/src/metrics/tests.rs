@@ -434,7 +434,6 @@ fn devices_that_are_nobodys_drives_have_no_series() {
 fn names_types_and_units_are_prometheus_own() {
     let mut all = definitions();
     all.extend(metrics::DEFINITIONS);
-    all.extend(drivebay_controller::metrics::cluster::DEFINITIONS);
     let names: BTreeSet<_> = all.iter().map(|def| def.name).collect();
     assert_eq!(names.len(), all.len(), "a name is defined twice");
     for def in all {

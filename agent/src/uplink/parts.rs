@@ -132,7 +132,7 @@ fn pieces(volumes: Vec<Volume>) -> Vec<Vec<Volume>> {
 
 #[cfg(test)]
 mod tests {
-    use drivebay_controller::{catalog::Catalog, inventory::Inventory};
+    use drivebay_service::{catalog::Catalog, inventory::Inventory};
     use tokio_stream::{StreamExt, iter};
 
     use super::*;

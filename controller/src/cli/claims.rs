@@ -17,7 +17,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::client::Client;
-use crate::agents::unclaimed::UNCLAIMED_AFTER;
+use drivebay_service::agents::unclaimed::UNCLAIMED_AFTER;
 
 /// Why a list is not believed.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,7 @@ use super::{
     terminal::Terminal,
     wrong::{Health, Problem, Reason},
 };
-use crate::health::NODE_UNREACHABLE;
+use drivebay_csi::health::NODE_UNREACHABLE;
 
 /// Asks and shows. An error when something is wrong: that is this command's answer to a script.
 pub async fn run(

@@ -20,7 +20,7 @@ use super::{
     one,
     table::{human_size, printable},
 };
-use crate::validate::{InvalidRequest, driver_name};
+use drivebay_csi::validate::{InvalidRequest, driver_name};
 
 /// Why there is no PersistentVolume for a volume.
 #[derive(Debug, thiserror::Error)]

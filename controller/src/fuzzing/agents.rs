@@ -5,13 +5,14 @@ use prost::Message;
 use tokio::sync::watch;
 
 use super::{Target, recorded, seeds};
-use crate::{
+use crate::tls;
+use drivebay_csi::health::{Whereabouts, entries, legacy};
+use drivebay_service::{
     agents::{Agents, ForgottenNodes},
     catalog::Catalog,
-    health::{Whereabouts, entries, legacy},
     inventory::Inventory,
     notes::Notes,
-    page, tls,
+    page,
 };
 
 const KNOWN: &[u8] = include_bytes!("seeds/golden0.known");
@@ -100,7 +101,7 @@ fn inventory(data: &[u8]) {
 pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<ForgottenNodes>, Agents) {
     let (keep, forgotten_nodes) = watch::channel(ForgottenNodes::new());
     let agents = Agents::new(forgotten_nodes, Notes::in_memory());
-    let facts = crate::agents::Facts {
+    let facts = drivebay_service::agents::Facts {
         node: NODE.to_owned(),
         identity: None,
         instance: "i".to_owned(),

@@ -7,9 +7,9 @@ use tempfile::TempDir;
 use super::{Target, agents, seeds};
 use crate::{
     last_known::Store,
-    notes::Notes,
     settings::{Settings, edit},
 };
+use drivebay_service::notes::Notes;
 
 pub(super) fn targets() -> Vec<Target> {
     vec![
@@ -18,7 +18,7 @@ pub(super) fn targets() -> Vec<Target> {
             run: notes,
             seeds: || {
                 seeds([
-                    include_str!("../../tests/golden/notes.json"),
+                    include_str!("../../service/tests/golden/notes.json"),
                     "{\"format\":2}",
                 ])
             },

@@ -7,8 +7,8 @@ use prost::Message;
 use tonic::{Code, Request, Response, Status};
 
 use super::{Target, agents};
-use crate::{
-    config::HealthApi,
+use drivebay_csi::health::HealthApi;
+use drivebay_service::{
     csi::{ControllerConfig, ControllerService},
     page,
 };

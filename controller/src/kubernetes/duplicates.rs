@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, Client, api::ListParams};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use drivebay_service::{
     agents::{Agents, duplicates::Due},
     peer_log::printable,
 };

@@ -15,10 +15,10 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::notices::{Claimed, Notice, Object, due};
-use crate::{
+use crate::cli::drives::in_trouble;
+use drivebay_service::{
     agents::{Agent, Agents},
     catalog::Key,
-    cli::drives::in_trouble,
     inventory::Inventory,
     peer_log::printable,
 };

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
+use drivebay_service::{
     agents::Agents,
     expected::{ClaimedBy, ExpectedVolume},
     peer_log::printable,
@@ -199,7 +199,7 @@ mod tests {
     use k8s_openapi::api::storage::v1::{CSINodeDriver, CSINodeSpec};
 
     use super::*;
-    use crate::{agents::ForgottenNodes, notes::Notes};
+    use drivebay_service::{agents::ForgottenNodes, notes::Notes};
 
     #[test]
     fn a_node_that_goes_after_its_registration_is_not_expected_any_more() {

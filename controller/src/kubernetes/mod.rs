@@ -1,7 +1,7 @@
 //! The cluster's API server: what should exist (`follow`), and what is told to those who look there (`notices` says what
 //! is due, `events` tells it).
 //!
-//! TokenReview is in [`crate::tokens`]. Everything here is optional: without it the controller knows what agents say.
+//! TokenReview is in [`drivebay_service::tokens`]. Everything here is optional: without it the controller knows what agents say.
 
 mod duplicates;
 mod events;

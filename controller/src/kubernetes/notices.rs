@@ -5,7 +5,7 @@
 use drivebay_proto::agent::{Drive, Finding, Volume};
 use ring::digest;
 
-use crate::{
+use drivebay_service::{
     expected::ClaimedBy,
     peer_log::{printable, printable_sentence},
 };
@@ -69,7 +69,9 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
     for drive in drives {
         let on_it: Vec<&Claimed> = volumes
             .iter()
-            .filter(|of| of.volume.drive == drive.id && crate::catalog::exists(&of.volume))
+            .filter(|of| {
+                of.volume.drive == drive.id && drivebay_service::catalog::exists(&of.volume)
+            })
             .collect();
         if on_it.is_empty() {
             continue;

@@ -22,15 +22,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use crate::{
-    agents::{Agents, Identity, IdentityLimit, SessionError, Visitor},
     listen::{
         limit::{ConnectionLimit, Most, Open, Place},
         listener::{Accepted, Connection},
         once::channel_over,
     },
+    tls::{self, Credentials, Role},
+};
+use drivebay_service::{
+    agents::{Agents, Identity, IdentityLimit, SessionError, Visitor},
     peer_log::printable_sentence,
     refusals::Reason,
-    tls::{self, Credentials, Role},
     tokens::Tokens,
 };
 

@@ -8,8 +8,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use crate::agents::AgentChannel;
 use drivebay_common::breakable::Breakable;
+use drivebay_service::agents::AgentChannel;
 
 /// A ping after so much silence …
 const PING_EVERY: Duration = Duration::from_secs(4);

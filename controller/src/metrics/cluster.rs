@@ -9,7 +9,7 @@ use super::{
     Certificate, Def, Exposed, Families, build,
     families::{counter, gauge, number, truth},
 };
-use crate::{agents::Agents, audit::Audit};
+use drivebay_service::{agents::Agents, audit::Audit};
 
 const NODES: Def = gauge(
     "drivebay_controller_nodes",

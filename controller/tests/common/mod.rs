@@ -9,9 +9,7 @@ use std::{
 };
 
 use drivebay_common::{kept_placements::KeptPlacements, tls::KeyFingerprint};
-use drivebay_controller::{
-    Agents, ControllerConfig, ControllerService, HealthApi, agents::Identity, in_process_channel,
-};
+use drivebay_csi::HealthApi;
 use drivebay_proto::{
     VolumeId,
     agent::{
@@ -19,6 +17,9 @@ use drivebay_proto::{
         *,
     },
     csi,
+};
+use drivebay_service::{
+    Agents, ControllerConfig, ControllerService, agents::Identity, in_process_channel,
 };
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;

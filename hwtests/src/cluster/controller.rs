@@ -183,7 +183,7 @@ impl Controller {
 }
 
 fn topology(node: &str) -> Topology {
-    let key = drivebay_controller::topology::TopologyKey::new(DRIVER_NAME);
+    let key = drivebay_csi::topology::TopologyKey::new(DRIVER_NAME);
     key.of(node)
 }
 

@@ -7,7 +7,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use drivebay_controller::tokens::Claims;
 use drivebay_hwtests::{
     kube::{
         Cluster, LIMIT, NAMESPACE,
@@ -17,6 +16,7 @@ use drivebay_hwtests::{
     long_scenario, program, tools,
     wait::poll_every,
 };
+use drivebay_service::tokens::Claims;
 use serde_json::{Value, json};
 
 /// Reaches the controller under the name that is in its certificate.

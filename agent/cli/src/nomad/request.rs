@@ -6,10 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use drivebay_controller::{
-    cli::Format,
-    validate::{self, InvalidRequest},
-};
+use drivebay_controller::cli::Format;
+use drivebay_csi::validate::{self, InvalidRequest};
 use serde::Deserialize;
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! Why a volume call failed. `csi::status` maps every variant to a gRPC code.
 
-use drivebay_controller::validate::InvalidRequest;
+use drivebay_csi::validate::InvalidRequest;
 use uuid::Uuid;
 
 use crate::{keeper::KeeperError, state::StateError};

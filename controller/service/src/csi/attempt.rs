@@ -13,8 +13,8 @@ use crate::{
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::Inventory,
     placement::{self, Choice},
-    topology::TopologyKey,
 };
+use drivebay_csi::topology::TopologyKey;
 
 /// The agent that keeps where a name was sent answers from memory.
 const KEEP_DEADLINE: Duration = Duration::from_secs(1);

@@ -4,7 +4,8 @@
 use drivebay_proto::names;
 use prost::encoding::encode_varint;
 
-use crate::{csi::volumes::signed, health, topology::TopologyKey};
+use crate::csi::volumes::signed;
+use drivebay_csi::{health, topology::TopologyKey};
 
 /// What the entry of such a volume says.
 #[derive(Debug, Clone, Copy)]
@@ -102,11 +103,8 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::{
-        config::HealthApi,
-        csi::{attach::Attached, volumes},
-        health::Whereabouts,
-    };
+    use crate::csi::{attach::Attached, volumes};
+    use drivebay_csi::{health::HealthApi, health::Whereabouts};
 
     proptest! {
         #[test]

@@ -13,8 +13,10 @@ use crate::{
     call::CallError,
     inventory::{Classes, Inventory},
     notes::NotesError,
-    placement::{self, Choice, Node, PlacementError, Presence, Want},
-    size::{self, SizeError},
+    placement::{self, Choice, Node, PlacementError, Presence},
+};
+use drivebay_csi::{
+    size::{self, SizeError, Want},
     topology::TopologyKey,
     validate::{self, Capabilities, InvalidRequest, Parameters, SizeRange},
 };

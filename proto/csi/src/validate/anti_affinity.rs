@@ -18,7 +18,7 @@ const KINDS: [&str; 2] = [names::ANTI_AFFINITY_SOFT, names::ANTI_AFFINITY_HARD];
 const MAX_NAME_BYTES: usize = 253;
 
 /// Checks both parameters, as far as they are given.
-pub(crate) fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest> {
+pub fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest> {
     let pattern = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN);
     pattern.map(|text| compile(text)).transpose()?;
     let bad = |reason| InvalidRequest::BadParameter {
@@ -36,9 +36,7 @@ pub(crate) fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidR
 }
 
 /// The group of the volume that is asked for, as `namespace/capture`; None: the StorageClass has no pattern, or it does not match the claim's name.
-pub(crate) fn group(
-    parameters: &HashMap<String, String>,
-) -> Result<Option<String>, InvalidRequest> {
+pub fn group(parameters: &HashMap<String, String>) -> Result<Option<String>, InvalidRequest> {
     check(parameters)?;
     let Some(pattern) = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN) else {
         return Ok(None);

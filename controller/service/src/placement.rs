@@ -6,50 +6,13 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use drivebay_proto::{agent::Class, csi::TopologyRequirement};
+use drivebay_proto::csi::TopologyRequirement;
 
-use crate::{
-    inventory::Classes,
-    size::{self, SizeError, SizeRules},
+use crate::inventory::Classes;
+use drivebay_csi::{
+    size::{self, SizeError, Want},
     topology::TopologyKey,
-    validate::SizeRange,
 };
-
-/// What is to be placed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// Class of drives; None: the only one there is.
-    pub class: Option<String>,
-    /// Raw device, not a filesystem.
-    pub block: bool,
-    /// Filesystem; None: the class's.
-    pub fs_type: Option<&'static str>,
-    pub range: SizeRange,
-}
-
-impl Want {
-    /// The filesystem a volume of this class gets; None for block, or if the class names one that is not known here.
-    pub fn filesystem(&self, class: &Class) -> Option<&'static str> {
-        if self.block {
-            return None;
-        }
-        self.fs_type.or_else(|| {
-            drivebay_proto::names::FILESYSTEMS
-                .iter()
-                .map(|(name, _)| *name)
-                .find(|name| *name == class.fs_type)
-        })
-    }
-
-    /// The size rules of this class for such a volume.
-    pub fn rules(&self, class: &Class) -> SizeRules {
-        SizeRules {
-            extent: class.extent_bytes,
-            smallest: class.smallest_volume_bytes,
-            fs_type: self.filesystem(class),
-        }
-    }
-}
 
 /// Whether a node can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,8 @@ use drivebay_proto::csi::{
     ControllerUnpublishVolumeRequest, ControllerUnpublishVolumeResponse,
 };
 
-use crate::{
-    agents::{Agents, LookupError},
-    validate::{self, InvalidRequest},
-};
+use crate::agents::{Agents, LookupError};
+use drivebay_csi::validate::{self, InvalidRequest};
 
 /// Volumes that were attached by this process: what the attacher compares its own list with. Lost with the process;
 /// the attacher then attaches again, which changes nothing.

@@ -2,7 +2,7 @@
 
 use drivebay_proto::{agent, csi::ValidateVolumeCapabilitiesRequest, names};
 
-use crate::validate::{self, InvalidRequest};
+use drivebay_csi::validate::{self, InvalidRequest};
 
 /// Why the volume is not what the request describes; None when it is.
 pub(crate) fn unsuitable(

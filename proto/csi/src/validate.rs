@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use drivebay_proto::{csi, names};
 
-pub(crate) mod anti_affinity;
+pub mod anti_affinity;
 
 pub use crate::capability::{Access, Capabilities, Capability, capabilities, capability};
 use drivebay_common::mount_flags::{OptionError, mount_flags};

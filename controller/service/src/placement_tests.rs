@@ -1,6 +1,7 @@
 //! Placement, against tables and at random.
 
-use drivebay_proto::csi::Topology;
+use drivebay_csi::validate::SizeRange;
+use drivebay_proto::{agent::Class, csi::Topology};
 use proptest::prelude::*;
 
 use super::*;

@@ -21,15 +21,11 @@ use super::{
 use crate::{
     agents::{Agents, Found},
     audit::Record,
-    config::HealthApi,
-    health::Whereabouts,
     inventory::Inventory,
     page::parse_token,
     placement::PlacementError,
-    size,
-    topology::TopologyKey,
-    validate,
 };
+use drivebay_csi::{health::HealthApi, health::Whereabouts, size, topology::TopologyKey, validate};
 
 /// How the controller service presents itself.
 #[derive(Debug, Clone)]

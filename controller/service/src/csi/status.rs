@@ -3,57 +3,12 @@
 //! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean
 //! "may still be running, call again"; every other is final, and the caller may forget the volume.
 
-use drivebay_common::{answers, cli::chain};
+use drivebay_common::answers;
 use tonic::{Code, Status};
 
 use super::{attach::AttachError, create::CreateError, delete::DeleteError};
-use crate::{
-    agents::LookupError, call::CallError, page::BadToken, placement::PlacementError,
-    size::SizeError, validate::InvalidRequest,
-};
-
-/// Each error's code.
-pub(crate) trait HasCode: std::error::Error {
-    fn code(&self) -> Code;
-}
-
-impl HasCode for InvalidRequest {
-    fn code(&self) -> Code {
-        match self {
-            Self::Missing { .. }
-            | Self::TooLong { .. }
-            | Self::ControlCharacter { .. }
-            | Self::NoAccessType
-            | Self::NoAccessMode
-            | Self::MultiNode { .. }
-            | Self::MixedAccess
-            | Self::MixedFilesystems { .. }
-            | Self::UnknownFilesystem { .. }
-            | Self::MountGroup
-            | Self::MountFlag { .. }
-            | Self::UnknownParameter { .. }
-            | Self::BadParameter { .. }
-            | Self::BadPattern { .. }
-            | Self::NoClaimName { .. }
-            | Self::MutableParameters
-            | Self::ContentSource
-            | Self::Negative { .. }
-            | Self::LimitBelowRequired { .. }
-            | Self::DriverName { .. } => Code::InvalidArgument,
-        }
-    }
-}
-
-impl HasCode for SizeError {
-    fn code(&self) -> Code {
-        match self {
-            Self::TooLarge { .. }
-            | Self::LimitBelowSmallest { .. }
-            | Self::RoundingExceedsLimit { .. }
-            | Self::LimitBelowCurrent { .. } => Code::OutOfRange,
-        }
-    }
-}
+use crate::{agents::LookupError, call::CallError, page::BadToken, placement::PlacementError};
+use drivebay_csi::status::HasCode;
 
 impl HasCode for PlacementError {
     fn code(&self) -> Code {
@@ -140,19 +95,7 @@ impl HasCode for BadToken {
     }
 }
 
-macro_rules! statuses {
-    ($($error:ty),+ $(,)?) => {
-        $(impl From<$error> for Status {
-            fn from(error: $error) -> Self {
-                answers::fit(error.code(), &chain(&error))
-            }
-        })+
-    };
-}
-
-statuses!(
-    InvalidRequest,
-    SizeError,
+drivebay_csi::statuses!(
     PlacementError,
     LookupError,
     CallError,

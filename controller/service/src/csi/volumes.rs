@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use drivebay_proto::{agent, csi, names};
 
 use super::attach::Attached;
-use crate::{
-    agents::Agents,
-    config::HealthApi,
+use crate::agents::Agents;
+use drivebay_csi::{
+    health::HealthApi,
     health::{self, Whereabouts},
-    placement::Want,
+    size::Want,
     topology::TopologyKey,
     validate::{Capabilities, SizeRange},
 };

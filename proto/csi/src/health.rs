@@ -40,7 +40,7 @@ pub enum Whereabouts<'a> {
 }
 
 /// The message without a condition; CSI requires one either way.
-pub(crate) const HEALTHY: &str = "no trouble is known";
+pub const HEALTHY: &str = "no trouble is known";
 
 /// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.
 ///
@@ -217,6 +217,39 @@ pub fn legacy(entries: &[VolumeHealthEntry]) -> csi::VolumeCondition {
     csi::VolumeCondition {
         abnormal: true,
         message,
+    }
+}
+
+/// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
+///
+/// Each kind of caller insists on its own: external-health-monitor 0.18 exits unless the older
+/// one is there, and csi-sanity up to 5.5 fails on capabilities that it does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum HealthApi {
+    /// VOLUME_CONDITION, of CSI 1.12 and earlier
+    #[default]
+    #[value(name = "legacy")]
+    Legacy,
+    /// GET_VOLUME_HEALTH and LIST_VOLUME_HEALTH, of CSI 1.13
+    #[value(name = "v1.13")]
+    V1_13,
+    /// Both generations
+    #[value(name = "both")]
+    Both,
+    /// Neither
+    #[value(name = "none")]
+    None,
+}
+
+impl HealthApi {
+    /// Whether VOLUME_CONDITION is advertised and filled in.
+    pub fn legacy(self) -> bool {
+        matches!(self, Self::Legacy | Self::Both)
+    }
+
+    /// Whether the capabilities of CSI 1.13 are advertised.
+    pub fn v1_13(self) -> bool {
+        matches!(self, Self::V1_13 | Self::Both)
     }
 }
 

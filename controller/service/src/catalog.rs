@@ -19,7 +19,7 @@ use uuid::{Uuid, fmt::Hyphenated};
 
 pub use self::node::Node;
 use self::packed::{Kinds, Packed};
-use crate::health::{self, Whereabouts};
+use drivebay_csi::health::{self, Whereabouts};
 
 /// Entries taken in one go, a page of CSI's and a few more; updates get their turn in between.
 const STRIDE: usize = 1024;

@@ -16,10 +16,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::{
-    files::{self, Durability},
-    state_troubles::{StateKind, StateTroubles, Trouble},
-};
+use crate::state_troubles::{StateKind, StateTroubles, Trouble};
+use drivebay_common::files::{self, Durability};
 
 /// The file's format. A controller does not start on a newer one.
 const FORMAT: u32 = 1;

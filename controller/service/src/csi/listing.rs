@@ -17,11 +17,9 @@ use super::{
 use crate::{
     agents::Agents,
     catalog::{Entry, Key, Marks, Node},
-    config::HealthApi,
-    health::Whereabouts,
     page::{MAX_ENTRIES, page},
-    topology::TopologyKey,
 };
+use drivebay_csi::{health::HealthApi, health::Whereabouts, topology::TopologyKey};
 
 /// Bytes set aside for an entry; most take less.
 const ENTRY: usize = 256;

@@ -88,7 +88,7 @@ fn a_page_looks_up_no_agent_of_a_connected_node() {
     assert_eq!(page.len(), MAX_ENTRIES);
     assert!(
         page.iter()
-            .all(|entry| message(entry) == crate::health::HEALTHY)
+            .all(|entry| message(entry) == drivebay_csi::health::HEALTHY)
     );
 }
 

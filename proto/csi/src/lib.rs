@@ -1,0 +1,17 @@
+//! What both programs know of CSI beyond its messages: which requests are valid, which capabilities a volume may have, the
+//! exact size that a request means, topology, and health in the words of either generation. Pure.
+
+#![forbid(unsafe_code)]
+#![allow(
+    missing_docs,
+    reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"
+)]
+
+mod capability;
+pub mod health;
+pub mod size;
+pub mod status;
+pub mod topology;
+pub mod validate;
+
+pub use health::HealthApi;

@@ -1,0 +1,72 @@
+//! From errors to statuses: a code for each variant, and the same text wherever one is answered.
+//!
+//! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean
+//! "may still be running, call again"; every other is final, and the caller may forget the volume.
+
+use drivebay_common::{answers, cli::chain};
+use tonic::{Code, Status};
+
+use crate::{size::SizeError, validate::InvalidRequest};
+
+/// An error that a caller is answered with.
+pub trait HasCode: std::error::Error {
+    /// Its code.
+    fn code(&self) -> Code;
+}
+
+/// The answer: the error's code, and its text with all reasons, cut and escaped.
+pub fn status(error: &(impl HasCode + 'static)) -> Status {
+    answers::fit(error.code(), &chain(error))
+}
+
+/// Makes statuses of errors by `?`.
+#[macro_export]
+macro_rules! statuses {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for ::tonic::Status {
+            fn from(error: $error) -> Self {
+                $crate::status::status(&error)
+            }
+        })+
+    };
+}
+
+impl HasCode for InvalidRequest {
+    fn code(&self) -> Code {
+        match self {
+            Self::Missing { .. }
+            | Self::TooLong { .. }
+            | Self::ControlCharacter { .. }
+            | Self::NoAccessType
+            | Self::NoAccessMode
+            | Self::MultiNode { .. }
+            | Self::MixedAccess
+            | Self::MixedFilesystems { .. }
+            | Self::UnknownFilesystem { .. }
+            | Self::MountGroup
+            | Self::MountFlag { .. }
+            | Self::UnknownParameter { .. }
+            | Self::BadParameter { .. }
+            | Self::BadPattern { .. }
+            | Self::NoClaimName { .. }
+            | Self::MutableParameters
+            | Self::ContentSource
+            | Self::Negative { .. }
+            | Self::LimitBelowRequired { .. }
+            | Self::DriverName { .. } => Code::InvalidArgument,
+        }
+    }
+}
+
+impl HasCode for SizeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::TooLarge { .. }
+            | Self::LimitBelowSmallest { .. }
+            | Self::RoundingExceedsLimit { .. }
+            | Self::LimitBelowCurrent { .. } => Code::OutOfRange,
+        }
+    }
+}
+
+statuses!(InvalidRequest, SizeError);
