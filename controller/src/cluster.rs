@@ -14,7 +14,6 @@ use drivebay_proto::{
 use tokio_stream::{Stream, StreamExt, iter};
 use tonic::{Request, Response, Status};
 
-use crate::cli::drives::{in_trouble, is_noise};
 use drivebay_csi::{
     health::{self, Whereabouts},
     topology::TopologyKey,
@@ -24,6 +23,7 @@ use drivebay_service::{
     catalog::Key,
     inventory::Inventory,
 };
+use drivebay_view::drives::{in_trouble, is_noise};
 
 /// Volumes taken from the catalog in one go.
 const STRIDE: usize = 1000;

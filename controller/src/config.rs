@@ -6,11 +6,7 @@ use clap::{Parser, Subcommand};
 use drivebay_proto::names;
 
 use crate::{
-    cli::{
-        self,
-        args::DEFAULT_SOCKET,
-        kube::{ClaimRef, NameError, claim_ref},
-    },
+    cli::{self, args::DEFAULT_SOCKET},
     listen::ListenAddress,
     logging::LogFormat,
     metrics::Listen,
@@ -18,6 +14,7 @@ use crate::{
 };
 use drivebay_csi::{HealthApi, validate};
 use drivebay_service::{agents::AWAY_GRACE, tokens::Expected};
+use drivebay_view::kube::{ClaimRef, NameError, claim_ref};
 
 /// Where the controller serves its metrics when nobody says otherwise.
 pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";

@@ -1,6 +1,6 @@
 //! `volume create`, `expand`, `delete` and `pv`: what an orchestrator asks for, asked for by a person.
 //!
-//! Sizes, classes and parameters are decided by the code that decides them for CSI (`drivebay_controller`); the agent checks
+//! Sizes, classes and parameters are decided by the code that decides them for CSI (`drivebay_csi`); the agent checks
 //! everything again.
 
 use std::{collections::HashMap, path::Path, time::Duration};
@@ -10,11 +10,6 @@ use drivebay_common::{
     cli::{NOT_FOUND, USAGE, WRONG},
     pick::{Part, PickError},
     progress::{Progress, waiting},
-};
-use drivebay_controller::cli::{
-    pv::{Manifest, PvError, manifest},
-    show::VolumeSheetJson,
-    volumes::state,
 };
 use drivebay_csi::{
     size::{self, SizeError, Want},
@@ -28,6 +23,11 @@ use drivebay_proto::{
     },
     controller::{GetVolumeResponse, VolumeOnNode},
     names,
+};
+use drivebay_view::{
+    pv::{Manifest, PvError, manifest},
+    show::VolumeSheetJson,
+    volumes::state,
 };
 
 use super::{

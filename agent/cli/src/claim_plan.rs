@@ -6,7 +6,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use drivebay_common::{cli::RUN_AS_ROOT, terminal::Terminal};
-use drivebay_controller::cli::drives::{are_unwanted, in_short};
+use drivebay_view::drives::{are_unwanted, in_short};
 use schemars::JsonSchema;
 use serde::Serialize;
 

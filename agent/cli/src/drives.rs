@@ -1,11 +1,11 @@
 //! `drivebay-agent drives`: the drives of the node, and every reason against each that a class selects. Rendering is pure.
 
-pub use drivebay_controller::cli::drives::{below, hidden_note, is_nobodys, reason};
-use drivebay_controller::cli::{
+use drivebay_proto::agent::{Drive, InventoryUpdate};
+pub use drivebay_view::drives::{below, hidden_note, is_nobodys, reason};
+use drivebay_view::{
     args::ListFormat,
     drives::{DISPENSABLE, DriveJson, columns, in_trouble, is_noise, row, sort},
 };
-use drivebay_proto::agent::{Drive, InventoryUpdate};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use drivebay_common::{
     cli::{NOT_FOUND, NOT_PERMITTED, RUN_AS_ROOT, USAGE, WRONG},
     table::{human_size, printable},
 };
-use drivebay_controller::cli::denied;
+use drivebay_view::denied;
 use serde::Serialize;
 
 use super::{

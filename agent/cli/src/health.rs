@@ -1,11 +1,11 @@
 //! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
 
 use drivebay_common::terminal::Terminal;
-use drivebay_controller::cli::{
+use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
+use drivebay_view::{
     show::{self, VolumeSheetJson},
     wrong::{Health, Problem, Reason},
 };
-use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use schemars::JsonSchema;
 use serde::Serialize;
 

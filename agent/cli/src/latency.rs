@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use drivebay_common::table::{human_seconds, human_size};
-use drivebay_controller::cli::moment;
 use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
+use drivebay_view::moment;
 use schemars::JsonSchema;
 use serde::Serialize;
 

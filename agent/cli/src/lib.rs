@@ -52,7 +52,7 @@ use drivebay_common::{
     progress::waiting,
     terminal::Terminal,
 };
-use drivebay_controller::cli::{denied, unix_seconds};
+use drivebay_view::{denied, unix_seconds};
 
 pub use args::{
     Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, VolumeCommand,
@@ -61,7 +61,7 @@ pub use args::{
 use args::Show;
 
 use client::{AGENT, Client};
-use drivebay_controller::cli::args::LogLevelArgs;
+use drivebay_view::args::log_filter;
 use health::Look;
 
 /// There is no config, or `run` was given one with a mistake (EX_CONFIG of sysexits.h).
@@ -359,7 +359,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             ))
         }
         Command::LogLevel { level, socket } => {
-            let filter = LogLevelArgs::filter(level.as_deref());
+            let filter = log_filter(level.as_deref());
             let now = log::ask(&AGENT, &socket.socket, filter).await?;
             print(&format!("{now}\n"))
         }

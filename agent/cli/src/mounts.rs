@@ -12,12 +12,12 @@ use drivebay_common::{
     pick::{Part, PickError},
     progress::waiting,
 };
-use drivebay_controller::cli::{
-    args::ListFormat,
-    volumes::{DISPENSABLE, VolumeJson, below, cells, columns},
-};
 use drivebay_proto::agent::{
     HandMount, InventoryUpdate, ListMountsRequest, MountVolumeRequest, UnmountVolumeRequest, Volume,
+};
+use drivebay_view::{
+    args::ListFormat,
+    volumes::{DISPENSABLE, VolumeJson, below, cells, columns},
 };
 use schemars::JsonSchema;
 use serde::Serialize;

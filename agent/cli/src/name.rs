@@ -1,8 +1,8 @@
 //! What was typed as the name of a drive or volume, and which one is meant: the same for every command.
 
 use drivebay_common::pick::{self, Kind, Part, PickError, Typed, device_behind, select};
-use drivebay_controller::cli::show::{claim, drive_names, volume_names};
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
+use drivebay_view::show::{claim, drive_names, volume_names};
 
 const DRIVE: Kind = Kind {
     name: "drive",

@@ -1,7 +1,7 @@
 //! `drivebay-agent schema`: what is in the JSON of a command, as a JSON Schema made from the types that write it. Pure.
 
 use clap::ValueEnum;
-use drivebay_controller::cli::{show::VolumeSheetJson, wrong::Health};
+use drivebay_view::{show::VolumeSheetJson, wrong::Health};
 use schemars::generate::SchemaSettings;
 
 use super::{

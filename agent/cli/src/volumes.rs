@@ -1,11 +1,11 @@
 //! `drivebay-agent volumes`: the volumes of the node. Rendering is pure.
 
 use drivebay_common::pick::Part;
-use drivebay_controller::cli::{
+use drivebay_proto::agent::{InventoryUpdate, Volume};
+use drivebay_view::{
     args::ListFormat,
     volumes::{DISPENSABLE, VolumeJson, below, cells, columns, is_abnormal, sort},
 };
-use drivebay_proto::agent::{InventoryUpdate, Volume};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use drivebay_common::terminal::Terminal;
-use drivebay_controller::cli::{unix_seconds, watch::Screen};
+use drivebay_view::{unix_seconds, watch::Screen};
 
 use super::{CommandError, answered, client::Client};
 

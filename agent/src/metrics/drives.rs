@@ -6,7 +6,7 @@ use drivebay_common::metrics::{
     Def, Families,
     families::{counter, gauge, number, one, truth},
 };
-use drivebay_controller::cli::drives::is_nobodys;
+use drivebay_view::drives::is_nobodys;
 
 use super::View;
 use drivebay_model::{Contents, Drive, DriveId, DriveState, Transport, Verdict};

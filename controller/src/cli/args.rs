@@ -9,9 +9,8 @@ use clap::{
 };
 use drivebay_proto::volume_id::is_node_id;
 
-use super::{
-    document::Document,
-    kube::{self, ClaimRef},
+use drivebay_view::{
+    args::{DriveSort, Format, ListArgs, PvClaimArgs, VolumeSort, log_filter},
     watch::WatchArg,
 };
 
@@ -126,7 +125,7 @@ pub struct LogLevelArgs {
 impl LogLevelArgs {
     /// As the service takes it: None to see, empty to take changes back.
     pub fn filter(level: Option<&str>) -> Option<&str> {
-        level.map(|level| if level == "reset" { "" } else { level })
+        log_filter(level)
     }
 }
 
@@ -242,72 +241,6 @@ pub struct Show {
     pub socket: SocketArg,
 }
 
-/// How one thing is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Aligned columns.
-    Table,
-    /// More of them.
-    Wide,
-    /// For programs.
-    Json,
-    /// The same as YAML.
-    Yaml,
-}
-
-impl Format {
-    /// The format for programs; none: it is for people.
-    pub fn document(self) -> Option<Document> {
-        match self {
-            Self::Json => Some(Document::Json),
-            Self::Yaml => Some(Document::Yaml),
-            Self::Table | Self::Wide => None,
-        }
-    }
-}
-
-/// How a list is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ListFormat {
-    /// Aligned columns; where the terminal is too narrow, without some of them
-    Table,
-    /// All columns
-    Wide,
-    /// Bytes, and stable field names
-    Json,
-    /// The same as YAML
-    Yaml,
-    /// Names alone, one a line
-    Name,
-}
-
-impl ListFormat {
-    /// Whether it has every column.
-    pub fn is_wide(self) -> bool {
-        self == Self::Wide
-    }
-
-    /// The format for programs; none: it is for people.
-    pub fn document(self) -> Option<Document> {
-        match self {
-            Self::Json => Some(Document::Json),
-            Self::Yaml => Some(Document::Yaml),
-            Self::Table | Self::Wide | Self::Name => None,
-        }
-    }
-}
-
-/// How a list is shown, and which part of it.
-#[derive(Debug, Clone, Args)]
-pub struct ListArgs {
-    /// How to show it
-    #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
-    pub output: ListFormat,
-    /// Rows alone, without a header and notes
-    #[arg(long)]
-    pub no_headers: bool,
-}
-
 /// Options of a list of all nodes.
 #[derive(Debug, Args)]
 pub struct ShowList {
@@ -323,48 +256,6 @@ pub struct ShowList {
     /// Where the controller is.
     #[command(flatten)]
     pub socket: SocketArg,
-}
-
-/// What a list of drives is sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DriveSort {
-    /// Kernel name
-    Device,
-    /// Largest first
-    Size,
-    /// Most free first
-    Free,
-    /// Class
-    Class,
-    /// State
-    State,
-    /// Worst first
-    Health,
-    /// Hottest first
-    Temperature,
-    /// Most worn first
-    Wear,
-}
-
-/// What a list of volumes is sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum VolumeSort {
-    /// Name
-    Name,
-    /// Class
-    Class,
-    /// Drive
-    Drive,
-    /// Largest first
-    Size,
-    /// Most used first
-    Used,
-    /// Fullest first
-    Full,
-    /// Oldest first
-    Age,
-    /// Worst first
-    Condition,
 }
 
 /// Options of `nodes`.
@@ -477,39 +368,6 @@ pub struct PvArgs {
     /// Where the controller is.
     #[command(flatten)]
     pub socket: SocketArg,
-}
-
-/// For whom a PersistentVolume is, and how it is printed.
-#[derive(Debug, Args)]
-pub struct PvClaimArgs {
-    /// The claim that shall have it, and no other
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = kube::claim_ref)]
-    pub pvc: Option<ClaimRef>,
-    /// The claim's StorageClass
-    #[arg(long, value_name = "NAME", value_parser = kube::subdomain)]
-    pub storage_class: Option<String>,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t = PvFormat::Json)]
-    pub output: PvFormat,
-}
-
-/// How a manifest is printed: as kubectl takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PvFormat {
-    /// What to do first goes to stderr.
-    Json,
-    /// The same as YAML.
-    Yaml,
-}
-
-impl PvFormat {
-    /// The format for programs.
-    pub fn document(self) -> Document {
-        match self {
-            Self::Json => Document::Json,
-            Self::Yaml => Document::Yaml,
-        }
-    }
 }
 
 /// Options of `node forget`.

@@ -9,7 +9,7 @@ use drivebay_proto::{
 
 use super::{
     CommandError,
-    args::{Format, Show},
+    args::Show,
     claims::is_unclaimed,
     client::Client,
     listing::write,
@@ -19,6 +19,7 @@ use super::{
     wrong::{Health, Problem, Reason},
 };
 use drivebay_csi::health::NODE_UNREACHABLE;
+use drivebay_view::args::Format;
 
 /// Asks and shows. An error when something is wrong: that is this command's answer to a script.
 pub async fn run(

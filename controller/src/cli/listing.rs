@@ -2,12 +2,15 @@
 
 use std::io::{self, Write};
 
+use drivebay_view::{
+    args::{ListArgs, ListFormat},
+    document::yaml,
+    row::Row,
+};
 use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{ListArgs, ListFormat},
-    document::yaml,
     table::{Align, Table},
     terminal::Terminal,
 };
@@ -32,16 +35,6 @@ enum Rows {
     Json(String),
     Yaml(String),
     Names(String),
-}
-
-/// One of a list as rows have it.
-#[derive(Debug, Default)]
-pub struct Row {
-    pub cells: Vec<String>,
-    /// Lines below the row.
-    pub below: Vec<String>,
-    /// Instead of them, words at the end of the row.
-    pub tail: Option<String>,
 }
 
 impl<'w> Listing<'w> {

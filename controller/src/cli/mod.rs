@@ -16,23 +16,18 @@ use std::{
 pub mod args;
 pub mod claims;
 pub mod client;
-pub mod document;
 pub mod drives;
 pub mod health;
-pub mod kube;
 pub mod listing;
 pub mod node;
 pub mod nodes;
 pub mod one;
 mod one_node;
 pub mod pv;
-pub mod show;
-mod unreadable;
 pub mod volumes;
 pub mod watch;
-pub mod wrong;
 
-pub use args::{Ask, Format};
+pub use args::Ask;
 
 use drivebay_common::{
     ask::AskError,
@@ -41,12 +36,12 @@ use drivebay_common::{
     printed::{Given, option},
     table, terminal,
 };
+use drivebay_view::{denied, pv::PvError, show, unix_seconds, wrong};
 
 use args::{DEFAULT_SOCKET, DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
 use client::{CONTROLLER, Client};
 use node::NodeError;
-use pv::PvError;
 use terminal::Terminal;
 
 use crate::logging;
@@ -113,24 +108,6 @@ impl CommandError {
     fn is_hang_up(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
-}
-
-/// Whether what failed was not permitted, by the reasons of an error.
-pub fn denied(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let io = error.downcast_ref::<io::Error>();
-        if io.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
-/// A moment or a limit as JSON has it: of the wire, 0 stands for none.
-pub fn moment(number: u64) -> Option<u64> {
-    (number > 0).then_some(number)
 }
 
 /// Runs any command but `run`; answers go to stdout, the rest to stderr.
@@ -272,12 +249,6 @@ fn execute_on(
         }
         Ask::Node(NodeCommand::Remember(args)) => node::remember(args, out),
     }
-}
-
-/// Seconds since 1970; 0 when the clock stands before it.
-pub fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 /// Nothing but the one command is in this runtime: writing its answer may block it.

@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, io::Write};
 
 use drivebay_proto::{agent::Class, controller::Node};
+use drivebay_view::row::Row;
 use serde::Serialize;
 
 use super::{
     CommandError,
     args::NodesArgs,
     client::Client,
-    listing::{Listing, Row},
+    listing::Listing,
     table::{
         Align::{self, Left, Right},
         human_seconds, human_size, printable,

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    args::{Format, ShowOneArgs},
+    args::ShowOneArgs,
     client::Client,
     listing::write,
     nodes,
@@ -20,6 +20,7 @@ use super::{
     },
     terminal::Terminal,
 };
+use drivebay_view::args::Format;
 
 /// Something on a node.
 pub(super) struct OnNode<T> {

@@ -15,13 +15,13 @@ use kube::{
 use tokio_util::sync::CancellationToken;
 
 use super::notices::{Claimed, Notice, Object, due};
-use crate::cli::drives::in_trouble;
 use drivebay_service::{
     agents::{Agent, Agents},
     catalog::Key,
     inventory::Inventory,
     peer_log::printable,
 };
+use drivebay_view::drives::in_trouble;
 
 /// Between two looks at all nodes.
 const EVERY: Duration = Duration::from_secs(30);

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use drivebay_controller::cli::{
+use drivebay_view::{
     args::{DriveSort, ListArgs},
     watch::WatchArg,
 };

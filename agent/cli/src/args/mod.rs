@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use drivebay_common::cli::exit_codes;
 pub use drivebay_common::logging::LogFormat;
-pub use drivebay_controller::cli::Format;
+pub use drivebay_view::args::Format;
 
 use super::schema::Of;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use drivebay_controller::cli::{
+use drivebay_view::{
     args::{ListArgs, PvClaimArgs, VolumeSort},
     watch::WatchArg,
 };

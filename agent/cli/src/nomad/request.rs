@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use drivebay_controller::cli::Format;
 use drivebay_csi::validate::{self, InvalidRequest};
+use drivebay_view::args::Format;
 use serde::Deserialize;
 use uuid::Uuid;
 

@@ -1,14 +1,16 @@
 //! `volume pv`: the manifest, and that nothing in a volume's name can become anything else in it.
 
 use drivebay_proto::controller::GetVolumeResponse;
+use drivebay_view::{
+    kube::is_subdomain,
+    pv::{self, Manifest, PvError},
+};
 use proptest::prelude::*;
 
 use super::{
     super::{
         Ask,
         args::{PvArgs, VolumeCommand},
-        kube::is_subdomain,
-        pv::{self, Manifest, PvError},
     },
     fake::Fake,
     *,

@@ -68,14 +68,14 @@ pub fn claim(volume: &Volume) -> String {
 }
 
 /// Lines about one thing, each with a name in front.
-pub(super) struct Sheet {
-    pub(super) text: String,
+pub struct Sheet {
+    pub text: String,
     now: u64,
     terminal: Terminal,
 }
 
 impl Sheet {
-    pub(super) fn new(now: u64, terminal: Terminal) -> Self {
+    pub fn new(now: u64, terminal: Terminal) -> Self {
         Self {
             text: String::new(),
             now,
@@ -83,7 +83,7 @@ impl Sheet {
         }
     }
 
-    pub(super) fn title(&mut self, title: &str) {
+    pub fn title(&mut self, title: &str) {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
@@ -91,7 +91,7 @@ impl Sheet {
         self.text.push('\n');
     }
 
-    pub(super) fn line(&mut self, name: &str, value: &str) {
+    pub fn line(&mut self, name: &str, value: &str) {
         let value = printable(value);
         let value = if value.is_empty() { "-" } else { &value };
         let beginning = format!("  {name:<11}");
@@ -100,7 +100,7 @@ impl Sheet {
     }
 
     // A value that is already fit for a terminal.
-    pub(super) fn painted(&mut self, name: &str, value: &str) {
+    pub fn painted(&mut self, name: &str, value: &str) {
         self.text.push_str(&format!("  {name:<11}{value}\n"));
     }
 
@@ -115,7 +115,7 @@ impl Sheet {
             .push_str(&self.terminal.hanging("  ", "    ", told));
     }
 
-    pub(super) fn ago(&self, moment: u64) -> String {
+    pub fn ago(&self, moment: u64) -> String {
         match moment {
             0 => "never".to_owned(),
             moment => format!("{} ago", human_seconds(self.now.saturating_sub(moment))),

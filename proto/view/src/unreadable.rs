@@ -8,7 +8,7 @@ use super::table::printable;
 
 /// One range in JSON. Places and lengths are bytes.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct UnreadableJson<'a> {
+pub struct UnreadableJson<'a> {
     /// First byte, from the start of the drive.
     start: u64,
     /// Number of bytes.
@@ -43,7 +43,7 @@ impl<'a> From<&'a UnreadableRange> for UnreadableJson<'a> {
 }
 
 /// Ranges in JSON.
-pub(super) fn json(ranges: &[UnreadableRange]) -> Vec<UnreadableJson<'_>> {
+pub fn json(ranges: &[UnreadableRange]) -> Vec<UnreadableJson<'_>> {
     ranges.iter().map(UnreadableJson::from).collect()
 }
 
@@ -88,7 +88,7 @@ fn files(range: &UnreadableRange) -> String {
 }
 
 /// A volume's, a line for each thing that is affected: "3 sectors unreadable, in /db/base/16384/2619".
-pub(super) fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<String> {
+pub fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<String> {
     let sector = its_drive.map_or(0, |drive| u64::from(drive.logical_sector_bytes));
     let mut places: Vec<(String, u64)> = Vec::new();
     for range in &volume.unreadable {
@@ -106,7 +106,7 @@ pub(super) fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<Strin
 }
 
 /// A drive's, a line for each range.
-pub(super) fn of_drive(drive: &Drive, volumes: &[&Volume]) -> Vec<String> {
+pub fn of_drive(drive: &Drive, volumes: &[&Volume]) -> Vec<String> {
     let Some(health) = &drive.health else {
         return Vec::new();
     };

@@ -330,7 +330,7 @@ fn of_volume(node: &str, volume: &Volume) -> Problem {
 }
 
 /// Whether the drive is monitored and was not polled since its agent started.
-pub(super) fn is_not_polled(drive: &Drive) -> bool {
+pub fn is_not_polled(drive: &Drive) -> bool {
     let poll = drive.health.as_ref().map(|health| health.poll.as_str());
     matches!(poll, Some("last-known" | "awaited"))
 }

@@ -21,7 +21,7 @@ impl Document {
 
 /// In kubectl's layout, with each text on one line. What YAML 1.1 or 1.2 would take for a number or a truth value is quoted, and
 /// control characters are escaped.
-pub(super) fn yaml(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn yaml(value: &impl Serialize) -> serde_json::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(value, options).map_err(serde_json::Error::custom)
 }
