@@ -29,8 +29,10 @@ use bad_input::{
 use drivebay_hwtests::{
     DriveSpec, GIB, Node, Rig, Shelf, need,
     pair::{Link, Pair},
-    tree,
+    tree, wait,
 };
+use std::time::Duration;
+use tonic::Code;
 
 /// Rows that change nothing, whether a volume is staged or not.
 async fn unstaged_rows(ground: &mut Ground, node: &Node) {
@@ -105,6 +107,16 @@ async fn a_controller_of_its_own_answers_each_request_as_a_headless_agent_does()
     shelf.add(DriveSpec::blank("a", 2 * GIB)).unwrap();
     let pair = Pair::start(Link::Socket, shelf, |settings| {
         settings.node = "node1".to_owned()
+    })
+    .await;
+    // An agent that a controller has not heard of is expected for a while after the controller's start.
+    wait::until_async(Duration::from_secs(30), "an unknown node is none", || {
+        let request = fields_create::on_no_such_node();
+        let csi = pair.csi.clone();
+        async move {
+            let refused = csi.create_with(request).await.unwrap_err();
+            (refused.code() == Code::ResourceExhausted).then_some(())
+        }
     })
     .await;
     let mut ground = Ground::new(&pair.node, &pair.csi).await;

@@ -148,6 +148,14 @@ fn topology(key: &str, value: &str) -> wire::TopologyRequirement {
     }
 }
 
+/// A volume on a node that there is not.
+pub(crate) fn on_no_such_node() -> wire::CreateVolumeRequest {
+    wire::CreateVolumeRequest {
+        accessibility_requirements: Some(topology("csi.drivebay.io/node", "no-such-node")),
+        ..create("never made")
+    }
+}
+
 fn source(source: Option<Source>) -> Option<wire::VolumeContentSource> {
     Some(wire::VolumeContentSource { r#type: source })
 }
