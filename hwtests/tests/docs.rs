@@ -19,11 +19,10 @@ use std::{
 use drivebay_hwtests::program;
 use drivebay_proto::condition::Reason;
 
-const DOCUMENTS: [&str; 9] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "SECURITY.md",
     "agent/README.md",
-    "agent/configuration.md",
     "controller/README.md",
     "deploy/README.md",
     "deploy/alerts/README.md",
@@ -285,7 +284,7 @@ fn table(text: &str, first: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
-    let documented: Vec<(String, String)> = table(&document("agent/README.md"), "reason")
+    let documented: Vec<(String, String)> = table(&document("deploy/docs/reference/health.md"), "reason")
         .into_iter()
         .map(|row| {
             let status = row[1].split(',').next().unwrap();

@@ -42,7 +42,7 @@ fn conditions() -> String {
     let mut text = format!(
         "# Conditions, findings, rejections\n\n{GENERATED}\n\n## Conditions of volumes\n\n\
          What CSI, events, metrics, logs and commands name. The message beside a reason says what it is here, and what to do. What each is found by, \
-         and when it is cleared: [agent](../../../agent/README.md#volume-conditions).\n\n\
+         and when it is cleared: [agent](health.md#volume-conditions).\n\n\
          | reason | status | meaning |\n|---|---|---|\n"
     );
     for reason in Reason::ALL {
@@ -53,7 +53,7 @@ fn conditions() -> String {
         "\n## Findings about drives\n\n\
          Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst finding, acknowledged or not ([acknowledge](../drive-fails.md#acknowledge-findings)). \
          `drivebay-agent rules -o wide` prints what each rule reads and where it is from. A slow drive has the finding `Slow` \
-         ([agent](../../../agent/README.md#slow-drives)).\n\n\
+         ([agent](health.md#slow-drives)).\n\n\
          | code | verdict | drives | when | meaning | what to do | `drive ack` |\n|---|---|---|---|---|---|---|\n",
     );
     for row in table::rows(&Thresholds::default()) {

@@ -1,4 +1,4 @@
-//! `agent/configuration.md`, made from the comments of the example configuration and the keys that the code knows. Only a test
+//! `deploy/docs/reference/configuration.md`, made from the comments of the example configuration and the keys that the code knows. Only a test
 //! makes it, which fails when the document is not current.
 
 use std::fmt::Write as _;
@@ -160,7 +160,7 @@ fn every_key_of_the_configuration_is_explained() {
 #[test]
 fn the_configuration_reference_is_current() {
     let document = document(EXAMPLE, &schema::keys::<Raw>());
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configuration.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/docs/reference/configuration.md");
     if std::env::var_os("DRIVEBAY_UPDATE").is_some() {
         std::fs::write(path, &document).unwrap();
     }

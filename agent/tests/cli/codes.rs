@@ -193,7 +193,7 @@ async fn whoever_is_not_root_is_told_so_with_a_code_of_its_own() {
 #[test]
 fn the_documents_have_the_table() {
     for document in [
-        include_str!("../../README.md"),
+        include_str!("../../../deploy/docs/reference/commands.md"),
         include_str!("../../../controller/README.md"),
     ] {
         for (code, meaning) in EXIT_CODES {
@@ -203,6 +203,6 @@ fn the_documents_have_the_table() {
     }
     for (code, meaning) in drivebay_cli::args::FURTHER_EXIT_CODES {
         let row = format!("| {code} | {meaning} |");
-        assert!(include_str!("../../README.md").contains(&row), "{row}");
+        assert!(include_str!("../../../deploy/docs/reference/commands.md").contains(&row), "{row}");
     }
 }

@@ -437,9 +437,9 @@ fn a_status_made_of_a_warning_of_ones_is_no_status() {
 }
 
 #[test]
-fn the_declarations_are_those_of_the_readme() {
-    let readme = include_str!("../../../README.md");
-    let documented: Vec<Vec<String>> = readme
+fn the_declarations_are_those_of_the_reference() {
+    let reference = include_str!("../../../../deploy/docs/reference/smart.md");
+    let documented: Vec<Vec<String>> = reference
         .lines()
         .skip_while(|line| !line.starts_with("| value | unit |"))
         .skip(2)

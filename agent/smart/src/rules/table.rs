@@ -166,15 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_readme_is_this_one() {
-        let readme = include_str!("../../../README.md");
+    fn the_table_of_the_reference_is_this_one() {
+        let reference = include_str!("../../../../deploy/docs/reference/smart.md");
         let cells = |line: &str| -> Vec<String> {
             let line = line.trim_matches('|');
             line.split(" | ")
                 .map(|cell| cell.trim().to_owned())
                 .collect()
         };
-        let documented: Vec<Vec<String>> = readme
+        let documented: Vec<Vec<String>> = reference
             .lines()
             .skip_while(|line| !line.starts_with("| verdict | drives |"))
             .skip(2)
