@@ -44,8 +44,8 @@ use drivebay_node::{
     keeper::{self, Keeper},
     lock,
     preparation::{prepare_lvm, refuse_newer_state, warn_of_mount_options, workers},
+    scan_loop,
     state::{Store, underway::Underway},
-    survey_loop,
     volumes::Volumes,
 };
 use drivebay_sys::{clock::unix_seconds, offload::offload, statefile, tool_namespace};
@@ -187,14 +187,14 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         at_most: AT_MOST,
     })
     .map_err(io("listen for kernel events"))?;
-    let (rescans, requests) = survey_loop::rescans();
+    let (rescans, requests) = scan_loop::rescans();
     let rules = Rules {
         cluster: config.cluster.clone(),
         node: config.node_id.clone(),
         allow_loop: config.allow_loop,
         classes: config.classes.clone(),
     };
-    tasks.spawn(survey_loop::run(
+    tasks.spawn(scan_loop::run(
         volumes.clone(),
         rules,
         requests,
@@ -478,7 +478,7 @@ fn liveness(config: &Config, inventory: &Arc<Inventory>) -> Liveness {
     })
 }
 
-/// True once the first survey is complete.
+/// True once the first scan is complete.
 fn ready(
     inventory: &Arc<Inventory>,
     tasks: &TaskTracker,

@@ -16,8 +16,8 @@ use crate::{
 };
 use drivebay_fs::parse_mount_flags;
 use drivebay_node::{
+    scan_loop::Rescans,
     state::hand_mounts::HandMount,
-    survey_loop::Rescans,
     volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
 };
 

@@ -16,7 +16,7 @@ use crate::{Csi, MIB, csi, hang::HungDrive, wait};
 /// Erasing a test's volume takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// An event leads to a survey within this, also on an emulated machine whose host is busy; the slow rescan of the
+/// An event leads to a scan within this, also on an emulated machine whose host is busy; the slow rescan of the
 /// harness comes after minutes.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 

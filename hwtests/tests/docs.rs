@@ -284,13 +284,14 @@ fn table(text: &str, first: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
-    let documented: Vec<(String, String)> = table(&document("deploy/docs/reference/health.md"), "reason")
-        .into_iter()
-        .map(|row| {
-            let status = row[1].split(',').next().unwrap();
-            (row[0].clone(), status.to_owned())
-        })
-        .collect();
+    let documented: Vec<(String, String)> =
+        table(&document("deploy/docs/reference/health.md"), "reason")
+            .into_iter()
+            .map(|row| {
+                let status = row[1].split(',').next().unwrap();
+                (row[0].clone(), status.to_owned())
+            })
+            .collect();
     let known: Vec<(String, String)> = Reason::ALL
         .iter()
         .map(|reason| (reason.to_string(), reason.status().to_string()))

@@ -93,7 +93,7 @@ async fn a_scrape_of_an_agent_is_valid_and_tells_of_drives_volumes_and_calls() {
         assert_eq!(lines.count(), count, "{state}:\n{text}");
     }
     assert!(is("drivebay_class_free_bytes", &["class=\"demo\""]) > 0.0);
-    assert!(is("drivebay_inventory_last_survey_timestamp_seconds", &[]) > 0.0);
+    assert!(is("drivebay_inventory_last_scan_timestamp_seconds", &[]) > 0.0);
     let calls = |method: &str, code: &str| {
         let labels = [format!("method=\"{method}\""), format!("code=\"{code}\"")];
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();

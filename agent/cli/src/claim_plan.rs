@@ -1,6 +1,6 @@
 //! `drivebay-agent claim-plan`: what this config would do with this machine's drives. Writes nothing.
 //!
-//! Looks with the same reader as the agent (`discovery::survey`), through workers of its own, whose notes
+//! Looks with the same reader as the agent (`discovery::scan`), through workers of its own, whose notes
 //! are kept apart from a running agent's.
 
 use std::{io, path::PathBuf, time::Duration};
@@ -18,7 +18,7 @@ use super::{
 use drivebay_config::Config;
 use drivebay_discovery::{
     claim::{Judgement, Rules},
-    survey::{self, Settings, SurveyError, Surveyed},
+    scan::{self, ScanError, Scanned, Settings},
 };
 use drivebay_model::Transport;
 use drivebay_sys::{statefile, user};
@@ -37,7 +37,7 @@ pub enum PlanError {
     },
     /// Looking.
     #[error(transparent)]
-    Survey(#[from] SurveyError),
+    Scan(#[from] ScanError),
     /// Every drive would look as if it could not be used.
     #[error("cannot look at drives: {RUN_AS_ROOT}")]
     NotRoot,
@@ -98,7 +98,7 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
 }
 
 /// Looks at all drives, as the agent would with this config.
-pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
+pub(super) async fn look(config: &Config) -> Result<Vec<Scanned>, PlanError> {
     if !user::is_root() {
         return Err(PlanError::NotRoot);
     }
@@ -125,8 +125,8 @@ pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
         classes: config.classes.clone(),
     };
     let settings = Settings::here(config.kubelet_dir.clone());
-    let mut questions = survey::Questions::default();
-    let surveyed = survey::survey(
+    let mut questions = scan::Questions::default();
+    let scanned = scan::scan(
         &pool,
         &rules,
         &settings,
@@ -138,7 +138,7 @@ pub(super) async fn look(config: &Config) -> Result<Vec<Surveyed>, PlanError> {
     .await;
     // A worker stuck in the kernel stays behind; it holds nothing of ours.
     pool.shutdown(Duration::from_secs(1)).await;
-    Ok(surveyed?.drives)
+    Ok(scanned?.drives)
 }
 
 /// Removed with the plan.
@@ -154,7 +154,7 @@ impl Drop for NotesDir {
 /// The plan as text. Pure.
 pub fn render(
     config: &Config,
-    drives: &[Surveyed],
+    drives: &[Scanned],
     format: Format,
     all: bool,
     terminal: Terminal,
@@ -175,7 +175,7 @@ pub fn render(
             .filter(move |drive| outcome(drive).0 == wanted)
     };
     let mut text = String::new();
-    let mut group = |title: &str, members: Vec<&Surveyed>| {
+    let mut group = |title: &str, members: Vec<&Scanned>| {
         if !members.is_empty() {
             text.push_str(&format!("{title}:\n{}\n", table(&members, wide, terminal)));
         }
@@ -185,10 +185,10 @@ pub fn render(
         of("would-be-claimed").collect(),
     );
     group("Claimed already", of("claimed").collect());
-    let (shown, hidden): (Vec<&Surveyed>, Vec<&Surveyed>) =
+    let (shown, hidden): (Vec<&Scanned>, Vec<&Scanned>) =
         of("not-used").partition(|drive| all || !is_noise(drive));
     // Those that no class wants come last.
-    let (unwanted, wanted): (Vec<&Surveyed>, Vec<&Surveyed>) =
+    let (unwanted, wanted): (Vec<&Scanned>, Vec<&Scanned>) =
         shown.into_iter().partition(|drive| is_unwanted(drive));
     group(
         "Not used, because",
@@ -208,7 +208,7 @@ pub fn render(
 }
 
 /// What becomes of a drive, and its class.
-fn outcome(drive: &Surveyed) -> (&'static str, &str) {
+fn outcome(drive: &Scanned) -> (&'static str, &str) {
     match &drive.judgement {
         Judgement::Claimed => {
             let class = drive
@@ -224,7 +224,7 @@ fn outcome(drive: &Surveyed) -> (&'static str, &str) {
 }
 
 /// Whether it is a virtual device or the like, that could never be used.
-pub(super) fn is_noise(drive: &Surveyed) -> bool {
+pub(super) fn is_noise(drive: &Scanned) -> bool {
     let Judgement::Rejected { reasons, .. } = &drive.judgement else {
         return false;
     };
@@ -232,7 +232,7 @@ pub(super) fn is_noise(drive: &Surveyed) -> bool {
     is_nobodys(&codes, drive.facts.transport == Transport::Loop)
 }
 
-fn codes(drive: &Surveyed) -> Vec<&'static str> {
+fn codes(drive: &Scanned) -> Vec<&'static str> {
     match &drive.judgement {
         Judgement::Rejected { reasons, .. } => {
             reasons.iter().map(|reject| reject.code.as_str()).collect()
@@ -241,11 +241,11 @@ fn codes(drive: &Surveyed) -> Vec<&'static str> {
     }
 }
 
-fn is_unwanted(drive: &Surveyed) -> bool {
+fn is_unwanted(drive: &Scanned) -> bool {
     drive.seen.trouble.is_none() && are_unwanted(&codes(drive))
 }
 
-fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
+fn json(drive: &Scanned) -> PlanDriveJson<'_> {
     let (outcome, class) = outcome(drive);
     let rejects = match &drive.judgement {
         Judgement::Rejected { reasons, .. } => reasons.as_slice(),
@@ -276,7 +276,7 @@ fn json(drive: &Surveyed) -> PlanDriveJson<'_> {
     }
 }
 
-fn table(drives: &[&Surveyed], wide: bool, terminal: Terminal) -> String {
+fn table(drives: &[&Scanned], wide: bool, terminal: Terminal) -> String {
     use Align::{Left, Right};
     let mut columns = vec![
         ("DRIVE", Left),

@@ -14,7 +14,7 @@ use super::{
     drives::reason,
 };
 use drivebay_config::{self as config, Config, HostFacts};
-use drivebay_discovery::{claim::Judgement, survey::Surveyed};
+use drivebay_discovery::{claim::Judgement, scan::Scanned};
 use drivebay_model::{Layout, Media, cause::chain};
 use drivebay_sys::{lvm, offload::offload, statefile};
 
@@ -52,7 +52,7 @@ pub enum InitError {
 #[derive(Debug)]
 struct Found {
     config: Config,
-    drives: Vec<Surveyed>,
+    drives: Vec<Scanned>,
     /// Whether layout `lvm` can be used here, and its version or what is missing.
     lvm: Result<String, String>,
 }
@@ -120,7 +120,7 @@ fn counted(found: &Found) -> String {
     format!("{all} drive{plural} found, {claimable} can be claimed")
 }
 
-fn is_claimable(drive: &Surveyed) -> bool {
+fn is_claimable(drive: &Scanned) -> bool {
     matches!(drive.judgement, Judgement::Available { .. })
 }
 
@@ -172,7 +172,7 @@ fn text(path: &Path, found: &Found) -> String {
         Err(_) => Layout::Partition,
     };
     for media in [Media::Nvme, Media::Ssd, Media::Hdd] {
-        let drives: Vec<&Surveyed> = found
+        let drives: Vec<&Scanned> = found
             .drives
             .iter()
             .filter(|drive| drive.facts.media == media && is_claimable(drive))
@@ -196,7 +196,7 @@ fn text(path: &Path, found: &Found) -> String {
     text
 }
 
-fn class(line: &mut impl FnMut(&str), media: Media, layout: Layout, drives: &[&Surveyed]) {
+fn class(line: &mut impl FnMut(&str), media: Media, layout: Layout, drives: &[&Scanned]) {
     line(&format!(
         "\n#[[class]]\n#name = \"{media}\"\n#layout = \"{}\"\n#fs = \"ext4\"\n#[class.select]",
         layout.as_str()
@@ -234,7 +234,7 @@ fn class(line: &mut impl FnMut(&str), media: Media, layout: Layout, drives: &[&S
 }
 
 /// A drive, one fact after the other, and what comes of it.
-fn remarks(drive: &Surveyed) -> Vec<String> {
+fn remarks(drive: &Scanned) -> Vec<String> {
     let facts = &drive.facts;
     let mut words = vec![
         facts.id.0.clone(),
@@ -271,7 +271,7 @@ fn remarks(drive: &Surveyed) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_discovery::survey::Seen;
+    use drivebay_discovery::scan::Seen;
     use drivebay_model::{DriveFacts, samples};
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
             model: "M\n[[class]]\nname = 'x'\u{7}".into(),
             ..samples::facts("sda")
         };
-        let drive = |judgement| Surveyed {
+        let drive = |judgement| Scanned {
             facts: facts.clone(),
             seen: Seen::default(),
             judgement,

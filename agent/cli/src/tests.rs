@@ -15,7 +15,7 @@ use super::{
 use drivebay_config::{self as config, HostFacts};
 use drivebay_discovery::{
     claim::Judgement,
-    survey::{Seen, Surveyed},
+    scan::{Scanned, Seen},
 };
 use drivebay_model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport};
 
@@ -552,8 +552,8 @@ fn volume_json_is_in_bytes_and_sorted() {
     );
 }
 
-fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
-    Surveyed {
+fn scanned(name: &str, judgement: Judgement) -> Scanned {
+    Scanned {
         facts: DriveFacts {
             id: DriveId(format!("wwn-{name}")),
             identity_is_stable: true,
@@ -587,7 +587,7 @@ fn surveyed(name: &str, judgement: Judgement) -> Surveyed {
     }
 }
 
-fn plan() -> (config::Config, Vec<Surveyed>) {
+fn plan() -> (config::Config, Vec<Scanned>) {
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let here = HostFacts {
         hostname: "node7".into(),
@@ -605,7 +605,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
             })
             .collect(),
     };
-    let mut claimed = surveyed("sdb", Judgement::Claimed);
+    let mut claimed = scanned("sdb", Judgement::Claimed);
     claimed.seen.contents = Some(Contents {
         layout: drivebay_model::Layout::Partition,
         sequence: 1,
@@ -629,7 +629,7 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
         notes: vec!["record slot B was rewritten".into()],
     });
     let drives = vec![
-        surveyed(
+        scanned(
             "sda",
             rejected(&[
                 (RejectCode::Mounted, "/"),
@@ -637,17 +637,17 @@ fn plan() -> (config::Config, Vec<Surveyed>) {
             ]),
         ),
         claimed,
-        surveyed(
+        scanned(
             "sdc",
             Judgement::Available {
                 class: "bulk".into(),
             },
         ),
-        surveyed(
+        scanned(
             "sdd",
             rejected(&[(RejectCode::ProbeFailed, "drive wwn-sdd is stuck")]),
         ),
-        surveyed("loop0", rejected(&[(RejectCode::NotADisk, "loop")])),
+        scanned("loop0", rejected(&[(RejectCode::NotADisk, "loop")])),
     ];
     (config, drives)
 }

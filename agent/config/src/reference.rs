@@ -160,7 +160,10 @@ fn every_key_of_the_configuration_is_explained() {
 #[test]
 fn the_configuration_reference_is_current() {
     let document = document(EXAMPLE, &schema::keys::<Raw>());
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/docs/reference/configuration.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../deploy/docs/reference/configuration.md"
+    );
     if std::env::var_os("DRIVEBAY_UPDATE").is_some() {
         std::fs::write(path, &document).unwrap();
     }

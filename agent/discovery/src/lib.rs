@@ -1,6 +1,6 @@
 //! Discovery: what drives are there, and which of them may be used.
 //!
-//! `udev` (one thread owns libudev) reports changes; `survey` reads the facts of all drives (`sys::sysfs`) and probes their
+//! `udev` (one thread owns libudev) reports changes; `scan` reads the facts of all drives (`sys::sysfs`) and probes their
 //! contents in workers (`carve::probe`); `system` finds what the system runs from; `claim` is the pure rule set that turns all
 //! of it into reject reasons.
 //!
@@ -21,7 +21,7 @@ pub mod host_udev;
 mod identity;
 mod mounts;
 mod reasons;
-pub mod survey;
+pub mod scan;
 pub mod system;
 mod topology;
 pub mod udev;

@@ -44,7 +44,7 @@ pub struct Settings {
     pub at_once: usize,
     /// For each step on one drive, and for reading sysfs and /proc.
     pub deadline: Duration,
-    /// A survey goes on without a drive that has not answered for so long; None: it waits for each.
+    /// A scan goes on without a drive that has not answered for so long; None: it waits for each.
     pub patience: Option<Duration>,
     /// The drives that are known, also those that are missing, by identity: each keeps its own beside another drive of
     /// the same WWN.
@@ -68,7 +68,7 @@ impl Settings {
 
 /// Everything seen of one drive.
 #[derive(Debug, Clone)]
-pub struct Surveyed {
+pub struct Scanned {
     /// sysfs facts.
     pub facts: DriveFacts,
     /// What its worker answered.
@@ -79,16 +79,16 @@ pub struct Surveyed {
 
 /// Everything seen.
 #[derive(Debug, Clone)]
-pub struct Survey {
+pub struct Scan {
     /// Every disk, by kernel name.
-    pub drives: Vec<Surveyed>,
+    pub drives: Vec<Scanned>,
     /// What the host used while it was looked at.
     pub host: HostUse,
 }
 
 /// Why there is nothing to show at all.
 #[derive(Debug, thiserror::Error)]
-pub enum SurveyError {
+pub enum ScanError {
     /// sysfs.
     #[error("cannot list block devices below {path}")]
     Enumerate {
@@ -107,34 +107,34 @@ pub enum SurveyError {
     },
 }
 
-/// Takes in what a survey has found before it ends.
+/// Takes in what a scan has found before it ends.
 pub trait Listener: Sync {
     /// These drives are present, and no others.
     fn enumerated(&self, all: &[DriveFacts]);
     /// These of all drives have given their first answer.
-    fn scanned(&self, all: &[DriveFacts], drives: Vec<Surveyed>);
+    fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>);
 }
 
 /// Nobody.
 impl Listener for () {
     fn enumerated(&self, _: &[DriveFacts]) {}
-    fn scanned(&self, _: &[DriveFacts], _: Vec<Surveyed>) {}
+    fn scanned(&self, _: &[DriveFacts], _: Vec<Scanned>) {}
 }
 
 /// Looks at all drives.
 ///
 /// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
-/// device and was seen well. None: probe all. `questions`: those that earlier surveys went on without. Facts, host use
+/// device and was seen well. None: probe all. `questions`: those that earlier scans went on without. Facts, host use
 /// and verdicts are always fresh.
-pub async fn survey(
+pub async fn scan(
     pool: &Pool,
     rules: &Rules,
     settings: &Settings,
     only: Option<&BTreeSet<String>>,
-    previous: Vec<Surveyed>,
+    previous: Vec<Scanned>,
     questions: &mut Questions,
     listener: &impl Listener,
-) -> Result<Survey, SurveyError> {
+) -> Result<Scan, ScanError> {
     let mut facts = enumerate(settings).await?;
     identity::tell_apart(&mut facts, &settings.known);
     listener.enumerated(&facts);
@@ -147,12 +147,12 @@ pub async fn survey(
     // After the probes: what was mounted meanwhile counts.
     let host = host_use(settings).await?;
     let drives = facts.iter().zip(seen);
-    let drives = drives.map(|(one, seen)| surveyed(one, &facts, &host, seen, rules));
+    let drives = drives.map(|(one, seen)| scanned(one, &facts, &host, seen, rules));
     let drives = drives.collect();
-    Ok(Survey { drives, host })
+    Ok(Scan { drives, host })
 }
 
-/// Shows drives as they answer. Without a look at what the host uses they are shown when the survey ends.
+/// Shows drives as they answer. Without a look at what the host uses they are shown when the scan ends.
 async fn show(
     all: &[DriveFacts],
     rules: &Rules,
@@ -170,20 +170,20 @@ async fn show(
         };
         let drives = batch.into_iter().filter_map(|(index, seen)| {
             let one = all.get(index)?;
-            Some(surveyed(one, all, &host, seen, rules))
+            Some(scanned(one, all, &host, seen, rules))
         });
         listener.scanned(all, drives.collect());
     }
 }
 
 /// One drive, judged.
-fn surveyed(
+fn scanned(
     one: &DriveFacts,
     all: &[DriveFacts],
     host: &HostUse,
     seen: Seen,
     rules: &Rules,
-) -> Surveyed {
+) -> Scanned {
     let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
     let (judged, probed) = match &unfinished {
         Some((judged, probed)) => (judged, probed.as_ref()),
@@ -202,25 +202,25 @@ fn surveyed(
         label_trouble: seen.label_trouble.as_deref(),
     };
     let judgement = closed(claim::judge(&evidence, rules), &seen);
-    Surveyed {
+    Scanned {
         facts: one.clone(),
         seen,
         judgement,
     }
 }
 
-async fn enumerate(settings: &Settings) -> Result<Vec<DriveFacts>, SurveyError> {
+async fn enumerate(settings: &Settings) -> Result<Vec<DriveFacts>, ScanError> {
     let root = settings.sys.clone();
     offload("sysfs", settings.deadline, move || sysfs::enumerate(&root))
         .await
         .and_then(|inner| inner)
-        .map_err(|source| SurveyError::Enumerate {
+        .map_err(|source| ScanError::Enumerate {
             path: settings.sys.clone(),
             source,
         })
 }
 
-async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
+async fn host_use(settings: &Settings) -> Result<HostUse, ScanError> {
     let Settings {
         sys,
         proc,
@@ -234,7 +234,7 @@ async fn host_use(settings: &Settings) -> Result<HostUse, SurveyError> {
     })
     .await
     .and_then(|inner| inner)
-    .map_err(|source| SurveyError::HostUse {
+    .map_err(|source| ScanError::HostUse {
         path: settings.proc.clone(),
         source,
     })

@@ -56,7 +56,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
         mountinfo::read_from(&path).map_err(|error| no_claims(&path, &cause::chain(&error)))
     };
     let namespaces = [mounts_of("1")?, mounts_of("self")?];
-    let mut survey = Survey {
+    let mut scan = Scan {
         topology: &topology,
         namespaces: &namespaces,
         found: HostUse {
@@ -67,15 +67,15 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
         below: RefCell::default(),
         files: RefCell::default(),
     };
-    survey.mounts()?;
-    survey.system_dirs(kubelet_dir)?;
+    scan.mounts()?;
+    scan.system_dirs(kubelet_dir)?;
     match fs::read_to_string(proc.join("swaps")) {
-        Ok(text) => survey.swaps(&text)?,
+        Ok(text) => scan.swaps(&text)?,
         // A kernel without swap has no such file.
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(no_claims(&proc.join("swaps"), &error.to_string())),
     }
-    Ok(survey.found)
+    Ok(scan.found)
 }
 
 /// Why pid 1 is not the host's first process, or its mounts are not those that this process shares.
@@ -114,7 +114,7 @@ fn no_claims(path: &Path, why: &str) -> io::Error {
     ))
 }
 
-struct Survey<'a> {
+struct Scan<'a> {
     topology: &'a Topology,
     namespaces: &'a [Vec<MountEntry>],
     found: HostUse,
@@ -125,7 +125,7 @@ struct Survey<'a> {
     files: RefCell<HashMap<String, BTreeSet<String>>>,
 }
 
-impl Survey<'_> {
+impl Scan<'_> {
     fn mounts(&mut self) -> io::Result<()> {
         for mount in self.namespaces.iter().flatten() {
             let at = mount.mount_point.to_string_lossy().into_owned();

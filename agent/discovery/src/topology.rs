@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of this test's own")]
-    fn a_drive_pulled_from_under_a_mapped_device_fails_no_survey() {
+    fn a_drive_pulled_from_under_a_mapped_device_fails_no_scan() {
         let sys = mapped();
         fs::remove_dir_all(sys.path().join("devices/pci")).unwrap();
         fs::remove_file(sys.path().join("class/block/nvme0n1")).unwrap();

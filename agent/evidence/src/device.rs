@@ -69,7 +69,7 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     }))
 }
 
-/// The volumes whose device can be compared: a survey has found it, and nothing else is said of it yet.
+/// The volumes whose device can be compared: a scan has found it, and nothing else is said of it yet.
 pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
     let volumes = snapshot.volumes.values();
     volumes
@@ -139,7 +139,7 @@ fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
     }
 }
 
-/// Troubles that were seen at two looks in a row: a survey that is under way may be about to mend or to say it.
+/// Troubles that were seen at two looks in a row: a scan that is under way may be about to mend or to say it.
 #[derive(Debug, Default)]
 pub struct Debounced(BTreeMap<Uuid, Vec<Condition>>);
 

@@ -1,5 +1,5 @@
 //! Samples each drive at intervals: reads a little of it past the cache, samples its filesystems, and
-//! compares its volumes' devices with what the last survey found.
+//! compares its volumes' devices with what the last scan found.
 //!
 //! What touches a drive runs in a worker that drives share, and once the drive is too slow for that one in its own background
 //! slot, where one that hangs is seen as one that stalls. A turning drive that was not used since the last look is let sleep.

@@ -16,7 +16,7 @@ pub mod keeper;
 pub mod lock;
 pub mod offline;
 pub mod preparation;
+pub mod scan_loop;
 pub mod state;
-pub mod survey_loop;
 pub mod tasks;
 pub mod volumes;

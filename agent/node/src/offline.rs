@@ -10,8 +10,8 @@ use crate::{
     keeper::Keeper,
     lock::{self, AgentLock, LockError},
     preparation::{prepare_lvm, refuse_newer_state, workers},
+    scan_loop,
     state::{self, StateDir, Store, newer::NewerState},
-    survey_loop,
     volumes::{VolumeError, Volumes},
 };
 use drivebay_config::Config;
@@ -90,7 +90,7 @@ impl Offline {
         let (keeper, _) = Keeper::new();
         let volumes = Volumes::new(config, pool.clone(), inventory, sender, keeper);
         volumes.refresh_mounts().map_err(Box::new)?;
-        let scanned = survey_loop::scan_once(volumes.clone(), rules).await;
+        let scanned = scan_loop::scan_once(volumes.clone(), rules).await;
         scanned.map_err(OfflineError::Scan)?;
         Ok(Self {
             volumes,

@@ -1,4 +1,4 @@
-//! Keeps the inventory true: surveys after kernel events, on request, and slowly for events that were lost.
+//! Keeps the inventory true: scans after kernel events, on request, and slowly for events that were lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use crate::{
 };
 use drivebay_discovery::{
     claim::Rules,
-    survey::{Listener, Questions, Settings, Surveyed, survey},
+    scan::{Listener, Questions, Scanned, Settings, scan},
     system::HostUse,
     udev::Changed,
 };
@@ -37,7 +37,7 @@ use drivebay_sys::{
 };
 use drivebay_worker::{RunError, Slot};
 
-/// A drive that has not answered for so long holds up no survey. Most drives are read in a few milliseconds; one that has to
+/// A drive that has not answered for so long holds up no scan. Most drives are read in a few milliseconds; one that has to
 /// spin up first is shown some seconds later.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest a repairing look may take.
@@ -49,15 +49,15 @@ const REPAIRS: usize = 8;
 const RETRY: Duration = Duration::from_secs(5);
 /// So many times a drive that cannot be read is looked at again soon.
 const UNREAD_MAX: u32 = 6;
-/// Requests that wait for the survey that is running.
+/// Requests that wait for the scan that is running.
 const QUEUE: usize = 16;
 
-/// Asks for a survey.
+/// Asks for a scan.
 #[derive(Debug, Clone)]
 pub struct Rescans(mpsc::Sender<oneshot::Sender<Result<u64, String>>>);
 
 impl Rescans {
-    /// Surveys every drive and answers the revision that shows the result.
+    /// Scans every drive and answers the revision that shows the result.
     pub async fn now(&self) -> Result<u64, String> {
         let stopping = || "the agent is stopping".to_owned();
         let (answer, result) = oneshot::channel();
@@ -77,7 +77,7 @@ pub fn rescans() -> (Rescans, Requests) {
 
 /// Whether a drive that answers is looked at again soon. One that cannot be read may be read a moment later; one that never
 /// can is left to the slow rescan after a while. Pure.
-fn is_asked_again(drive: &Surveyed) -> bool {
+fn is_asked_again(drive: &Scanned) -> bool {
     drive.seen.late > 0 || (1..=UNREAD_MAX).contains(&drive.seen.unread)
 }
 
@@ -123,17 +123,17 @@ fn keys(drives: &[DriveFacts]) -> Vec<DriveId> {
         .collect()
 }
 
-struct Surveyor {
+struct Scanner {
     volumes: Volumes,
     rules: Rules,
     settings: Settings,
-    last: Vec<Surveyed>,
-    /// The last survey failed as a whole.
+    last: Vec<Scanned>,
+    /// The last scan failed as a whole.
     failed: bool,
     /// When all those that give no answer had last been asked.
     asked: Instant,
     /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
-    /// writing, which udevd answers with an event, which leads to a survey: what cannot be repaired must
+    /// writing, which udevd answers with an event, which leads to a scan: what cannot be repaired must
     /// not be tried in a circle.
     tried: BTreeSet<(DriveId, u64, u64)>,
     /// Repairs at a time.
@@ -142,8 +142,8 @@ struct Surveyor {
 
 /// One scan of all drives for a command that needs no agent. Nothing is repaired.
 pub async fn scan_once(volumes: Volumes, rules: Rules) -> Result<(), String> {
-    let mut surveyor = Surveyor::new(volumes, rules);
-    let looked = surveyor.look(None, None, &mut Questions::default()).await;
+    let mut scanner = Scanner::new(volumes, rules);
+    let looked = scanner.look(None, None, &mut Questions::default()).await;
     looked.map(drop)
 }
 
@@ -157,33 +157,33 @@ pub async fn run(
 ) {
     let mut slow = tokio::time::interval(volumes.config().rescan);
     slow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut surveyor = Surveyor::new(volumes, rules);
+    let mut scanner = Scanner::new(volumes, rules);
     let mut questions = Questions::default();
     let mut events_end = false;
     // By then every drive has appeared, and what is not there is missing.
-    let grace = surveyor.volumes.config().boot_grace;
+    let grace = scanner.volumes.config().boot_grace;
     let left = grace.checked_sub(since_boot());
     let mut grace_ends = left.map(|left| Instant::now() + left);
     loop {
         let mut late = BTreeSet::new();
-        // The first tick comes at once: the first survey.
+        // The first tick comes at once: the first scan.
         let (only, mut waiting) = tokio::select! {
             () = stop.cancelled() => return,
             _ = slow.tick() => {
-                surveyor.tried.clear();
+                scanner.tried.clear();
                 (None, Vec::new())
             }
             asked = requests.recv() => match asked {
                 Some(asked) => (None, vec![asked]),
                 None => return,
             },
-            troubled = surveyor.troubled() => (troubled, Vec::new()),
+            troubled = scanner.troubled() => (troubled, Vec::new()),
             () = sleep_until(grace_ends.unwrap_or_else(Instant::now)), if grace_ends.is_some() => {
                 grace_ends = None;
                 (Some(BTreeSet::new()), Vec::new())
             }
-            // After a survey that failed the next one asks all.
-            names = questions.answered(), if !surveyor.failed => {
+            // After a scan that failed the next one asks all.
+            names = questions.answered(), if !scanner.failed => {
                 late = names;
                 (Some(BTreeSet::new()), Vec::new())
             }
@@ -197,39 +197,39 @@ pub async fn run(
                 }
             },
         };
-        // Whoever asked before the survey began is answered by it.
+        // Whoever asked before the scan began is answered by it.
         while let Ok(asked) = requests.try_recv() {
             waiting.push(asked);
         }
         let only = only.filter(|_| waiting.is_empty());
         // Who asked wants every drive's answer.
         let patience = waiting.is_empty().then_some(PATIENCE);
-        let surveyed = async {
+        let scanned = async {
             let only = match only {
-                Some(names) => Some(surveyor.with_moved(names).await),
+                Some(names) => Some(scanner.with_moved(names).await),
                 None => None,
             };
-            let surveyed = surveyor.once(only.as_ref(), patience, &mut questions);
-            (surveyed.await, only)
+            let scanned = scanner.once(only.as_ref(), patience, &mut questions);
+            (scanned.await, only)
         };
         let (result, only) = tokio::select! {
             () = stop.cancelled() => return,
-            surveyed = surveyed => surveyed,
+            scanned = scanned => scanned,
         };
         let (result, repairs) = match result {
             Ok((revision, repairs)) => (Ok(revision), repairs),
             Err(why) => (Err(why), JoinSet::new()),
         };
-        surveyor.failed = result.is_err();
-        let silent = surveyor.silent(&surveyor.volumes.inventory().current());
+        scanner.failed = result.is_err();
+        let silent = scanner.silent(&scanner.volumes.inventory().current());
         if only.is_none_or(|mut only| {
             only.extend(late);
             silent.is_subset(&only)
         }) {
-            surveyor.asked = Instant::now();
+            scanner.asked = Instant::now();
         }
         if result.is_ok() {
-            surveyor.volumes.inventory().surveyed();
+            scanner.volumes.inventory().scanned();
         }
         if let Err(why) = &result {
             tracing::error!(
@@ -237,12 +237,12 @@ pub async fn run(
                 "drive scan failed; keeping the previous inventory, will retry"
             );
         }
-        tokio::spawn(answer(surveyor.volumes.clone(), repairs, result, waiting));
+        tokio::spawn(answer(scanner.volumes.clone(), repairs, result, waiting));
     }
 }
 
-/// Answers those who asked for a survey, when what it found is repaired. Nothing else waits for that: a repair that hangs
-/// delays neither other drives nor the next survey.
+/// Answers those who asked for a scan, when what it found is repaired. Nothing else waits for that: a repair that hangs
+/// delays neither other drives nor the next scan.
 async fn answer(
     volumes: Volumes,
     mut repairs: JoinSet<()>,
@@ -265,7 +265,7 @@ async fn answer(
     }
 }
 
-impl Surveyor {
+impl Scanner {
     fn new(volumes: Volumes, rules: Rules) -> Self {
         Self {
             settings: Settings::here(volumes.config().kubelet_dir.clone()),
@@ -279,8 +279,8 @@ impl Surveyor {
         }
     }
 
-    /// The drives that are to be asked again, a while after they last were, or None, for all, when there was no survey at
-    /// all. Waits for as long as every drive answers: a call may find one that does not, between two surveys.
+    /// The drives that are to be asked again, a while after they last were, or None, for all, when there was no scan at
+    /// all. Waits for as long as every drive answers: a call may find one that does not, between two scans.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
         let due = self.asked + RETRY;
         if self.failed {
@@ -338,7 +338,7 @@ impl Surveyor {
             .collect()
     }
 
-    /// One survey: `only` these kernel names are probed again, or all. The revision that shows it, and the repairs that it began.
+    /// One scan: `only` these kernel names are probed again, or all. The revision that shows it, and the repairs that it began.
     async fn once(
         &mut self,
         only: Option<&BTreeSet<String>>,
@@ -374,7 +374,7 @@ impl Surveyor {
             .map_err(|error| chain(&error))
     }
 
-    /// Surveys and publishes: the revision that shows it, and the key of each drive of `last`.
+    /// Scans and publishes: the revision that shows it, and the key of each drive of `last`.
     async fn look(
         &mut self,
         only: Option<&BTreeSet<String>>,
@@ -385,12 +385,12 @@ impl Surveyor {
             Some(names) => tracing::debug!(?names, "scanning changed drives"),
             None => tracing::debug!("scanning all drives"),
         }
-        // A copy: a survey that fails or is cut off must not forget what the one before it saw.
+        // A copy: a scan that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
         refresh(&self.volumes.inventory().current(), &mut previous);
         self.settings.patience = patience;
         self.settings.known = known_facts(&self.volumes.inventory().current());
-        let seen = survey(
+        let seen = scan(
             self.volumes.pool(),
             &self.rules,
             &self.settings,
@@ -438,7 +438,7 @@ impl Surveyor {
         }
     }
 
-    fn publish(&self, keys: &[DriveId], drives: &[Surveyed], host_udev: Option<HostUdev>) -> u64 {
+    fn publish(&self, keys: &[DriveId], drives: &[Scanned], host_udev: Option<HostUdev>) -> u64 {
         self.volumes.inventory().update(|known| {
             known.host_udev = host_udev;
             let mut troubles = drives
@@ -456,7 +456,7 @@ impl Surveyor {
     }
 }
 
-impl Listener for Surveyor {
+impl Listener for Scanner {
     fn enumerated(&self, all: &[DriveFacts]) {
         let inventory = self.volumes.inventory();
         // After the first scans there is none.
@@ -471,7 +471,7 @@ impl Listener for Surveyor {
         });
     }
 
-    fn scanned(&self, all: &[DriveFacts], drives: Vec<Surveyed>) {
+    fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>) {
         let names = all.iter().map(|facts| facts.kernel_name.as_str());
         let keys: BTreeMap<&str, DriveId> = names.zip(keys(all)).collect();
         self.volumes.inventory().update(|known| {
@@ -485,7 +485,7 @@ impl Listener for Surveyor {
 }
 
 /// Takes in what a scan saw of one drive.
-fn take_in(known: &mut Known, key: &DriveId, drive: &Surveyed) {
+fn take_in(known: &mut Known, key: &DriveId, drive: &Scanned) {
     let before = known.drives.remove(key);
     let seen = &drive.seen;
     let observed = settle(observed(drive), before, seen.begun);
@@ -530,9 +530,9 @@ fn known_facts(snapshot: &Snapshot) -> BTreeMap<DriveId, DriveFacts> {
         .collect()
 }
 
-/// Jobs have answered since the last survey: a drive that is not probed again keeps what they left. One
+/// Jobs have answered since the last scan: a drive that is not probed again keeps what they left. One
 /// that they claimed is probed again, since what its probe found is of before the claim. Pure.
-fn refresh(now: &Snapshot, previous: &mut [Surveyed]) {
+fn refresh(now: &Snapshot, previous: &mut [Scanned]) {
     for drive in previous {
         let known = now.drives.get(&drive.facts.id);
         let same = |known: &&Drive| {
@@ -574,8 +574,8 @@ fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -
     found
 }
 
-/// A surveyed drive in the inventory's words. Pure.
-fn observed(drive: &Surveyed) -> Observed {
+/// A scanned drive in the inventory's words. Pure.
+fn observed(drive: &Scanned) -> Observed {
     let seen = &drive.seen;
     Observed {
         facts: drive.facts.clone(),
@@ -587,5 +587,5 @@ fn observed(drive: &Surveyed) -> Observed {
 }
 
 #[cfg(test)]
-#[path = "survey_loop_tests.rs"]
+#[path = "scan_loop_tests.rs"]
 mod tests;

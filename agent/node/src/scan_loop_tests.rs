@@ -1,8 +1,8 @@
-//! What a survey may and may not change of what jobs left.
+//! What a scan may and may not change of what jobs left.
 
 use super::*;
 use drivebay_discovery::claim::Judgement;
-use drivebay_discovery::survey::Seen;
+use drivebay_discovery::scan::Seen;
 use drivebay_layout::probe::{Blankness, GptState, Probed};
 use drivebay_model::{
     Drive, RecordState, Reject, RejectCode, Signatures,
@@ -88,8 +88,8 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
     assert_eq!(settled, again.into());
 }
 
-fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Surveyed {
-    Surveyed {
+fn scanned(name: &str, contents: Option<Contents>, judgement: Judgement) -> Scanned {
+    Scanned {
         facts: drivebay_model::samples::facts(name),
         seen: Seen {
             probed: Some(Ok(Probed {
@@ -114,7 +114,7 @@ fn surveyed(name: &str, contents: Option<Contents>, judgement: Judgement) -> Sur
 #[test]
 fn a_drive_that_cannot_be_read_is_asked_again_soon_and_not_for_ever() {
     let unread = |times| {
-        let mut drive = surveyed("sda", None, Judgement::Claimed);
+        let mut drive = scanned("sda", None, Judgement::Claimed);
         drive.seen.unread = times;
         drive
     };
@@ -174,7 +174,7 @@ fn a_drive_whose_lv_has_another_device_is_looked_at() {
 fn a_drive_that_a_job_claimed_is_probed_again() {
     let available = || {
         let class = "bulk".to_owned();
-        surveyed("sda", None, Judgement::Available { class })
+        scanned("sda", None, Judgement::Available { class })
     };
     let snapshot = |drive: Drive| Snapshot {
         drives: [(drive.id.clone(), drive)].into(),
@@ -190,7 +190,7 @@ fn a_drive_that_a_job_claimed_is_probed_again() {
     // A change on a drive that was ours before tells nothing new of the rest of it.
     let later = contents(9, 2, Vec::new(), 0);
     let changed = snapshot(drive("sda", DriveState::Claimed, Some(later.clone())));
-    let mut previous = [surveyed("sda", Some(ours), Judgement::Claimed)];
+    let mut previous = [scanned("sda", Some(ours), Judgement::Claimed)];
     refresh(&changed, &mut previous);
     assert_eq!(previous[0].seen.contents, Some(later));
     assert!(previous[0].seen.probed.is_some());

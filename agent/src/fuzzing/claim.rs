@@ -102,7 +102,7 @@ fn is_marked(image: &Image) -> bool {
 }
 
 /// What a probe and a look make of it, without libblkid, which can only find more. The order is that of `discovery::probe` and
-/// `discovery::survey`.
+/// `discovery::scan`.
 fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
     let mut read = |at: u64, len: usize| {
         let mut bytes = vec![0; len];

@@ -39,8 +39,8 @@ pub struct View {
     pub samples: HashMap<Uuid, (Usage, Duration)>,
     /// The workers' slots.
     pub slots: Vec<SlotStatus>,
-    /// When the last survey was completed, unix seconds.
-    pub surveyed_at: Option<u64>,
+    /// When the last scan was completed, unix seconds.
+    pub scanned_at: Option<u64>,
     /// What is wrong with the agent's state files.
     pub state_files: Troubles,
     /// Now, unix seconds.
@@ -96,7 +96,7 @@ impl Exposed for Metrics {
             speeds: self.volumes.latest_speeds().all(),
             samples: self.volumes.last_samples(),
             slots: self.volumes.pool().status(),
-            surveyed_at: self.volumes.inventory().surveyed_at(),
+            scanned_at: self.volumes.inventory().scanned_at(),
             state_files: self.volumes.state_dir().troubles(),
             now: unix_seconds(),
         };

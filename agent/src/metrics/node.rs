@@ -47,8 +47,8 @@ const REVISION: Def = gauge(
     "Inventory revision; restarts with the agent.",
     &[],
 );
-const SURVEYED: Def = gauge(
-    "drivebay_inventory_last_survey_timestamp_seconds",
+const SCANNED: Def = gauge(
+    "drivebay_inventory_last_scan_timestamp_seconds",
     "Unix time of the last complete drive scan; 0 if there was none yet.",
     &[],
 );
@@ -67,7 +67,7 @@ const STATE_FILE: Def = gauge(
 
 /// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
-    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SURVEYED, FINDING, STATE_FILE,
+    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SCANNED, FINDING, STATE_FILE,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -103,5 +103,5 @@ pub(super) fn put(view: &View, into: &mut Families) {
     for (trouble, kind) in view.state_files.keys() {
         into.put(&STATE_FILE, &[kind.name(), trouble.as_str()], 1.0);
     }
-    into.put(&SURVEYED, &[], number(view.surveyed_at.unwrap_or(0)));
+    into.put(&SCANNED, &[], number(view.scanned_at.unwrap_or(0)));
 }

@@ -28,7 +28,7 @@ fn full(drives: usize, volumes: usize) -> View {
     };
     let mut view = View {
         now: 1_000_000,
-        surveyed_at: Some(999_990),
+        scanned_at: Some(999_990),
         ..View::default()
     };
     for number in 0..drives {
@@ -407,7 +407,7 @@ fn two_devices_that_say_they_are_one_and_odd_names_leave_the_scrape_whole() {
     let snapshot = Arc::make_mut(&mut view.snapshot);
     let mut copy = snapshot.drives.values().next().unwrap().clone();
     copy.facts.model = "a \"model\"\n\\".into();
-    // As the survey names the second of two.
+    // As the scan names the second of two.
     snapshot
         .drives
         .insert(DriveId(format!("{}.sdb", copy.id)), copy);

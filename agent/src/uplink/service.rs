@@ -20,7 +20,7 @@ use drivebay_model::{
 };
 use drivebay_node::{
     inventory::wire::{finding, smart_finding},
-    survey_loop::Rescans,
+    scan_loop::Rescans,
     volumes::{Caller, VolumeError, Volumes, create, placement, wipe::named},
 };
 use drivebay_smart::Acknowledgement;

@@ -203,6 +203,9 @@ fn the_documents_have_the_table() {
     }
     for (code, meaning) in drivebay_cli::args::FURTHER_EXIT_CODES {
         let row = format!("| {code} | {meaning} |");
-        assert!(include_str!("../../../deploy/docs/reference/commands.md").contains(&row), "{row}");
+        assert!(
+            include_str!("../../../deploy/docs/reference/commands.md").contains(&row),
+            "{row}"
+        );
     }
 }

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use super::{LabRig, guest::quote};
 use crate::{Settings, csi, node::Placed, wait};
 
-/// Events, surveys and mounts are done by then, in an emulated machine on a busy one.
+/// Events, scans and mounts are done by then, in an emulated machine on a busy one.
 pub const LAB_LIMIT: Duration = Duration::from_secs(180);
 
 /// A class for each of these drives (class name, layout, a part of the drive's identity), so that a test chooses

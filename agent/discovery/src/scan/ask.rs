@@ -1,5 +1,5 @@
 //! Asks drives' workers what is on their drives, several at a time. A drive that hangs costs its own entry and nothing
-//! else: after a while the survey goes on without it, and a later one has its answer.
+//! else: after a while the scan goes on without it, and a later one has its answer.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -16,7 +16,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Settings, Surveyed, Target};
+use super::{Scanned, Settings, Target};
 use drivebay_layout::{
     error::Fault,
     jobs::{CarveError, Look},
@@ -51,8 +51,8 @@ pub struct Seen {
     pub begun: Option<Stamp>,
 }
 
-impl From<Surveyed> for Seen {
-    fn from(old: Surveyed) -> Self {
+impl From<Scanned> for Seen {
+    fn from(old: Scanned) -> Self {
         Self {
             begun: old.seen.contents.as_ref().map(Contents::stamp),
             ..old.seen
@@ -91,28 +91,28 @@ impl DriveReader for Pool {
     }
 }
 
-/// Questions to drives' workers. One that is not answered in `Settings::patience` stays open when the survey ends, which
+/// Questions to drives' workers. One that is not answered in `Settings::patience` stays open when the scan ends, which
 /// shows its drive as it was, and is answered to a later one: a drive that hangs delays no other.
 #[derive(Debug, Default)]
 pub struct Questions {
     open: JoinSet<Seen>,
     asked: HashMap<task::Id, Question>,
-    /// For the next survey.
+    /// For the next scan.
     answers: Vec<(DriveRef, Seen)>,
-    /// Kernel names of drives that the next survey asks once more.
+    /// Kernel names of drives that the next scan asks once more.
     again: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Question {
     drive: DriveRef,
-    /// Something happened to the drive meanwhile, so that the next survey asks once more.
+    /// Something happened to the drive meanwhile, so that the next scan asks once more.
     again: bool,
 }
 
 impl Questions {
-    /// Waits until there are answers that no survey has shown, and names their drives; forever when there is no open
-    /// question. The next survey shows them. Nothing is lost when the caller stops waiting.
+    /// Waits until there are answers that no scan has shown, and names their drives; forever when there is no open
+    /// question. The next scan shows them. Nothing is lost when the caller stops waiting.
     pub async fn answered(&mut self) -> BTreeSet<String> {
         loop {
             if !self.answers.is_empty() {
@@ -155,7 +155,7 @@ impl Questions {
         (id, self.asked.remove(&id), seen)
     }
 
-    /// An answer to a question of an earlier survey.
+    /// An answer to a question of an earlier scan.
     fn ended(&mut self, question: Question, seen: Seen) {
         if question.again {
             self.again.insert(question.drive.kernel_name.clone());
@@ -194,12 +194,12 @@ pub(super) async fn gather(
     reader: &impl DriveReader,
     targets: Vec<Target>,
     only: Option<&BTreeSet<String>>,
-    previous: Vec<Surveyed>,
+    previous: Vec<Scanned>,
     settings: &Settings,
     questions: &mut Questions,
     answered: mpsc::UnboundedSender<(usize, Seen)>,
 ) -> Vec<Seen> {
-    let mut before: BTreeMap<String, Surveyed> = previous
+    let mut before: BTreeMap<String, Scanned> = previous
         .into_iter()
         .map(|drive| (drive.facts.kernel_name.clone(), drive))
         .collect();
@@ -216,7 +216,7 @@ pub(super) async fn gather(
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
     let shows = only.is_some_and(BTreeSet::is_empty);
-    // Those that this survey waits for, and whether it is their first.
+    // Those that this scan waits for, and whether it is their first.
     let mut waiting: HashMap<task::Id, (usize, bool)> = HashMap::new();
     for (index, target) in targets.into_iter().enumerate() {
         let Some(slot) = seen.get_mut(index) else {
@@ -247,7 +247,7 @@ pub(super) async fn gather(
             *slot = still_silent(old);
             continue;
         }
-        // A survey that only shows answers asks none that failed again, or two of them would take turns for ever.
+        // A scan that only shows answers asks none that failed again, or two of them would take turns for ever.
         let is_kept = |old: &Seen| old.is_well() || (shows && old.trouble.is_some());
         if let Some(old) = old.as_ref().filter(|old| !asked && is_kept(old)) {
             *slot = old.clone();
@@ -272,7 +272,7 @@ pub(super) async fn gather(
                 }
                 // Its turn is over: others are asked meanwhile.
                 drop(permit);
-                // The survey may have ended; there is room for every drive.
+                // The scan may have ended; there is room for every drive.
                 let _ = overdue.try_send(task::id());
             }
             seeing.await

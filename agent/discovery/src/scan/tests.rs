@@ -144,7 +144,7 @@ impl DriveReader for Fake {
 
     async fn look(&self, job: Look, _limit: Duration) -> Result<Contents, RunError<CarveError>> {
         let drive = job.drive.id.clone();
-        assert!(!job.repair, "a survey writes nothing");
+        assert!(!job.repair, "a scan writes nothing");
         match job.drive.kernel_name.as_str() {
             "ours-locked" => Err(RunError::Busy {
                 drive,
@@ -168,12 +168,12 @@ impl DriveReader for Fake {
     }
 }
 
-/// A survey that waits for every drive.
+/// A scan that waits for every drive.
 async fn gather(
     fake: &Fake,
     targets: Vec<Target>,
     only: Option<&BTreeSet<String>>,
-    previous: Vec<Surveyed>,
+    previous: Vec<Scanned>,
     settings: &Settings,
 ) -> Vec<Seen> {
     let mut questions = Questions::default();
@@ -203,8 +203,8 @@ fn targets(names: &[&str]) -> Vec<Target> {
         .collect()
 }
 
-fn before(name: &str, seen: Seen) -> Surveyed {
-    Surveyed {
+fn before(name: &str, seen: Seen) -> Scanned {
+    Scanned {
         facts: facts(name),
         seen: Seen {
             unfinished: false,
@@ -264,7 +264,7 @@ fn patient() -> Settings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones() {
+async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
     let fake = Fake::default();
     let mut questions = Questions::default();
     let hung: Vec<String> = (0..20).map(|n| format!("slow{n:02}")).collect();
@@ -298,7 +298,7 @@ async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones()
 
     // None is asked twice at a time, also when something happens to it.
     let now = tokio::time::Instant::now();
-    let previous = |seen: Vec<Seen>| -> Vec<Surveyed> {
+    let previous = |seen: Vec<Seen>| -> Vec<Scanned> {
         let drives = names.iter().zip(seen);
         drives.map(|(name, seen)| before(name, seen)).collect()
     };
@@ -314,7 +314,7 @@ async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones()
     tokio::time::sleep(Duration::from_secs(10)).await;
     let none = BTreeSet::new();
     let seen = ask(Some(&none), previous(seen), &mut questions).await;
-    // What happened to one makes it be asked once more, for which this survey did not wait.
+    // What happened to one makes it be asked once more, for which this scan did not wait.
     let asked = fake.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), names.len() + 1);
     assert_eq!(asked.last().unwrap(), "slow00");
@@ -330,7 +330,7 @@ async fn drives_that_hang_delay_no_survey_and_their_answers_come_to_later_ones()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_while_a_survey_waits_for_others_is_shown_by_the_next_one() {
+async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next_one() {
     let fake = Fake::default();
     let mut questions = Questions::default();
     // The ninth has its turn when the first has been waited for.

@@ -7,7 +7,7 @@ use crate::state::Known as Remembered;
 use drivebay_model::{DriveState, RecordState, VolumeState, samples};
 
 #[test]
-fn a_volume_deleted_and_erased_before_the_first_survey_is_complete_did_not_vanish() {
+fn a_volume_deleted_and_erased_before_the_first_scan_is_complete_did_not_vanish() {
     let with = |states: Vec<RecordState>| {
         let placed = states.into_iter().map(|state| samples::placed(7, state));
         samples::contents(1, 1, placed.collect(), 0)

@@ -83,7 +83,7 @@ pub struct Known {
     pub state_files: Vec<Finding>,
     /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
     pub lvm_unavailable: Option<String>,
-    /// The first survey is complete.
+    /// The first scan is complete.
     pub ready: bool,
 }
 
@@ -102,8 +102,8 @@ pub struct Inventory {
     classes: Vec<ClassConfig>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
-    /// Unix seconds of the last survey that was complete; 0: none yet.
-    surveyed_at: AtomicU64,
+    /// Unix seconds of the last scan that was complete; 0: none yet.
+    scanned_at: AtomicU64,
 }
 
 impl Inventory {
@@ -115,7 +115,7 @@ impl Inventory {
             classes,
             quarantine,
             sender: watch::Sender::new(Arc::default()),
-            surveyed_at: AtomicU64::new(0),
+            scanned_at: AtomicU64::new(0),
         }
     }
 
@@ -124,14 +124,14 @@ impl Inventory {
         self.sender.borrow().clone()
     }
 
-    /// A survey has just been completed.
-    pub fn surveyed(&self) {
-        self.surveyed_at.store(unix_seconds(), Ordering::Relaxed);
+    /// A scan has just been completed.
+    pub fn scanned(&self) {
+        self.scanned_at.store(unix_seconds(), Ordering::Relaxed);
     }
 
-    /// When the last survey was completed, unix seconds; None before the first.
-    pub fn surveyed_at(&self) -> Option<u64> {
-        match self.surveyed_at.load(Ordering::Relaxed) {
+    /// When the last scan was completed, unix seconds; None before the first.
+    pub fn scanned_at(&self) -> Option<u64> {
+        match self.scanned_at.load(Ordering::Relaxed) {
             0 => None,
             at => Some(at),
         }
@@ -180,7 +180,7 @@ impl Inventory {
         }
         let drives = present::derive(&known, &self.classes);
         let merged = assemble::remember(&known, &drives, known.now, elapsed, self.quarantine);
-        // Also before the first survey is complete: a volume may be deleted and erased on a drive that was scanned, while another
+        // Also before the first scan is complete: a volume may be deleted and erased on a drive that was scanned, while another
         // one hangs. Of a drive that was not scanned nothing is learned, and nothing forgotten.
         known.remembered.clone_from(&merged.known);
         known.tombstones.clone_from(&merged.tombstones);

@@ -221,7 +221,7 @@ impl Volumes {
             .is_ok()
     }
 
-    /// Runs a job for a drive. That the drive hangs is noted; the next survey that it answers takes the note away.
+    /// Runs a job for a drive. That the drive hangs is noted; the next scan that it answers takes the note away.
     async fn run<J: Job>(
         &self,
         drive: &DriveId,
@@ -395,7 +395,7 @@ impl Volumes {
             .or_else(|| inventory.unscanned())
     }
 
-    /// Why not everything is known: the first survey is not complete.
+    /// Why not everything is known: the first scan is not complete.
     fn unreadable(&self) -> Option<String> {
         let snapshot = self.inner.inventory.current();
         (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
