@@ -166,17 +166,22 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
         scrape::value(&page, "drivebay_node_volumes_duplicate", &[&labels])
     };
     assert_eq!((count("one"), count("two")), (Some(2.0), Some(2.0)));
-    // No PersistentVolumes are followed: the older one answers, or the one that was used, of whichever controller; none is removed.
+    // No PersistentVolumes are followed: the older one answers (the second in which each was made is known), or the one that was
+    // used, of whichever controller; none is removed.
+    let [first, _] = bench.create(NEVER_USED).await;
+    let answering = unused.iter().position(|id| *id == first).unwrap();
+    let other = 1 - answering;
     for _ in 0..2 {
         let answers = bench.create(NEVER_USED).await;
-        assert_eq!(answers, [unused[0].clone(), unused[0].clone()]);
+        assert_eq!(answers, [first.clone(), first.clone()]);
         let answers = bench.create(USED).await;
         assert_eq!(answers, [used[1].clone(), used[1].clone()]);
     }
 
     // Both claims got the volumes that would not answer otherwise.
     let kubeconfig = bench.shelves[0].dir().join("kubeconfig");
-    api::serve(&[(NEVER_USED, &unused[1]), (USED, &used[0])], &kubeconfig);
+    let claimed = [(NEVER_USED, unused[other].as_str()), (USED, &*used[0])];
+    api::serve(&claimed, &kubeconfig);
     for controller in &mut bench.controllers {
         controller.stop().unwrap();
         controller.retune(&["--kubernetes"], ("KUBECONFIG", &kubeconfig));
@@ -185,14 +190,15 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
     bench.are_joined().await;
     wait::until_async(REMOVED, "the unused volume is gone", async || {
         let states = bench.states(NEVER_USED).await;
-        let gone = states[0].iter().all(|state| state == "erasing");
-        (gone && states[1] == ["new"]).then_some(())
+        let gone = states[answering].iter().all(|state| state == "erasing");
+        (gone && states[other] == ["new"]).then_some(())
     })
     .await;
     bench.until_said(NEVER_USED, None);
     bench.until_said(USED, Some("may hold data"));
     assert_eq!(bench.states(USED).await, [["new"], ["ready"]]);
-    for (name, ids) in [(NEVER_USED, &unused[1]), (USED, &used[0])] {
-        assert_eq!(bench.create(name).await, [ids.clone(), ids.clone()]);
+    for (name, id) in claimed {
+        let ids = [id.to_owned(), id.to_owned()];
+        assert_eq!(bench.create(name).await, ids);
     }
 }
