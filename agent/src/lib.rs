@@ -1,9 +1,7 @@
-//! The Drivebay agent: finds a node's drives, carves volumes from those it may
-//! use, mounts them, and reports their health.
-//!
-//! Data flows one way: discovery → inventory → {carve, fs} through workers →
-//! snapshot → {csi, uplink, metrics, cli}.
+//! The agent's program: ordered start and stop, and what it serves: CSI Node, the service for the controller and the command
+//! line, metrics. What it does is in the crates below it (`agent/README.md`).
 
+#![forbid(unsafe_code)]
 #![allow(
     missing_docs,
     reason = "a field's name and type say what it is; a comment adds a unit, a rule or a reason"

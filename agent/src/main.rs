@@ -1,5 +1,7 @@
 //! `drivebay-agent`: as a worker, as the agent, or as a command that asks one.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use drivebay_agent::{app, jobs};

@@ -271,7 +271,7 @@ mod tests {
             "debug",
             "OFF",
             "info,drivebay=debug",
-            "warn, drivebay_agent::worker=trace",
+            "warn, drivebay_worker=trace",
         ] {
             assert!(parse(filter).is_ok(), "{filter}");
         }

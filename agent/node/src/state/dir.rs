@@ -78,7 +78,7 @@ impl StateKind {
             Self::Known | Self::Tombstones => 256 << 20,
             Self::Health | Self::Latency => 64 << 20,
             Self::ManualMounts => 16 << 20,
-            Self::Smart => drivebay_smart::history::MAX_BYTES as u64,
+            Self::Smart => smart::history::MAX_BYTES as u64,
             Self::Checks => 64 << 10,
         }
     }
