@@ -258,7 +258,7 @@ fn ask(
             // Nothing to ask, so no worker is started for it.
             Some(why) => failed(FailureReason::Unsupported, why),
             None => match pool
-                .run(&id, Slot::Background, Ask { drive, poll }, DEADLINE)
+                .run((&id, Slot::Background), Ask { drive, poll }, DEADLINE)
                 .await
             {
                 Ok(Polled { outcome, .. }) => outcome,

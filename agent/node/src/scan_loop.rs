@@ -506,7 +506,10 @@ async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
         repair: true,
     };
     let pool = volumes.pool();
-    match pool.run(&id, Slot::Foreground, job, REPAIR_DEADLINE).await {
+    match pool
+        .run((&id, Slot::Foreground), job, REPAIR_DEADLINE)
+        .await
+    {
         Ok(contents) => {
             for note in &contents.notes {
                 tracing::error!(drive = %id, note, "drive metadata repaired or in need of repair");

@@ -9,11 +9,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{RunError, Slot, SlotStatus, job::Outcome};
-use drivebay_model::DriveId;
-
-/// Names a slot of the pool.
-pub(super) type Key = (DriveId, Slot);
+use super::{RunError, SlotStatus, WorkerKey, job::Outcome};
 
 /// Why a request got no outcome: any `RunError` but `Job`.
 pub(super) type Refusal = RunError<Infallible>;
@@ -75,8 +71,7 @@ impl Current {
 /// One slot.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub drive: DriveId,
-    pub slot: Slot,
+    pub key: WorkerKey,
     pub queue: VecDeque<Request>,
     /// Wakes the actor to look at the queue.
     pub wake: Arc<Notify>,
@@ -96,10 +91,9 @@ pub(super) enum Next {
 }
 
 impl Entry {
-    pub(super) fn new(key: &Key) -> Self {
+    pub(super) fn new(key: &WorkerKey) -> Self {
         Self {
-            drive: key.0.clone(),
-            slot: key.1,
+            key: key.clone(),
             queue: VecDeque::new(),
             wake: Arc::new(Notify::new()),
             pid: None,
@@ -110,7 +104,7 @@ impl Entry {
 
     fn busy(&self) -> Refusal {
         RunError::Busy {
-            drive: self.drive.clone(),
+            target: self.key.target.clone(),
             step: self
                 .current
                 .as_ref()
@@ -123,7 +117,7 @@ impl Entry {
         let current = self.current.as_ref()?;
         let age = now.saturating_duration_since(current.since);
         (self.unkillable || age >= after).then(|| RunError::Stuck {
-            drive: self.drive.clone(),
+            target: self.key.target.clone(),
             step: current.text(),
             age_s: age.as_secs(),
         })
@@ -220,8 +214,7 @@ impl Entry {
         }
         let current = self.current.as_ref();
         Some(SlotStatus {
-            drive: self.drive.clone(),
-            slot: self.slot,
+            key: self.key.clone(),
             pid: self.pid,
             step: current.map(Current::text),
             age: current.map_or(Duration::ZERO, |current| {
@@ -236,6 +229,8 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Slot;
+    use drivebay_model::DriveId;
 
     const AFTER: Duration = Duration::from_secs(30);
 
@@ -256,7 +251,7 @@ mod tests {
     }
 
     fn entry() -> Entry {
-        Entry::new(&(DriveId("d".into()), Slot::Foreground))
+        Entry::new(&(&DriveId("d".into()), Slot::Foreground).into())
     }
 
     fn submit(entry: &mut Entry, now: Instant, secs: u64, room: usize) -> Answer {

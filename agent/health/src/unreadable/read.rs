@@ -163,7 +163,7 @@ fn read(
         }
         let run = volumes
             .pool()
-            .run(&id, Slot::Background, job, READ_DEADLINE);
+            .run((&id, Slot::Background), job, READ_DEADLINE);
         let found = run.await;
         let found = match found {
             Ok(found) => Some(found),

@@ -82,7 +82,9 @@ impl Volumes {
         };
         let (key, id) = (Key::Drive(drive.id.clone()), drive.id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
-            let done = this.run(&id, Slot::Foreground, job, CARVE_DEADLINE).await?;
+            let done = this
+                .run((&id, Slot::Foreground), job, CARVE_DEADLINE)
+                .await?;
             Ok(done.contents)
         })
         .await

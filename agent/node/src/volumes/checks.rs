@@ -283,7 +283,7 @@ impl Volumes {
             bytes,
         };
         // Not to be ended in the middle, and over in a moment.
-        let made = self.run(&drive.id, Slot::Check, job, MAKE).await;
+        let made = self.run((&drive.id, Slot::Check), job, MAKE).await;
         match made {
             Ok(contents) => {
                 self.inner.inventory.put_contents(&drive.id, contents);
@@ -301,7 +301,7 @@ impl Volumes {
         let job = ClearSnapshots {
             drive: drive.clone(),
         };
-        match self.run(&drive.id, Slot::Check, job, CLEAR).await {
+        match self.run((&drive.id, Slot::Check), job, CLEAR).await {
             Ok(None) => true,
             Ok(Some(contents)) => {
                 self.inner.inventory.put_contents(&drive.id, contents);
@@ -327,7 +327,7 @@ impl Volumes {
         };
         let pool = &self.inner.pool;
         let limit = self.inner.config.checks.timeout + GRACE;
-        let mut run = std::pin::pin!(self.run(&drive, Slot::Check, job, limit));
+        let mut run = std::pin::pin!(self.run((&drive, Slot::Check), job, limit));
         let result = tokio::select! {
             // First: from then on there is something to end.
             biased;
@@ -337,11 +337,11 @@ impl Volumes {
                     if let Some(at) = &scrubbed {
                         // Killing the process that waits for it does not end the kernel's scrub.
                         let stop = StopScrub { at: at.clone() };
-                        if let Err(error) = self.run(&drive, Slot::Background, stop, STOP_SCRUB).await {
+                        if let Err(error) = self.run((&drive, Slot::Background), stop, STOP_SCRUB).await {
                             tracing::warn!(%drive, error = %chain(&error), "cannot cancel scrub; it may continue");
                         }
                     }
-                    pool.cancel(&drive, Slot::Check).await;
+                    pool.cancel((&drive, Slot::Check)).await;
                     if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
                         return None;
                     }

@@ -290,7 +290,7 @@ impl Volumes {
                 return Err(VolumeError::Internal { what });
             }
             match self
-                .run(&drive.id, Slot::Foreground, job, CARVE_DEADLINE)
+                .run((&drive.id, Slot::Foreground), job, CARVE_DEADLINE)
                 .await
             {
                 Ok(done) => {

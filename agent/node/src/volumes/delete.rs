@@ -140,7 +140,7 @@ impl Volumes {
             only_unused,
         };
         match self
-            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
             .await
         {
             Ok(done) => {

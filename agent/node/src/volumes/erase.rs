@@ -172,7 +172,7 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = Instant::now();
-            match self.run(&drive.id, Slot::Background, job, DEADLINE).await {
+            match self.run((&drive.id, Slot::Background), job, DEADLINE).await {
                 Ok(progress) => {
                     if let Some(contents) = progress.finished {
                         self.inner.inventory.update(|known| {

@@ -69,7 +69,7 @@ impl Volumes {
             raw_space: self.raw_space_of(&volume.placed.record.class),
         };
         let done = self
-            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
             .await;
         if let Err(error @ RunError::Job(CarveError::NotZeroed { .. })) = &done {
             let who = volume.uuid.to_string();

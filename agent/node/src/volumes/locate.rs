@@ -62,13 +62,13 @@ impl Volumes {
             pieces,
             limit_ms: u64::try_from(LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
-        let mut run = std::pin::pin!(self.run(&drive.id, Slot::Check, job, LIMIT + GRACE));
+        let mut run = std::pin::pin!(self.run((&drive.id, Slot::Check), job, LIMIT + GRACE));
         let result = tokio::select! {
             biased;
             result = &mut run => result,
             () = place.stopped() => {
                 loop {
-                    self.inner.pool.cancel(&drive.id, Slot::Check).await;
+                    self.inner.pool.cancel((&drive.id, Slot::Check)).await;
                     if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
                         return Asked::NotNow;
                     }

@@ -53,7 +53,7 @@ use drivebay_fs::{device, jobs::Usage};
 use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState};
 use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
 use drivebay_sys::mountinfo::{Change, MountEntry, MountInfoError, Table};
-use drivebay_worker::{Job, Pool, RunError, Slot};
+use drivebay_worker::{Job, Pool, RunError, WorkerKey};
 pub use error::VolumeError;
 pub use guard::Caller;
 use guard::{Guard, Guards, Key, VolumeGuard};
@@ -221,28 +221,16 @@ impl Volumes {
             .is_ok()
     }
 
-    /// Runs a job for a drive. That the drive hangs is noted; the next scan that it answers takes the note away.
+    /// Runs a job in a worker. That its drive is stuck is recorded until a scan has an answer from the drive.
     async fn run<J: Job>(
         &self,
-        drive: &DriveId,
-        slot: Slot,
+        worker: impl Into<WorkerKey>,
         job: J,
         limit: Duration,
     ) -> Result<J::Answer, RunError<J::Error>> {
-        self.run_by(drive, drive, slot, job, limit).await
-    }
-
-    /// The same by another worker than the drive's own, for which nothing else of the drive waits.
-    async fn run_by<J: Job>(
-        &self,
-        worker: &DriveId,
-        drive: &DriveId,
-        slot: Slot,
-        job: J,
-        limit: Duration,
-    ) -> Result<J::Answer, RunError<J::Error>> {
-        let done = self.inner.pool.run(worker, slot, job, limit).await;
-        if let Err(error) = &done {
+        let key = worker.into();
+        let done = self.inner.pool.run(key.clone(), job, limit).await;
+        if let (Some(drive), Err(error)) = (key.drive(), &done) {
             self.note_stuck(drive, error);
         }
         done

@@ -15,12 +15,12 @@ use drivebay_fs::{
 use drivebay_layout::jobs::{CarveError, Look};
 use drivebay_model::{DriveId, DriveRef, DriveState, FsType, Mode, Volume, cause::chain};
 use drivebay_sys::mountinfo::{self, MountEntry};
-use drivebay_worker::{RunError, Slot};
+use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
 /// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
 const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
 /// Volumes of one drive that are staged at a time: one whose mkfs takes minutes keeps no other waiting.
-const STAGES: usize = 4;
+const STAGES: u32 = 4;
 /// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
 const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
 
@@ -117,18 +117,15 @@ impl Volumes {
             may_repair: false,
         };
         let (worker, again) = (self.stage_worker(&volume.drive), job.clone());
-        let first = self.run_by(&worker, &volume.drive, Slot::Stage, job, STAGE_DEADLINE);
-        let staged = match first.await {
+        let staged = match self.run(worker.clone(), job, STAGE_DEADLINE).await {
             Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
                 tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
-                // A worker of its own: nothing else of the drive waits for it.
-                let own = DriveId(format!("{}.repair.{}", volume.drive, volume.uuid));
                 let job = Stage {
                     may_repair: true,
                     ..again
                 };
-                self.run_by(&own, &volume.drive, Slot::Stage, job, REPAIR_DEADLINE)
-                    .await
+                let own = worker.on(Lane::Volume(volume.uuid));
+                self.run(own, job, REPAIR_DEADLINE).await
             }
             done => done,
         };
@@ -246,13 +243,14 @@ impl Volumes {
         Ok(())
     }
 
-    /// Which worker stages a volume of this drive: the first that is free, or the drive's own.
-    fn stage_worker(&self, drive: &DriveId) -> DriveId {
-        let more = (1..STAGES).map(|number| DriveId(format!("{drive}.stage.{number}")));
-        std::iter::once(drive.clone())
-            .chain(more)
-            .find(|worker| !self.inner.pool.is_taken(worker, Slot::Stage))
-            .unwrap_or_else(|| drive.clone())
+    /// Which worker stages a volume of this drive: the first that is free, or the main one.
+    fn stage_worker(&self, drive: &DriveId) -> WorkerKey {
+        let main = WorkerKey::from((drive, Slot::Stage));
+        std::iter::once(Lane::Main)
+            .chain((1..STAGES).map(Lane::Number))
+            .map(|lane| main.on(lane))
+            .find(|worker| !self.inner.pool.is_taken(worker))
+            .unwrap_or(main)
     }
 
     /// Where to reach the volume's drive, and the volume as it is now. What made a volume ambiguous may be over without a
@@ -296,7 +294,7 @@ impl Volumes {
             repair: true,
         };
         let contents = self
-            .run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE)
             .await?;
         self.inner.inventory.put_contents(&volume.drive, contents);
         let current = self.inner.inventory.current();
@@ -366,7 +364,7 @@ impl Volumes {
             staged_with: asked(&request.staging),
             published_with: asked(&request.target),
         };
-        let published = self.run(&volume.drive, Slot::Foreground, job, MOUNT_DEADLINE);
+        let published = self.run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE);
         Ok(published.await?)
     }
 
@@ -400,7 +398,7 @@ impl Volumes {
             block: volume.placed.record.mode == Mode::Block,
         };
         let grown = self
-            .run(&volume.drive, Slot::Foreground, job, STAGE_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, STAGE_DEADLINE)
             .await;
         match &grown {
             Ok(_) => self.learn_from_growing(volume.uuid, None),

@@ -63,7 +63,10 @@ impl Volumes {
             uuid,
             only_unused: false,
         };
-        match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
+        match self
+            .run((drive, Slot::Foreground), job, CARVE_DEADLINE)
+            .await
+        {
             Ok(done) => {
                 tracing::warn!(volume = %uuid, drive = %drive, "quarantine ended; erasing the volume");
                 self.inner.inventory.put_contents(drive, done.contents);

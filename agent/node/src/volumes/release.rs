@@ -64,7 +64,7 @@ impl Volumes {
         // A creation that is sent meanwhile goes to another drive.
         let key = Key::Drive(id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
-            let released = this.run(&id, Slot::Foreground, job, CARVE_DEADLINE).await;
+            let released = this.run((&id, Slot::Foreground), job, CARVE_DEADLINE).await;
             let released = released.map_err(|error| match error {
                 RunError::Job(
                     CarveError::Busy { reason: why, .. }

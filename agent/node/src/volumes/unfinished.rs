@@ -65,7 +65,7 @@ impl Volumes {
                 drive: DriveRef::from(&drive.facts),
                 repair: true,
             };
-            match self.run(&id, Slot::Foreground, job, LOOK_DEADLINE).await {
+            match self.run((&id, Slot::Foreground), job, LOOK_DEADLINE).await {
                 Ok(contents) => {
                     self.inner.inventory.put_contents(&id, contents);
                 }
@@ -126,7 +126,7 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             repair: true,
         };
-        let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
+        let looked = self.run((&drive.id, Slot::Foreground), job, LOOK_DEADLINE);
         let contents = looked.await.map_err(|error| {
             let why = chain(&error);
             cannot_tell(format!("which gives no answer ({why})"))

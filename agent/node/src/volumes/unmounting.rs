@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
+
 use super::{
     Caller, MOUNT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
@@ -14,7 +16,7 @@ use drivebay_fs::{
 };
 use drivebay_model::{Cause, DriveId, DriveState, Volume};
 use drivebay_sys::{blockstat, mountinfo, offload::offload};
-use drivebay_worker::{RunError, Slot};
+use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
 /// Between two looks at a device's counters.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -24,6 +26,9 @@ const FIND_DEVICE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
 const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The worker that unmounts what no volume is known of.
+const UNKNOWN_VOLUME: &str = "unknown-volume";
 
 impl Volumes {
     /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
@@ -65,31 +70,23 @@ impl Volumes {
             self.call_off_check(held).await;
         }
         let volume = volume.map(|(_, volume)| volume);
-        let drive = volume.map_or_else(
-            || DriveId("unknown-volume".to_owned()),
-            |volume| volume.drive.clone(),
-        );
         // Kept until it is unmounted.
         let _settled = match volume {
             Some(volume) => self.settle_samples(volume.uuid).await,
             None => None,
         };
-        let gone = volume.is_some() && self.is_gone(&drive);
+        let gone = volume.is_some_and(|volume| self.is_gone(&volume.drive));
         // Before it begins: what is being taken away on purpose is not missed.
         let place = mountinfo::resolve(&path);
         self.inner.expected.forget(&place);
-        // One hung unmount keeps its worker. Whatever comes then gets a worker of its own volume's.
-        let (worker, detacher) = match volume {
-            Some(volume) => (
-                DriveId(format!("{drive}.unmount.{}", volume.uuid)),
-                DriveId(format!("{drive}.detach.{}", volume.uuid)),
-            ),
-            None => (drive.clone(), DriveId(format!("{drive}.detach"))),
+        let main = match volume {
+            Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
+            None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
         };
-        let worker = if self.inner.pool.is_taken(&drive, Slot::Unmount) {
-            worker
-        } else {
-            drive.clone()
+        // An unmount that hangs keeps its worker.
+        let worker = match volume {
+            Some(volume) if self.inner.pool.is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
+            _ => main.clone(),
         };
         let device = match volume.and_then(|volume| volume.placed.device.clone()) {
             Some(device) => Some(device),
@@ -109,7 +106,7 @@ impl Volumes {
         let first = self
             .inner
             .pool
-            .run(&worker, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
+            .run(worker, plain.clone(), MOUNT_DEADLINE)
             .await;
         let hangs = matches!(
             first,
@@ -120,22 +117,24 @@ impl Volumes {
             Ok(done) => done,
             // It writes back, slowly.
             Err(error) if at_work => {
-                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
+                tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
                 return Err(error.into());
             }
             // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
             // detaching one gets a slot of its own.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
-                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
-                self.note_stuck(&drive, &error);
+                tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
+                if let Some(drive) = main.drive() {
+                    self.note_stuck(drive, &error);
+                }
                 let detach = Unmount {
                     may_detach: true,
                     deadline_ms: 0,
                     ..plain
                 };
-                let done = self
-                    .run_by(&detacher, &drive, Slot::Unmount, detach, MOUNT_DEADLINE)
-                    .await?;
+                let of = volume.map_or(Uuid::nil(), |volume| volume.uuid);
+                let detacher = main.on(Lane::Detach(of));
+                let done = self.run(detacher, detach, MOUNT_DEADLINE).await?;
                 Unmounted {
                     // The mount may be gone from the table already while its superblock lives on.
                     detached: done.detached
@@ -146,7 +145,10 @@ impl Volumes {
             Err(error) => return Err(error.into()),
         };
         if done.detached {
-            tracing::warn!(drive = %drive, "mount detached; the volume cannot be staged or deleted until the kernel releases it");
+            tracing::warn!(
+                drive = main.drive().map(display),
+                "mount detached; the volume cannot be staged or deleted until the kernel releases it"
+            );
             if let Some(volume) = volume {
                 self.inner
                     .inventory

@@ -157,7 +157,7 @@ impl Volumes {
         tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
         // What is being erased there goes with the rest. What cannot be ended keeps the drive from being wiped.
         let pool = &self.inner.pool;
-        pool.cancel(&wipe.drive.id, Slot::Background).await;
+        pool.cancel((&wipe.drive.id, Slot::Background)).await;
         loop {
             let step = WipeStep {
                 drive: wipe.drive.clone(),
@@ -167,7 +167,7 @@ impl Volumes {
                 budget_ms: BUDGET_MS,
             };
             let answer = self
-                .run(&wipe.drive.id, Slot::Foreground, step, DEADLINE)
+                .run((&wipe.drive.id, Slot::Foreground), step, DEADLINE)
                 .await;
             if !written && matches!(answer, Err(RunError::Job(CarveError::NotErased { .. }))) {
                 tracing::warn!(drive = %wipe.drive.id, "drive does not zero when commanded; the wipe starts again and writes zeros");

@@ -119,7 +119,7 @@ impl Volumes {
             drive: drive.clone(),
             repair: false,
         };
-        match self.run(&drive.id, Slot::Foreground, job, DEADLINE).await {
+        match self.run((&drive.id, Slot::Foreground), job, DEADLINE).await {
             Ok(contents) => {
                 self.inner.inventory.put_contents(&drive.id, contents);
             }
@@ -193,7 +193,7 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let begun = Instant::now();
-            let done = self.run(&drive.id, Slot::Background, job, DEADLINE).await;
+            let done = self.run((&drive.id, Slot::Background), job, DEADLINE).await;
             let progress = done.map_err(|error| {
                 tracing::warn!(drive = %drive.id, error = %drivebay_model::cause::chain(&error), "zeroing of free space failed; will retry");
             })?;
