@@ -13,6 +13,7 @@ use super::{
     status::status,
     validate::{capability, path, pod, required},
 };
+use drivebay_node::context::NodeContext;
 use drivebay_node::volumes::{
     Caller, VolumeError, Volumes,
     mounting::{PublishRequest, StageRequest},
@@ -21,6 +22,7 @@ use drivebay_node::volumes::{
 /// Serves the Node RPCs of one node.
 #[derive(Debug, Clone)]
 pub struct NodeService {
+    node: NodeContext,
     volumes: Volumes,
     health_api: HealthApi,
 }
@@ -29,6 +31,7 @@ impl NodeService {
     /// Over this node's volumes, advertising this generation of the health API.
     pub fn new(volumes: Volumes, health_api: HealthApi) -> Self {
         Self {
+            node: volumes.node().clone(),
             volumes,
             health_api,
         }
@@ -270,7 +273,7 @@ impl Node for NodeService {
         &self,
         _request: Request<csi::NodeGetInfoRequest>,
     ) -> Answer<csi::NodeGetInfoResponse> {
-        let config = self.volumes.config();
+        let config = self.node.config();
         let segments = [(
             names::topology_key(&config.driver_name),
             config.node_id.clone(),
@@ -311,7 +314,7 @@ impl Node for NodeService {
         _request: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Answer<csi::NodeGetStorageHealthResponse> {
         let work = async {
-            let snapshot = self.volumes.inventory().current();
+            let snapshot = self.node.inventory().current();
             Ok(csi::NodeGetStorageHealthResponse {
                 backend_health: health::storage(&snapshot),
             })

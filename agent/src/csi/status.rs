@@ -47,7 +47,7 @@ pub fn code(error: &VolumeError) -> Code {
         | VolumeError::NotNoted { .. }
         | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
         // The change itself may be done, e.g. the mount made: the repeat finds it.
-        VolumeError::Mountinfo { .. } => Code::Unavailable,
+        VolumeError::MountTable(_) => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. }

@@ -62,7 +62,7 @@ pub struct PublishRequest {
 impl Volumes {
     /// Whether this path was made read-only on purpose.
     pub(super) fn meant_read_only(&self, path: &str) -> bool {
-        self.inner.inventory.is_mounted_read_only(Path::new(path))
+        self.node.inventory().is_mounted_read_only(Path::new(path))
     }
 
     /// Stages the volume.
@@ -89,8 +89,8 @@ impl Volumes {
         self.not_detached(volume)?;
         let (drive, volume) = &self.reach_settled(held, volume).await?;
         let class = self
-            .inner
-            .config
+            .node
+            .config()
             .classes
             .iter()
             .find(|class| class.name == volume.placed.record.class);
@@ -102,7 +102,7 @@ impl Volumes {
         let options = options.map(|flags| flags.of_filesystem());
         let mounted_with = staging
             .as_deref()
-            .and_then(|path| self.inner.expected.asked(volume.uuid, path).options);
+            .and_then(|path| self.node.expected().asked(volume.uuid, path).options);
         let job = Stage {
             drive: drive.clone(),
             uuid: volume.uuid,
@@ -117,7 +117,7 @@ impl Volumes {
             may_repair: false,
         };
         let (worker, again) = (self.stage_worker(&volume.drive), job.clone());
-        let staged = match self.run(worker.clone(), job, STAGE_DEADLINE).await {
+        let staged = match self.node.run(worker.clone(), job, STAGE_DEADLINE).await {
             Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
                 tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
                 let job = Stage {
@@ -125,7 +125,7 @@ impl Volumes {
                     ..again
                 };
                 let own = worker.on(Lane::Volume(volume.uuid));
-                self.run(own, job, REPAIR_DEADLINE).await
+                self.node.run(own, job, REPAIR_DEADLINE).await
             }
             done => done,
         };
@@ -134,15 +134,17 @@ impl Volumes {
             Err(error) => return Err(self.not_staged(volume, error).await),
         };
         if let Some(contents) = staged.contents {
-            self.inner.inventory.put_contents(&volume.drive, contents);
+            self.node.inventory().put_contents(&volume.drive, contents);
         }
         if staged.already {
             // It may have been remounted.
-            self.reread_mounts()?;
+            self.node.mounts().reread()?;
         } else {
-            self.refresh_mounts()?;
-            self.inner.inventory.mounted_afresh(volume.uuid);
-            self.inner.inventory.put_conditions(volume.uuid, Vec::new());
+            self.node.mounts().refresh()?;
+            self.node.inventory().mounted_afresh(volume.uuid);
+            self.node
+                .inventory()
+                .put_conditions(volume.uuid, Vec::new());
         }
         if let Some(path) = staging {
             let asked = Asked {
@@ -154,8 +156,8 @@ impl Volumes {
                 },
                 ..Asked::default()
             };
-            self.inner
-                .expected
+            self.node
+                .expected()
                 .expect(path, volume.uuid, Role::Staging, read_only, asked);
         }
         self.learn_from_stage(volume.uuid, &staged.growth);
@@ -217,7 +219,7 @@ impl Volumes {
             done => done?,
         };
         let target = mountinfo::resolve(&request.target);
-        let before = self.inner.expected.asked(volume.uuid, &target);
+        let before = self.node.expected().asked(volume.uuid, &target);
         let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
         if !published.changed && other_mode {
             return Err(VolumeError::Fs(RunError::Job(FsError::Conflict {
@@ -227,7 +229,7 @@ impl Volumes {
         }
         let flags = parse_mount_flags(&all_options(volume, &request.flags)).ok();
         let read_only = request.read_only || flags.as_ref().is_some_and(|flags| flags.read_only);
-        self.take_in_mount(published.mount)?;
+        self.node.mounts().take_in(published.mount)?;
         let asked = Asked {
             pod: request.pod,
             exclusive: Some(request.exclusive),
@@ -237,8 +239,8 @@ impl Volumes {
                 false => before.options,
             },
         };
-        self.inner
-            .expected
+        self.node
+            .expected()
             .expect(target, volume.uuid, Role::Target, read_only, asked);
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Volumes {
         std::iter::once(Lane::Main)
             .chain((1..STAGES).map(Lane::Number))
             .map(|lane| main.on(lane))
-            .find(|worker| !self.inner.pool.is_taken(worker))
+            .find(|worker| !self.node.pool().is_taken(worker))
             .unwrap_or(main)
     }
 
@@ -273,14 +275,14 @@ impl Volumes {
     }
 
     fn is_on_one_drive(&self, volume: &Volume) -> bool {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let now = snapshot.volumes.get(&volume.uuid);
         now.is_none_or(|volume| volume.copies.is_empty())
     }
 
     /// Reads the volume's drive again, and repairs it; the volume as it is now.
     async fn look_again(&self, volume: &Volume) -> Result<Volume, VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let drive = snapshot
             .drives
             .get(&volume.drive)
@@ -294,10 +296,11 @@ impl Volumes {
             repair: true,
         };
         let contents = self
+            .node
             .run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE)
             .await?;
-        self.inner.inventory.put_contents(&volume.drive, contents);
-        let current = self.inner.inventory.current();
+        self.node.inventory().put_contents(&volume.drive, contents);
+        let current = self.node.inventory().current();
         current
             .volumes
             .get(&volume.uuid)
@@ -332,11 +335,11 @@ impl Volumes {
         request: &PublishRequest,
     ) -> Result<Published, VolumeError> {
         let device = device_of(volume)?;
-        let targets = self.inner.expected.targets(volume.uuid, request.exclusive);
+        let targets = self.node.expected().targets(volume.uuid, request.exclusive);
         if !targets.is_empty() {
-            self.refresh_mounts()?;
+            self.node.mounts().refresh()?;
             let other = other_target(
-                &self.mounts(),
+                &self.node.mounts().entries(),
                 |mount| is_of_device(mount, &device.name, device.dev),
                 targets,
                 &mountinfo::resolve(&request.target),
@@ -350,7 +353,7 @@ impl Volumes {
         }
         let asked = |path: &Path| {
             let path = mountinfo::resolve(path);
-            self.inner.expected.asked(volume.uuid, &path).options
+            self.node.expected().asked(volume.uuid, &path).options
         };
         let job = Publish {
             drive,
@@ -364,7 +367,9 @@ impl Volumes {
             staged_with: asked(&request.staging),
             published_with: asked(&request.target),
         };
-        let published = self.run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE);
+        let published = self
+            .node
+            .run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE);
         Ok(published.await?)
     }
 
@@ -398,6 +403,7 @@ impl Volumes {
             block: volume.placed.record.mode == Mode::Block,
         };
         let grown = self
+            .node
             .run((&volume.drive, Slot::Foreground), job, STAGE_DEADLINE)
             .await;
         match &grown {

@@ -123,11 +123,11 @@ impl Volumes {
         job: J,
         patience: Patience,
     ) -> Result<J::Answer, RunError<J::Error>> {
-        let pool = &self.inner.pool;
+        let pool = self.node.pool();
         let shared = || {
             samplers
                 .of(drive)
-                .filter(|_| !self.inner.inventory.is_stuck(drive))
+                .filter(|_| !self.node.inventory().is_stuck(drive))
         };
         // A second time where the worker was lost already, e.g. to an agent before this one.
         for _ in 0..2 {

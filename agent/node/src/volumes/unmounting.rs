@@ -8,6 +8,7 @@ use super::{
     Caller, MOUNT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
+use crate::mounts;
 use drivebay_evidence::stalls;
 use drivebay_fs::{
     device,
@@ -78,14 +79,14 @@ impl Volumes {
         let gone = volume.is_some_and(|volume| self.is_gone(&volume.drive));
         // Before it begins: what is being taken away on purpose is not missed.
         let place = mountinfo::resolve(&path);
-        self.inner.expected.forget(&place);
+        self.node.expected().forget(&place);
         let main = match volume {
             Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
             None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
         };
         // An unmount that hangs keeps its worker.
         let worker = match volume {
-            Some(volume) if self.inner.pool.is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
+            Some(volume) if self.node.pool().is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
             _ => main.clone(),
         };
         let device = match volume.and_then(|volume| volume.placed.device.clone()) {
@@ -104,8 +105,8 @@ impl Volumes {
         };
         // That it hangs is noted below, when that is no writeback.
         let first = self
-            .inner
-            .pool
+            .node
+            .pool()
             .run(worker, plain.clone(), MOUNT_DEADLINE)
             .await;
         let hangs = matches!(
@@ -125,7 +126,7 @@ impl Volumes {
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
                 tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
                 if let Some(drive) = main.drive() {
-                    self.note_stuck(drive, &error);
+                    self.node.record_stuck(drive, &error);
                 }
                 let detach = Unmount {
                     may_detach: true,
@@ -134,7 +135,7 @@ impl Volumes {
                 };
                 let of = volume.map_or(Uuid::nil(), |volume| volume.uuid);
                 let detacher = main.on(Lane::Detach(of));
-                let done = self.run(detacher, detach, MOUNT_DEADLINE).await?;
+                let done = self.node.run(detacher, detach, MOUNT_DEADLINE).await?;
                 Unmounted {
                     // The mount may be gone from the table already while its superblock lives on.
                     detached: done.detached
@@ -150,14 +151,16 @@ impl Volumes {
                 "mount detached; the volume cannot be staged or deleted until the kernel releases it"
             );
             if let Some(volume) = volume {
-                self.inner
-                    .inventory
+                self.node
+                    .inventory()
                     .update(|known| known.detached.insert(volume.uuid));
             }
         }
         if let Some(volume) = volume {
             // What a sample saw at that path is over.
-            self.inner.inventory.put_conditions(volume.uuid, Vec::new());
+            self.node
+                .inventory()
+                .put_conditions(volume.uuid, Vec::new());
         }
         self.publish_unmounted(&place, done.count)?;
         if let Some(volume) = volume
@@ -170,7 +173,7 @@ impl Volumes {
 
     /// The kernel name of the device that is mounted at a resolved path, from the mount table and sysfs alone.
     async fn device_at(&self, place: &Path) -> Option<String> {
-        let mount = self.table().last_at(place)?;
+        let mount = self.node.mounts().last_at(place)?;
         let named = offload("device-name", FIND_DEVICE, move || {
             device::kernel_name(&mount)
         });
@@ -182,13 +185,13 @@ impl Volumes {
     fn publish_unmounted(&self, place: &Path, count: u32) -> Result<(), VolumeError> {
         if count == 0 {
             // What somebody else has just mounted there, out of the path's reach, may not be known yet.
-            self.refresh_mounts()?;
+            self.node.mounts().refresh()?;
         }
-        if self.drop_mounts_at(place)? == 0 {
+        if self.node.mounts().drop_gone_at(place)? == 0 {
             return Ok(());
         }
-        self.reread_mounts()?;
-        if self.table().count_at(place) == 0 {
+        self.node.mounts().reread()?;
+        if self.node.mounts().count_at(place) == 0 {
             return Ok(());
         }
         let error = std::io::Error::from_raw_os_error(libc::EINVAL);
@@ -201,14 +204,14 @@ impl Volumes {
 
     /// Whether a path lies below the kubelet's directory, links followed.
     fn is_kubelets(&self, path: &Path) -> bool {
-        let kubelet = mountinfo::resolve(&self.inner.config.kubelet_dir);
+        let kubelet = mountinfo::resolve(&self.node.config().kubelet_dir);
         let path = mountinfo::resolve(path);
         path != kubelet && path.starts_with(kubelet)
     }
 
     /// Refuses while the kernel still holds the superblock of a mount that was detached.
     pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
-        if !self.inner.inventory.is_detached(volume.uuid) {
+        if !self.node.inventory().is_detached(volume.uuid) {
             return Ok(());
         }
         if volume
@@ -219,8 +222,8 @@ impl Volumes {
         {
             return Err(VolumeError::StillDetached { uuid: volume.uuid });
         }
-        self.inner
-            .inventory
+        self.node
+            .inventory()
             .update(|known| known.detached.remove(&volume.uuid));
         Ok(())
     }
@@ -228,22 +231,22 @@ impl Volumes {
     /// Whether there is evidence that a drive is gone or stuck: it was seen to be missing, or a step on it hangs. One that
     /// nobody knows, or that was not scanned yet, is neither.
     fn is_gone(&self, drive: &DriveId) -> bool {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let missing = snapshot
             .drives
             .get(drive)
             .is_some_and(|drive| drive.state == DriveState::Missing);
         // A worker that died or was busy is no evidence: only a step that hangs is.
-        missing || self.inner.inventory.is_stuck(drive)
+        missing || self.node.inventory().is_stuck(drive)
     }
 
     /// The volume of this id, whatever its state.
     pub(super) fn find_any(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
-        (id.node == self.inner.config.node_id)
+        (id.node == self.node.config().node_id)
             .then(|| {
-                self.inner
-                    .inventory
+                self.node
+                    .inventory()
                     .current()
                     .volumes
                     .get(&id.uuid)
@@ -283,7 +286,7 @@ async fn completed(device: Option<&str>) -> Option<u64> {
 /// Of a volume that is not known: answered when nothing is mounted there, else refused.
 pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
     // The table: this process touches no path that may lie on a drive.
-    let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+    let mounts = mounts::read()?;
     match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
         None => Ok(()),
         Some(mount) => Err(VolumeError::Fs(RunError::Job(FsError::NotAVolume {
