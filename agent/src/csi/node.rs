@@ -15,8 +15,7 @@ use super::{
 };
 use drivebay_node::context::NodeContext;
 use drivebay_node::volumes::{
-    Caller, VolumeError, Volumes,
-    mounting::{PublishRequest, StageRequest},
+    Caller, VolumeError, Volumes, publish::PublishRequest, stage::StageRequest,
 };
 
 /// Serves the Node RPCs of one node.

@@ -9,7 +9,9 @@ use uuid::Uuid;
 use super::{
     VolumeError, Volumes,
     guard::{Caller, VolumeGuard},
-    mounting::{PublishRequest, StageRequest, device_of, is_of_device},
+    publish::PublishRequest,
+    reach::{device_of, is_of_device},
+    stage::StageRequest,
     system_places,
     unmounting::not_mounted,
 };

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     VolumeError, Volumes,
     guard::{Key, VolumeGuard},
-    reach_in,
+    reach::reach_in,
 };
 use drivebay_fs::check::{
     job::{Check, CheckError, How, Looked, StopScrub},

@@ -16,7 +16,7 @@ use super::{
     in_flight::StillInFlight,
     makeable::smallest_sector,
     placement::{self, InFlight, Need},
-    reach_in,
+    reach::reach_in,
 };
 use crate::{inventory::assemble::is_live, state::Doubt};
 use drivebay_layout::{

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     keeper::tests::{Rig, rig},
-    volumes::mounting::{PublishRequest, StageRequest},
+    volumes::{publish::PublishRequest, stage::StageRequest},
 };
 use drivebay_model::{DriveState, Mode, RecordState, Volume, VolumeState, samples};
 

@@ -13,16 +13,19 @@ pub mod delete;
 pub mod erase;
 pub mod error;
 pub mod expand;
+mod grow;
 pub mod guard;
 pub mod in_flight;
 mod learned;
 pub mod locate;
 mod makeable;
-pub mod mounting;
 pub mod placement;
+pub mod publish;
 mod quarantine;
+mod reach;
 pub mod release;
 pub mod samplers;
+pub mod stage;
 pub mod stats;
 mod system_places;
 mod unfinished;
@@ -41,7 +44,7 @@ use crate::{
     state::{hand_mounts::HandMounts, underway::Underway},
 };
 use drivebay_fs::jobs::Usage;
-use drivebay_model::{DriveRef, DriveState, Snapshot, Volume, VolumeState};
+use drivebay_model::{Volume, VolumeState};
 pub use error::VolumeError;
 pub use guard::Caller;
 use guard::{Guard, Guards, Key, VolumeGuard};
@@ -278,97 +281,8 @@ impl Volumes {
         (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
     }
 
-    /// Where to reach a volume's drive for a change, when it is here and its contents can be trusted.
-    fn reach(&self, _held: &VolumeGuard, volume: &Volume) -> Result<DriveRef, VolumeError> {
-        reach_in(&self.node.inventory().current(), volume)
-    }
-
     /// Whether a call is changing the volume just now.
     pub fn is_changing(&self, uuid: Uuid) -> bool {
         self.inner.guards.is_volume_held(uuid)
-    }
-}
-
-/// Where a volume's drive is reached, by what is known now: the caller may have found the volume seconds ago, before its
-/// drive came back or went. Pure.
-fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeError> {
-    let volume = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
-    if volume.state == VolumeState::Ambiguous {
-        return Err(VolumeError::Ambiguous {
-            uuid: volume.uuid,
-            why: why_ambiguous(volume),
-        });
-    }
-    let (uuid, id) = (volume.uuid, volume.drive.clone());
-    match snapshot.drives.get(&volume.drive) {
-        Some(drive) if drive.state == DriveState::Claimed => {
-            if volume.state == VolumeState::Missing {
-                Err(VolumeError::Vanished { uuid, drive: id })
-            } else {
-                Ok(DriveRef::from(&drive.facts))
-            }
-        }
-        Some(drive) if drive.state == DriveState::NotScanned => {
-            Err(VolumeError::NotScanned { uuid, drive: id })
-        }
-        _ => Err(VolumeError::DriveAway { uuid, drive: id }),
-    }
-}
-
-/// What is contradictory about an ambiguous volume: of its record and its table, or of the drives that it is on.
-fn why_ambiguous(volume: &Volume) -> String {
-    let of_drives = || Some(volume.conditions.first()?.message.clone());
-    let of_record = volume.placed.ambiguous.clone();
-    of_record.or_else(of_drives).unwrap_or_default()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use drivebay_model::{RecordState, samples};
-
-    fn snapshot(drive: DriveState, volume: VolumeState) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let drive = samples::drive("sda", drive, None);
-        let placed = samples::placed(7, RecordState::New);
-        let volume = Volume {
-            uuid: placed.record.uuid,
-            drive: drive.id.clone(),
-            placed,
-            copies: Vec::new(),
-            state: volume,
-            in_use: false,
-            conditions: Vec::new(),
-            since: Default::default(),
-            mounts: Vec::new(),
-            erasing: None,
-            checks: Vec::new(),
-            unreadable: Vec::new(),
-        };
-        snapshot.drives.insert(drive.id.clone(), drive);
-        snapshot.volumes.insert(volume.uuid, volume);
-        snapshot
-    }
-
-    #[test]
-    fn a_volume_is_reached_and_deleted_by_what_is_known_now_and_not_when_it_was_found() {
-        let away = snapshot(DriveState::Missing, VolumeState::Missing);
-        let volume = away.volumes.values().next().unwrap();
-        // Found while its drive was away, which is back since: it is no lost one.
-        let back = snapshot(DriveState::Claimed, VolumeState::Ready);
-        assert!(reach_in(&back, volume).is_ok());
-        assert!(!delete::can_only_be_noted(&back, volume));
-        let reached = reach_in(&away, back.volumes.values().next().unwrap());
-        assert!(matches!(reached, Err(VolumeError::DriveAway { .. })));
-        assert!(delete::can_only_be_noted(&away, volume));
-        // Its drive was read, and it is not there.
-        let lost = snapshot(DriveState::Claimed, VolumeState::Missing);
-        let reached = reach_in(&lost, volume);
-        assert!(matches!(reached, Err(VolumeError::Vanished { .. })));
-        assert!(delete::can_only_be_noted(&lost, volume));
-        // Nothing is noted of a drive that may be read again by itself.
-        let silent = snapshot(DriveState::Unprobed, VolumeState::Missing);
-        assert!(!delete::can_only_be_noted(&silent, volume));
     }
 }
