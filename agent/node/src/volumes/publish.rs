@@ -59,17 +59,7 @@ impl Volumes {
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
         self.call_off_check(held).await;
-        let published = match self.publish_once(held, volume, &request).await {
-            // Whoever closes a drive that he wrote to, makes udev take partitions that nobody uses from the kernel and
-            // give them back, maybe under another number.
-            Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. })))
-                if request.mode == Mode::Block =>
-            {
-                let volume = self.look_again(volume).await?;
-                self.publish_once(held, &volume, &request).await?
-            }
-            done => done?,
-        };
+        let published = self.bind(held, volume, &request).await?;
         let target = mountinfo::resolve(&request.target);
         let before = self.node.expected().asked(volume.uuid, &target);
         let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
@@ -97,30 +87,40 @@ impl Volumes {
         Ok(())
     }
 
-    async fn publish_once(
+    /// Runs the job. The drive is read again when it has the volume's device under another name or number than was known: an
+    /// LV that was activated again, or a partition nobody uses, which udev takes from the kernel and gives back after a
+    /// writer has closed the drive.
+    async fn bind(
         &self,
         held: &VolumeGuard,
         volume: &Volume,
         request: &PublishRequest,
     ) -> Result<Published, VolumeError> {
-        let (drive, volume) = &self.reach_settled(held, volume).await?;
-        match self.publish_as_known(drive.clone(), volume, request).await {
-            // An LV has another device since somebody deactivated and activated it: the drive says which.
-            Err(VolumeError::Fs(RunError::Job(FsError::NotHere { .. }))) => {
-                let volume = self.look_again(volume).await?;
-                let drive = self.reach(held, &volume)?;
-                self.publish_as_known(drive, &volume, request).await
+        let mut rereads = match request.mode {
+            Mode::Mount => 1,
+            Mode::Block => 3,
+        };
+        let mut volume = volume.clone();
+        loop {
+            let drive;
+            (drive, volume) = self.reach_settled(held, &volume).await?;
+            let job = self.publish_job(drive, &volume, request)?;
+            let worker = (&volume.drive, Slot::Foreground);
+            match self.node.run(worker, job, MOUNT_DEADLINE).await {
+                Err(RunError::Job(FsError::NotHere { .. })) if rereads > 0 => rereads -= 1,
+                done => return Ok(done?),
             }
-            done => done,
+            volume = self.look_again(&volume).await?;
         }
     }
 
-    async fn publish_as_known(
+    /// The job for the volume as it is known. OtherTarget: a single writer has it already.
+    fn publish_job(
         &self,
         drive: DriveRef,
         volume: &Volume,
         request: &PublishRequest,
-    ) -> Result<Published, VolumeError> {
+    ) -> Result<Publish, VolumeError> {
         let device = device_of(volume)?;
         let targets = self.node.expected().targets(volume.uuid, request.exclusive);
         if !targets.is_empty() {
@@ -142,7 +142,7 @@ impl Volumes {
             let path = mountinfo::resolve(path);
             self.node.expected().asked(volume.uuid, &path).options
         };
-        let job = Publish {
+        Ok(Publish {
             drive,
             uuid: volume.uuid,
             device,
@@ -153,11 +153,7 @@ impl Volumes {
             flags: request.flags.clone(),
             staged_with: asked(&request.staging),
             published_with: asked(&request.target),
-        };
-        let published = self
-            .node
-            .run((&volume.drive, Slot::Foreground), job, MOUNT_DEADLINE);
-        Ok(published.await?)
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Caller, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use drivebay_evidence::mounts::{Asked, Role};
 use drivebay_fs::{
-    jobs::{FsError, Growth, Stage, StageMount},
+    jobs::{FsError, Growth, Stage, StageMount, Staged},
     parse_mount_flags,
 };
 use drivebay_model::{DriveId, FsType, Mode, Volume};
@@ -91,19 +91,7 @@ impl Volumes {
             }),
             may_repair: false,
         };
-        let (worker, again) = (self.stage_worker(&volume.drive), job.clone());
-        let staged = match self.node.run(worker.clone(), job, STAGE_DEADLINE).await {
-            Err(RunError::Job(FsError::NeedsRepair { device, .. })) => {
-                tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
-                let job = Stage {
-                    may_repair: true,
-                    ..again
-                };
-                let own = worker.on(Lane::Volume(volume.uuid));
-                self.node.run(own, job, REPAIR_DEADLINE).await
-            }
-            done => done,
-        };
+        let staged = self.run_stage(volume, job).await;
         let staged = match staged {
             Ok(staged) => staged,
             Err(error) => return Err(self.not_staged(volume, error).await),
@@ -139,6 +127,24 @@ impl Volumes {
         let grown = staged.growth == Growth::Grown;
         tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown, already = staged.already, "volume staged");
         Ok(())
+    }
+
+    /// Runs the job; where the filesystem needs a repair, once more with that, in a worker of its own: nothing else of the drive
+    /// waits for it.
+    async fn run_stage(&self, volume: &Volume, job: Stage) -> Result<Staged, RunError<FsError>> {
+        let worker = self.stage_worker(&volume.drive);
+        let staged = self.node.run(worker.clone(), job.clone(), STAGE_DEADLINE);
+        let device = match staged.await {
+            Err(RunError::Job(FsError::NeedsRepair { device, .. })) => device,
+            done => return done,
+        };
+        tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
+        let job = Stage {
+            may_repair: true,
+            ..job
+        };
+        let own = worker.on(Lane::Volume(volume.uuid));
+        self.node.run(own, job, REPAIR_DEADLINE).await
     }
 
     /// What a failed stage shows of the volume is its condition before the call is answered.
