@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::acknowledger::{Acknowledger, Request};
+pub use self::acknowledger::{Acknowledger, SlowdownRequest};
 use self::{
     finding::finding,
     history::History,
@@ -53,7 +53,7 @@ struct Task {
 pub async fn run(
     volumes: Volumes,
     evidence: CollectedEvidence,
-    mut acknowledgements: mpsc::Receiver<Request>,
+    mut acknowledgements: mpsc::Receiver<SlowdownRequest>,
     stop: CancellationToken,
 ) {
     let mut task = Task {
@@ -257,7 +257,7 @@ impl Task {
     }
 
     /// Acknowledges or withdraws, durably. Answers what is acknowledged by it.
-    async fn take(&mut self, request: &Request) -> Result<Vec<Finding>, AcknowledgeError> {
+    async fn take(&mut self, request: &SlowdownRequest) -> Result<Vec<Finding>, AcknowledgeError> {
         let drive = &request.drive;
         let before = self.comparison.clone();
         let counted = self.comparison.slow(drive);

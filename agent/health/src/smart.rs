@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::persisted::restore;
 use self::persisted::{of_history, report};
-use super::{acknowledge::Request, logged::ReadEntries, slow};
+use super::{acknowledge::AcknowledgeRequest, logged::ReadEntries, slow};
 use crate::collected::CollectedEvidence;
 use drivebay_model::{
     DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
@@ -75,7 +75,7 @@ pub async fn run(
     node: NodeContext,
     evidence: CollectedEvidence,
     mut complaints: mpsc::Receiver<DriveId>,
-    mut acknowledgements: mpsc::Receiver<Request>,
+    mut acknowledgements: mpsc::Receiver<AcknowledgeRequest>,
     slow: slow::Acknowledger,
     stop: CancellationToken,
 ) {

@@ -19,7 +19,7 @@ use super::{
     Job, WorkerKey,
     notes::{self, Leftover},
     slot::{Actor, REAP},
-    table::{Current, Entry, Next, Request},
+    table::{Current, Entry, Next, QueuedJob},
 };
 use drivebay_sys::{offload::blocking, start::Starter};
 
@@ -121,7 +121,7 @@ impl Pool {
         let at = Instant::now() + deadline.min(FOREVER);
         self.inner.submit(
             key,
-            Request {
+            QueuedJob {
                 job: J::NAME,
                 arguments,
                 limit: deadline,
@@ -245,7 +245,7 @@ impl Inner {
         self.lock().get_mut(key).map(act)
     }
 
-    fn submit(self: &Arc<Self>, key: WorkerKey, request: Request) {
+    fn submit(self: &Arc<Self>, key: WorkerKey, request: QueuedJob) {
         let mut slots = self.lock();
         if self.is_stopping() {
             return request.refuse(RunError::Stopping);
@@ -279,7 +279,7 @@ impl Inner {
     }
 
     /// The next request of a slot; it counts as running from now on.
-    pub(super) fn next(&self, key: &WorkerKey) -> Option<Request> {
+    pub(super) fn next(&self, key: &WorkerKey) -> Option<QueuedJob> {
         let mut slots = self.lock();
         let entry = slots.get_mut(key)?;
         if self.is_stopping() {

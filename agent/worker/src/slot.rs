@@ -18,7 +18,7 @@ use super::{
     job::Outcome,
     notes::Leftover,
     pool::Inner,
-    table::{Current, Entry, Refusal, Request},
+    table::{Current, Entry, QueuedJob, Refusal},
     terms::SHORT,
 };
 use drivebay_sys::offload::blocking;
@@ -157,8 +157,8 @@ impl Actor {
         }
     }
 
-    async fn serve(&mut self, request: Request) {
-        let Request {
+    async fn serve(&mut self, request: QueuedJob) {
+        let QueuedJob {
             job,
             arguments,
             limit,

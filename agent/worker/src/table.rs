@@ -16,7 +16,7 @@ pub(super) type Refusal = RunError<Infallible>;
 
 /// A job on its way.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct QueuedJob {
     pub job: &'static str,
     pub arguments: Value,
     pub limit: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Request {
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
 }
 
-impl Request {
+impl QueuedJob {
     /// Answers it; nobody may be listening any more.
     pub(super) fn refuse(self, refusal: Refusal) {
         let _ = self.answer.send(Err(refusal));
@@ -72,7 +72,7 @@ impl Current {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: WorkerKey,
-    pub queue: VecDeque<Request>,
+    pub queue: VecDeque<QueuedJob>,
     /// Wakes the actor to look at the queue.
     pub wake: Arc<Notify>,
     pub pid: Option<i32>,
@@ -85,7 +85,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Next {
     /// Run this; it is `current` already.
-    Job(Request),
+    Job(QueuedJob),
     /// Nothing to do.
     Idle,
 }
@@ -124,7 +124,7 @@ impl Entry {
     }
 
     /// Takes a request in, or answers it at once.
-    pub(super) fn admit(&mut self, request: Request, now: Instant, after: Duration, room: usize) {
+    pub(super) fn admit(&mut self, request: QueuedJob, now: Instant, after: Duration, room: usize) {
         if let Some(stuck) = self.stuck(now, after) {
             return request.refuse(stuck);
         }
@@ -236,9 +236,9 @@ mod tests {
 
     type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-    fn request(now: Instant, limit: Duration) -> (Request, Answer) {
+    fn request(now: Instant, limit: Duration) -> (QueuedJob, Answer) {
         let (answer, receiver) = oneshot::channel();
-        let request = Request {
+        let request = QueuedJob {
             job: "look",
             arguments: Value::Null,
             limit,

@@ -7,7 +7,7 @@ use super::{
     persisted::{of_history, report},
 };
 use crate::{
-    acknowledge::{AcknowledgeError, Done, Order, Request, to_smart_finding},
+    acknowledge::{AcknowledgeError, AcknowledgeRequest, Done, Order, to_smart_finding},
     slow,
 };
 use drivebay_evidence::now;
@@ -23,7 +23,7 @@ pub(super) async fn carry_out(
     node: &NodeContext,
     drives: &mut BTreeMap<DriveId, Tracked>,
     slow: &slow::Acknowledger,
-    request: &Request,
+    request: &AcknowledgeRequest,
 ) -> Result<Done, AcknowledgeError> {
     let id = &request.drive;
     let tracked = drives
@@ -149,13 +149,18 @@ fn states(
 }
 
 /// Whether acknowledging `findings` at `now` (seconds since 1970) changes anything. Pure.
-fn changes(before: &History, findings: &[rules::Finding], ack: &Acknowledgement, now: u64) -> bool {
+fn changes(
+    before: &History,
+    findings: &[rules::RuleFinding],
+    ack: &Acknowledgement,
+    now: u64,
+) -> bool {
     let Some(holds) = before.acknowledgement(now) else {
         return !findings.is_empty();
     };
     let choice = |of: &Acknowledgement| (of.until, of.takes_new_volumes);
     let standing = before.standing();
-    let known = |one: &rules::Finding| {
+    let known = |one: &rules::RuleFinding| {
         let mut known = before.findings().iter().chain(&standing);
         known.any(|of| of.acknowledged && (of.code, &of.subject) == (one.code, &one.subject))
     };

@@ -109,7 +109,7 @@ pub(super) fn report(history: &History) -> SmartReport {
 }
 
 /// Findings in the inventory's words. Pure.
-fn found(standing: &[rules::Finding]) -> Vec<Finding> {
+fn found(standing: &[rules::RuleFinding]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = standing
         .iter()
         .map(|finding| Finding {
