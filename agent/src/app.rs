@@ -37,9 +37,10 @@ use drivebay_discovery::{
     claim::Rules,
     udev::{self, UdevConfig},
 };
-use drivebay_health as health;
+use drivebay_health::{self as health, CollectedEvidence};
 use drivebay_model::cause::chain;
 use drivebay_node::{
+    context::NodeContext,
     inventory::{Inventory, wire::Sender},
     keeper::{self, Keeper},
     lock,
@@ -145,14 +146,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         instance: uuid::Uuid::new_v4().to_string(),
         classes: config.classes.clone(),
     };
-    let volumes = Volumes::new(
-        config.clone(),
-        pool.clone(),
-        inventory.clone(),
-        sender,
-        keeper,
-    );
-    let store = Store::new(volumes.state_dir());
+    let node = NodeContext::new(config.clone(), pool.clone(), inventory.clone(), sender);
+    let volumes = Volumes::new(node.clone(), keeper);
+    let evidence = CollectedEvidence::default();
+    let store = Store::new(node.state_dir());
     let loaded = store.load().await;
     inventory.update(|known| {
         known.recall(loaded.known);
@@ -165,14 +162,18 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let underway = Underway::new(&config.runtime_dir).load().await;
     let underway = underway.map_err(io("read what an earlier agent was creating"))?;
     inventory.update(|known| known.remembered.in_doubt.extend(underway));
-    volumes.refresh_mounts().map_err(|error| AppError::Io {
-        what: "read mountinfo",
-        source: std::io::Error::other(error),
-    })?;
+    volumes
+        .node()
+        .mounts()
+        .refresh()
+        .map_err(|error| AppError::Io {
+            what: "read mountinfo",
+            source: std::io::Error::other(error),
+        })?;
     volumes.load_hand_mounts().await;
     // Before any call is served: what is mounted now may be ours.
-    let memory = health::memory::PersistedEvidence::load(&volumes, &config.kubelet_dir).await;
-    health::smart::restore(&volumes).await;
+    let memory = health::memory::PersistedEvidence::load(&node, &config.kubelet_dir).await;
+    health::smart::restore(&node).await;
 
     // Sockets first: a mistake here shows before anything runs.
     let csi_socket = server::bind(&config.csi_socket)
@@ -195,7 +196,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         classes: config.classes.clone(),
     };
     tasks.spawn(scan_loop::run(
-        volumes.clone(),
+        node.clone(),
         rules,
         requests,
         events,
@@ -227,7 +228,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     ));
     let (mounted, listened) = watch::channel(Vec::new());
     tasks.spawn(health::mount_watch::run(
-        volumes.clone(),
+        node.clone(),
         mounted,
         stop.clone(),
     ));
@@ -236,11 +237,16 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         listened,
         stop.clone(),
     ));
-    tasks.spawn(health::look::run(volumes.clone(), stop.clone()));
-    tasks.spawn(memory.clone().keep(volumes.clone(), stop.clone()));
+    tasks.spawn(health::look::run(
+        volumes.clone(),
+        evidence.clone(),
+        stop.clone(),
+    ));
+    tasks.spawn(memory.clone().keep(node.clone(), stop.clone()));
     let (complaints, complained) = mpsc::channel(COMPLAINTS);
     tasks.spawn(health::watch::run(
-        volumes.clone(),
+        node.clone(),
+        evidence.clone(),
         memory,
         complaints,
         stop.clone(),
@@ -254,11 +260,13 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let (slow, acknowledged) = health::slow::Acknowledger::new();
     tasks.spawn(health::slow::run(
         volumes.clone(),
+        evidence.clone(),
         acknowledged,
         stop.clone(),
     ));
     tasks.spawn(health::smart::run(
-        volumes.clone(),
+        node.clone(),
+        evidence.clone(),
         complained,
         acknowledgements,
         slow,
@@ -266,14 +274,24 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     ));
     tasks.spawn(health::state_dir::run(volumes.clone(), stop.clone()));
     tasks.spawn(health::checks::run(volumes.clone(), stop.clone()));
-    tasks.spawn(health::unreadable::run(volumes.clone(), stop.clone()));
+    tasks.spawn(health::unreadable::run(
+        volumes.clone(),
+        evidence.clone(),
+        stop.clone(),
+    ));
 
     // Only to tell two machines of one name apart; a machine without one has an empty one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
     let by_hand_rescans = rescans.clone();
-    let agent = AgentService::new(volumes.clone(), rescans, acknowledger, machine_id);
+    let agent = AgentService::new(
+        volumes.clone(),
+        evidence.clone(),
+        rescans,
+        acknowledger,
+        machine_id,
+    );
     let agents = options.headless.then(|| {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
         Agents::single(in_process_channel(router))
@@ -308,6 +326,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let certificate = Certificate::default();
     let exposed = Arc::new(Metrics::new(
         volumes.clone(),
+        evidence,
         ready.clone(),
         certificate.clone(),
     ));

@@ -16,6 +16,7 @@ use crate::{
 };
 use drivebay_fs::parse_mount_flags;
 use drivebay_node::{
+    context::NodeContext,
     scan_loop::Rescans,
     state::hand_mounts::HandMount,
     volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
@@ -24,6 +25,7 @@ use drivebay_node::{
 /// Serves the person on this host.
 #[derive(Debug, Clone)]
 pub struct ByHandService {
+    node: NodeContext,
     volumes: Volumes,
     rescans: Rescans,
 }
@@ -33,13 +35,17 @@ type Answer<T> = Result<Response<T>, Status>;
 impl ByHandService {
     /// Over this node's volumes.
     pub fn new(volumes: Volumes, rescans: Rescans) -> Self {
-        Self { volumes, rescans }
+        Self {
+            node: volumes.node().clone(),
+            volumes,
+            rescans,
+        }
     }
 
     fn wire(&self, mount: &HandMount, mounted: bool) -> wire::HandMount {
         let id = VolumeId {
             uuid: mount.volume,
-            node: self.volumes.config().node_id.clone(),
+            node: self.node.config().node_id.clone(),
         };
         wire::HandMount {
             volume_id: id.to_string(),
@@ -89,7 +95,7 @@ impl ByHand for ByHandService {
         let volume = self.volumes.find_by_hand(&called);
         let volume = volume.map_err(|error| status(&error))?;
         Ok(Response::new(wire::FindVolumeResponse {
-            volume: Some(self.volumes.sender().volume(&volume)),
+            volume: Some(self.node.sender().volume(&volume)),
         }))
     }
 
@@ -102,7 +108,7 @@ impl ByHand for ByHandService {
             asked.by_hand = true;
             let (volume, revision) = self.volumes.create(asked).await?;
             Ok(wire::CreateVolumeResponse {
-                volume: Some(self.volumes.sender().volume(&volume)),
+                volume: Some(self.node.sender().volume(&volume)),
                 revision,
             })
         })
@@ -122,7 +128,7 @@ impl ByHand for ByHandService {
             // Also of one that is large enough: an earlier call may have ended here.
             let filesystem_grown = self.volumes.grow_where_mounted(&volume).await?;
             Ok(wire::ExpandVolumeByHandResponse {
-                volume: Some(self.volumes.sender().volume(&volume)),
+                volume: Some(self.node.sender().volume(&volume)),
                 filesystem_grown,
             })
         })
@@ -241,7 +247,7 @@ impl ByHand for ByHandService {
         &self,
         _request: Request<wire::GetDriverRequest>,
     ) -> Answer<wire::GetDriverResponse> {
-        let name = self.volumes.config().driver_name.clone();
+        let name = self.node.config().driver_name.clone();
         Ok(Response::new(wire::GetDriverResponse {
             topology_key: names::topology_key(&name),
             name,

@@ -59,7 +59,9 @@ impl Rig {
             true => limit,
             false => LONG,
         };
-        let ran = self.pool.run(&drive, Slot::Foreground, Drill(acts), limit);
+        let ran = self
+            .pool
+            .run((&drive, Slot::Foreground), Drill(acts), limit);
         ran.await.map(u32::cast_signed)
     }
 

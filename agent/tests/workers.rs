@@ -88,7 +88,7 @@ impl Rig {
         acts: Vec<Act>,
         limit: Duration,
     ) -> Result<u32, RunError<DrillError>> {
-        self.pool.run(&drive(name), FG, Drill(acts), limit).await
+        self.pool.run((&drive(name), FG), Drill(acts), limit).await
     }
 
     /// Starts a job and waits until it is in its step `ready`.
@@ -100,7 +100,7 @@ impl Rig {
     ) -> tokio::task::JoinHandle<Result<u32, RunError<DrillError>>> {
         acts.insert(0, step("ready"));
         let (pool, id) = (self.pool.clone(), drive(name));
-        let job = tokio::spawn(async move { pool.run(&id, FG, Drill(acts), limit).await });
+        let job = tokio::spawn(async move { pool.run((&id, FG), Drill(acts), limit).await });
         until("the job is in its step", || {
             self.status(name)
                 .is_some_and(|status| status.step.as_deref() == Some("drill: ready"))
@@ -113,7 +113,7 @@ impl Rig {
         self.pool
             .status()
             .into_iter()
-            .find(|slot| slot.drive == drive(name))
+            .find(|slot| slot.key.drive() == Some(&drive(name)))
     }
 
     fn pid(&self, name: &str) -> i32 {
@@ -153,7 +153,7 @@ async fn of_many_drives_a_few_workers_stay_idle_and_the_others_leave() {
     // Of a slot that no call comes to again and again.
     let run = async |name| {
         let id = drive(name);
-        let ran = rig.pool.run(&id, Slot::Stage, Drill(vec![]), LONG);
+        let ran = rig.pool.run((&id, Slot::Stage), Drill(vec![]), LONG);
         ran.await.unwrap()
     };
     let names = ["a", "b", "c", "d", "e"];
@@ -184,7 +184,9 @@ async fn of_many_drives_a_few_workers_stay_idle_and_the_others_leave() {
     }
     sleep(Duration::from_millis(200)).await;
     let status = rig.pool.status();
-    let kept = status.iter().filter(|of| of.slot == FG && of.pid.is_some());
+    let kept = status
+        .iter()
+        .filter(|of| of.key.slot == FG && of.pid.is_some());
     assert_eq!(kept.count(), 5);
 }
 
@@ -213,7 +215,7 @@ async fn a_worker_inherits_nothing_but_its_socket_and_its_log() {
     .unwrap();
     let pool = Pool::new(config(dir.path())).await.unwrap();
     let pid = pool
-        .run(&drive("a"), FG, Drill(vec![]), LONG)
+        .run((&drive("a"), FG), Drill(vec![]), LONG)
         .await
         .unwrap();
     let mut fds: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -337,12 +339,12 @@ async fn busy_is_one_who_waited_and_stuck_is_one_old_step() {
     let begun = Instant::now();
     rig.run("b", vec![], LONG).await.unwrap();
     rig.pool
-        .run(&drive("a"), Slot::Unmount, Drill(vec![]), LONG)
+        .run((&drive("a"), Slot::Unmount), Drill(vec![]), LONG)
         .await
         .unwrap();
     assert!(begun.elapsed() < Duration::from_secs(2));
 
-    rig.pool.cancel(&drive("a"), FG).await;
+    rig.pool.cancel((&drive("a"), FG)).await;
     assert!(matches!(
         job.await.unwrap(),
         Err(RunError::Cancelled { job: "drill", .. })
@@ -360,7 +362,7 @@ async fn the_queue_is_bounded_and_keeps_its_order() {
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let pool = rig.pool.clone();
-            tokio::spawn(async move { pool.run(&drive("a"), FG, Drill(vec![]), LONG).await })
+            tokio::spawn(async move { pool.run((&drive("a"), FG), Drill(vec![]), LONG).await })
         })
         .collect();
     until("two wait", || {
@@ -389,7 +391,7 @@ async fn a_job_outlives_the_caller_that_went_away() {
         .await;
     let behind = {
         let (pool, acts) = (rig.pool.clone(), vec![Act::Touch(queued.clone())]);
-        tokio::spawn(async move { pool.run(&drive("a"), FG, Drill(acts), LONG).await })
+        tokio::spawn(async move { pool.run((&drive("a"), FG), Drill(acts), LONG).await })
     };
     until("one waits", || {
         rig.status("a").is_some_and(|status| status.waiting == 1)
@@ -413,13 +415,13 @@ async fn cancel_ends_the_running_job_and_leaves_those_who_wait() {
     let pid = rig.pid("a");
     let waiting = {
         let pool = rig.pool.clone();
-        tokio::spawn(async move { pool.run(&drive("a"), FG, Drill(vec![]), LONG).await })
+        tokio::spawn(async move { pool.run((&drive("a"), FG), Drill(vec![]), LONG).await })
     };
     until("one waits", || {
         rig.status("a").is_some_and(|status| status.waiting == 1)
     })
     .await;
-    rig.pool.cancel(&drive("a"), FG).await;
+    rig.pool.cancel((&drive("a"), FG)).await;
     assert!(!exists(pid), "cancel returned before the worker was gone");
     assert!(matches!(
         job.await.unwrap(),
@@ -427,8 +429,8 @@ async fn cancel_ends_the_running_job_and_leaves_those_who_wait() {
     ));
     assert_ne!(waiting.await.unwrap().unwrap().cast_signed(), pid);
     // Nothing runs: nothing to cancel, no wait.
-    rig.pool.cancel(&drive("a"), FG).await;
-    rig.pool.cancel(&drive("never"), FG).await;
+    rig.pool.cancel((&drive("a"), FG)).await;
+    rig.pool.cancel((&drive("never"), FG)).await;
 }
 
 #[tokio::test]
@@ -539,7 +541,7 @@ async fn a_worker_that_speaks_nonsense_fails_the_job_and_is_killed() {
         config.fork = false;
         let pool = Pool::new(config).await.unwrap();
         let error = pool
-            .run(&drive("a"), FG, Drill(vec![]), LONG)
+            .run((&drive("a"), FG), Drill(vec![]), LONG)
             .await
             .unwrap_err();
         assert!(
@@ -582,7 +584,7 @@ async fn a_worker_of_an_earlier_agent_is_killed_before_anything_else() {
     assert!(matches!(job.await.unwrap(), Err(RunError::Worker { .. })));
     assert!(!exists(pid));
     assert_eq!(next.status(), vec![]);
-    next.run(&drive("a"), FG, Drill(vec![]), LONG)
+    next.run((&drive("a"), FG), Drill(vec![]), LONG)
         .await
         .unwrap();
 }
@@ -608,7 +610,7 @@ async fn a_process_that_only_has_a_noted_number_is_left_alone() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!path.exists());
-    pool.run(&drive("a"), FG, Drill(vec![]), LONG)
+    pool.run((&drive("a"), FG), Drill(vec![]), LONG)
         .await
         .unwrap();
 }
@@ -620,12 +622,14 @@ async fn a_note_that_cannot_be_read_blocks_its_slot_until_it_is_removed() {
     let path = dir.path().join("notes/foreground-loop-a.json");
     fs::write(&path, "{").unwrap();
     let pool = Pool::new(config(dir.path())).await.unwrap();
-    let run = async |name| pool.run(&drive(name), FG, Drill(vec![]), LONG).await;
+    let run = async |name| pool.run((&drive(name), FG), Drill(vec![]), LONG).await;
     assert!(matches!(run("a").await, Err(RunError::Stuck { .. })));
     run("b").await.unwrap();
     fs::remove_file(&path).unwrap();
     until("the slot is free", || {
-        pool.status().iter().all(|slot| slot.drive != drive("a"))
+        pool.status()
+            .iter()
+            .all(|slot| slot.key.drive() != Some(&drive("a")))
     })
     .await;
     run("a").await.unwrap();

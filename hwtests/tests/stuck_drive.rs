@@ -58,7 +58,7 @@ async fn read(pool: &Pool, drive: &DriveRef, limit: Duration) -> Result<u64, Run
         offset: 1 << 20,
         len: 64 << 10,
     };
-    pool.run(&drive.id, FG, sample, limit).await
+    pool.run((&drive.id, FG), sample, limit).await
 }
 
 async fn answers_at_once(pool: &Pool, drive: &DriveRef) {
@@ -80,7 +80,7 @@ async fn is_stuck_at_once(pool: &Pool, drive: &DriveRef) {
 fn status(pool: &Pool, drive: &DriveRef) -> Option<SlotStatus> {
     pool.status()
         .into_iter()
-        .find(|slot| slot.drive == drive.id)
+        .find(|slot| slot.key.drive() == Some(&drive.id))
 }
 
 async fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -147,7 +147,7 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
         answers_at_once(&pool, &healthy).await;
         let seen = status(&pool, &hung).unwrap();
         assert!(seen.stuck && seen.pid == Some(pid));
-        timeout(AT_ONCE, pool.cancel(&hung.id, FG)).await.unwrap();
+        timeout(AT_ONCE, pool.cancel((&hung.id, FG))).await.unwrap();
 
         let begun = Instant::now();
         pool.shutdown(Duration::from_millis(500)).await;
@@ -221,7 +221,7 @@ async fn read_by_tool(
     limit: Duration,
 ) -> Result<u32, RunError<DrillError>> {
     let acts = vec![Act::Read(drive.node(), tool_ms)];
-    pool.run(&drive.id, FG, Drill(acts), limit).await
+    pool.run((&drive.id, FG), Drill(acts), limit).await
 }
 
 #[test]

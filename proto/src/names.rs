@@ -20,9 +20,6 @@ pub fn protocols_meet(a: (u32, u32), b: (u32, u32)) -> bool {
 /// Audience of the ServiceAccount tokens by which agents prove to a controller on which node they are.
 pub const TOKEN_AUDIENCE: &str = "drivebay-controller";
 
-/// URI in a node's certificate that names the node: this, and the node id.
-pub const NODE_URI_PREFIX: &str = "drivebay://node/";
-
 /// Topology key whose value is the node id. Immutable per node: the kubelet writes it as a node label.
 pub fn topology_key(driver: &str) -> String {
     format!("{driver}/node")
@@ -92,9 +89,6 @@ pub fn smallest_filesystem(fs_type: &str) -> Option<u64> {
 
 /// Size of a volume when the request names none, bytes.
 pub const DEFAULT_VOLUME_BYTES: u64 = 1 << 30;
-
-/// Keys the provisioner owns. It strips them before CreateVolume, but not before GetCapacity.
-pub const RESERVED_PREFIX: &str = "csi.storage.k8s.io/";
 
 /// The provisioner's own key for the filesystem. It strips it; other callers may not.
 pub const RESERVED_FS_TYPE: &str = "csi.storage.k8s.io/fstype";

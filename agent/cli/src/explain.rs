@@ -324,7 +324,7 @@ impl Explained {
 
     fn findings(&self) -> Vec<Line> {
         let findings = self.assessment.findings.iter();
-        let line = |finding: &drivebay_smart::Finding| Line {
+        let line = |finding: &drivebay_smart::RuleFinding| Line {
             verdict: Verdict::from(finding.severity).as_str().to_owned(),
             subject: finding.subject.clone(),
             value: i64::try_from(finding.value).unwrap_or(i64::MAX),
@@ -342,7 +342,7 @@ impl Explained {
 
     fn conditions(&self) -> Vec<Line> {
         let conditions = self.assessment.conditions.iter();
-        let line = |condition: &drivebay_smart::Condition| {
+        let line = |condition: &drivebay_smart::SmartCondition| {
             let rule = behind_condition(condition, &self.limits);
             Line {
                 verdict: rule

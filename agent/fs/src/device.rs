@@ -11,7 +11,7 @@ use super::{
     jobs::{Device, FsError},
     superblock,
 };
-use drivebay_layout::jobs::Snapshot;
+use drivebay_layout::jobs::SnapshotDevice;
 use drivebay_model::{Cause, DriveRef, Placed};
 use drivebay_sys::{
     attribute,
@@ -176,7 +176,7 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
 }
 
 /// Opens a snapshot's device, and checks that it is the one that was meant: its number and its device-mapper uuid.
-pub fn open_snapshot(node: &Path, snapshot: &Snapshot) -> Result<File, FsError> {
+pub fn open_snapshot(node: &Path, snapshot: &SnapshotDevice) -> Result<File, FsError> {
     let file = open_node(node, 0).map_err(|error| io_error("opening", node, error))?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", node, error))?;
     let found = dm::read(Path::new("/sys"), &snapshot.device)

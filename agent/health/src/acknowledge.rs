@@ -65,7 +65,7 @@ pub enum Order {
 }
 
 #[derive(Debug)]
-pub struct Request {
+pub struct AcknowledgeRequest {
     pub(super) drive: DriveId,
     pub(super) order: Order,
     pub(super) done: oneshot::Sender<Result<Done, AcknowledgeError>>,
@@ -73,11 +73,11 @@ pub struct Request {
 
 /// Hands over what an operator decided. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Acknowledger(mpsc::Sender<Request>);
+pub struct Acknowledger(mpsc::Sender<AcknowledgeRequest>);
 
 impl Acknowledger {
     /// The handle, and what the task takes.
-    pub fn new() -> (Self, mpsc::Receiver<Request>) {
+    pub fn new() -> (Self, mpsc::Receiver<AcknowledgeRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
@@ -85,7 +85,7 @@ impl Acknowledger {
     /// Carries it out. Durable when it is answered.
     pub async fn send(&self, drive: DriveId, order: Order) -> Result<Done, AcknowledgeError> {
         let (done, answer) = oneshot::channel();
-        let request = Request { drive, order, done };
+        let request = AcknowledgeRequest { drive, order, done };
         let stopping = || AcknowledgeError::Stopping;
         self.0.send(request).await.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())?
@@ -93,7 +93,7 @@ impl Acknowledger {
 }
 
 /// A finding in the inventory's words.
-pub(super) fn to_smart_finding(finding: &rules::Finding, trends: &Trends) -> SmartFinding {
+pub(super) fn to_smart_finding(finding: &rules::RuleFinding, trends: &Trends) -> SmartFinding {
     SmartFinding {
         code: finding.code.as_str().to_owned(),
         subject: finding.subject.clone(),

@@ -116,7 +116,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 return;
             }
             _ = ticks.tick() => {
-                let snapshot = volumes.inventory().current();
+                let snapshot = volumes.node().inventory().current();
                 if snapshot.ready {
                     follow(&volumes, &mut followed, &snapshot).await;
                     clear(&volumes, &mut followed, &mut tasks, &snapshot);
@@ -164,6 +164,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             continue;
         };
         volumes
+            .node()
             .inventory()
             .update(|known| known.checked.remove(&uuid));
         if let Err(error) = tracked.file.remove().await {
@@ -177,6 +178,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             continue;
         };
         let suspected = volumes
+            .node()
             .inventory()
             .health(|registry| registry.speaks_against_filesystem(volume.uuid));
         match followed.volumes.get_mut(&volume.uuid) {
@@ -200,7 +202,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
             }
             _ => {
                 // What cannot be read is a finding of the host; the volume is checked as if it never was.
-                let file = checked::file(volumes.state_dir(), volume.uuid);
+                let file = checked::file(volumes.node().state_dir(), volume.uuid);
                 let kept = file.load().await;
                 let checked = kept
                     .ok()
@@ -282,7 +284,7 @@ fn begin(
     tasks: &mut Running,
     snapshot: &Arc<Snapshot>,
 ) {
-    let config = &volumes.config().checks;
+    let config = &volumes.node().config().checks;
     let now = Instant::now();
     for (uuid, tracked) in &mut followed.volumes {
         let Some(volume) = snapshot.volumes.get(uuid) else {
@@ -335,6 +337,7 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
         .then(|| mounted_at(volume))
         .flatten();
     let class = volumes
+        .node()
         .config()
         .classes
         .iter()
@@ -353,7 +356,7 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
         reserve_bytes: class.map_or(0, |class| class.check_reserve_bytes),
         mounted_at: at.as_deref(),
         last: latest.map(|check| &check.outcome),
-        doubtful: volumes.config().checks.doubtful,
+        doubtful: volumes.node().config().checks.doubtful,
     })
 }
 
@@ -430,7 +433,7 @@ async fn take(
 /// The result, and the condition that follows from it.
 fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
     let conditions = verdict::conditions(checked, fs_type);
-    volumes.inventory().update(|known| {
+    volumes.node().inventory().update(|known| {
         known.checked.insert(uuid, checked.clone());
         known.health.record(uuid, Source::Check, conditions);
     });

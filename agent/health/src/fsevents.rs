@@ -233,7 +233,7 @@ fn handle(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Ev
         drive: drive.clone(),
         volume: Some(*volume),
     };
-    let inventory = volumes.inventory();
+    let inventory = volumes.node().inventory();
     if inventory.health(|registry| registry.is_fresh(&subject, Kind::FilesystemError, now())) {
         return;
     }

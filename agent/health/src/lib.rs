@@ -1,7 +1,7 @@
 //! The tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
 //! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and
 //! whose they are), `smart` (with `logged`, what the drives' logs have of such sectors), and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
-//! restart what cannot be observed again, `state_dir` reports state files that cannot be saved or were lost. `changes` logs what has changed.
+//! restart what cannot be observed again, `collected` is what they collect for one another. `state_dir` reports state files that cannot be saved or were lost. `changes` logs what has changed.
 
 #![allow(
     missing_docs,
@@ -13,6 +13,7 @@
 pub mod acknowledge;
 pub mod changes;
 pub mod checks;
+mod collected;
 pub mod fsevents;
 #[cfg(test)]
 #[path = "../../../proto/golden.rs"]
@@ -28,3 +29,4 @@ pub mod unreadable;
 pub mod watch;
 
 pub use acknowledge::Acknowledger;
+pub use collected::CollectedEvidence;

@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::collected::CollectedEvidence;
 use drivebay_evidence::{
     device::{self, Debounced},
     reading,
@@ -77,7 +78,7 @@ struct Sampled {
 }
 
 /// Looks until `stop`.
-pub async fn run(volumes: Volumes, stop: CancellationToken) {
+pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: CancellationToken) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
     let mut looking: Tasks<DriveId, Sampled> = Tasks::default();
     let mut ticks = interval(TICK);
@@ -87,7 +88,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
-                let snapshot = volumes.inventory().current();
+                let snapshot = volumes.node().inventory().current();
                 if count.is_multiple_of(DEVICES_EVERY) {
                     compare_devices(&volumes, &snapshot, &mut debounced).await;
                 }
@@ -95,7 +96,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
                 follow(&mut drives, &snapshot);
                 let most = AT_ONCE.saturating_sub(looking.count());
                 for task in due(&volumes, &mut drives, &snapshot, most) {
-                    looking.spawn(task.id.clone(), sample_drive(volumes.clone(), task));
+                    looking.spawn(task.id.clone(), sample_drive(volumes.clone(), evidence.clone(), task));
                 }
             }
             Some((id, looked)) = looking.next() => match looked {
@@ -160,7 +161,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
         volume.drive == *drive && volume.in_use && volume.placed.record.mode == Mode::Mount
     });
     here.filter_map(|volume| {
-        let path: PathBuf = volumes.expected().path_of(volume.uuid)?;
+        let path: PathBuf = volumes.node().expected().path_of(volume.uuid)?;
         let job = Stats {
             path,
             device: Device::of(&volume.placed)?,
@@ -171,7 +172,7 @@ fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(
     .collect()
 }
 
-async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
+async fn sample_drive(volumes: Volumes, evidence: CollectedEvidence, task: Task) -> Sampled {
     let Task {
         id, drive, place, ..
     } = task;
@@ -195,7 +196,7 @@ async fn sample_drive(volumes: Volumes, task: Task) -> Sampled {
         Err(RunError::Job(error @ (ReadError::Read { .. } | ReadError::Short { .. }))) => {
             tracing::warn!(drive = %id, error = %chain(&error), "drive read check failed");
             let (start, len) = (place, u64::from(reading::SAMPLE));
-            volumes.suspects().add(&id, Extent { start, len });
+            evidence.suspects().add(&id, Extent { start, len });
         }
         // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
         Err(error) => {
@@ -227,8 +228,8 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
     };
     tracked.looking = false;
     tracked.completed = looked.completed;
-    let snapshot = volumes.inventory().current();
-    let inventory = volumes.inventory();
+    let snapshot = volumes.node().inventory().current();
+    let inventory = volumes.node().inventory();
     let here = snapshot
         .volumes
         .values()
@@ -256,6 +257,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         }
     }
     volumes
+        .node()
         .inventory()
         .record_conditions(Source::Reading, here.into_iter(), reading);
     for (volume, usage) in looked.usages {
@@ -284,13 +286,15 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, debounced: &mut
         }
     };
     // What was compared with is no longer so, or a call is changing it.
-    let now = volumes.inventory().current();
+    let now = volumes.node().inventory().current();
     seen.retain(|volume, conditions| {
         let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());
         !conditions.is_empty() && placed(snapshot) == placed(&now) && !volumes.is_changing(*volume)
     });
     let wrong = debounced.update(seen);
-    volumes
-        .inventory()
-        .record_conditions(Source::Device, now.volumes.keys().copied(), wrong);
+    volumes.node().inventory().record_conditions(
+        Source::Device,
+        now.volumes.keys().copied(),
+        wrong,
+    );
 }

@@ -22,9 +22,9 @@ use drivebay_evidence::{
 };
 use drivebay_model::{DriveId, Snapshot, cause::chain, condition::Condition};
 use drivebay_node::{
+    context::NodeContext,
     inventory::Earlier,
     state::{Damage, StateFile, StateKind, Stored},
-    volumes::Volumes,
 };
 use drivebay_sys::{clock::unix_seconds, offload::offload, process};
 
@@ -139,8 +139,8 @@ impl Stored for Remembered {
 impl PersistedEvidence {
     /// Reads the file and gives everybody what they knew. A file that cannot be used is said, put aside, and counts as
     /// empty.
-    pub async fn load(volumes: &Volumes, kubelet_dir: &Path) -> Self {
-        let file = StateFile::new(volumes.state_dir());
+    pub async fn load(node: &NodeContext, kubelet_dir: &Path) -> Self {
+        let file = StateFile::new(node.state_dir());
         let dir = kubelet_dir.to_owned();
         // The mount table has no symbolic links.
         let resolved = offload("kubelet-dir", FILE_DEADLINE, move || {
@@ -163,13 +163,13 @@ impl PersistedEvidence {
             ..old.since.clone()
         };
         let (notes, heard, places) = recall(old, &boot_id, now(), unix_seconds());
-        match volumes.refresh_mounts() {
-            Ok(_) => volumes
+        match node.mounts().refresh() {
+            Ok(_) => node
                 .expected()
-                .begin(places, &volumes.mounts(), &kubelet_dir),
+                .begin(places, &node.mounts().entries(), &kubelet_dir),
             Err(error) => tracing::error!(error = %chain(&error), "cannot read the mount table"),
         }
-        volumes.inventory().update(|known| {
+        node.inventory().update(|known| {
             known.health.restore(notes);
             known.health.restore_unreadable(unreadable);
             known.health.restore_of_calls(of_calls);
@@ -197,8 +197,8 @@ impl PersistedEvidence {
         self.lock().sequence = Some(sequence);
     }
 
-    fn gather(&self, volumes: &Volumes) -> Remembered {
-        let snapshot = volumes.inventory().current();
+    fn gather(&self, node: &NodeContext) -> Remembered {
+        let snapshot = node.inventory().current();
         if snapshot.ready {
             let names = names(&snapshot);
             self.lock().names = names;
@@ -208,21 +208,19 @@ impl PersistedEvidence {
             boot_id: self.boot_id.clone(),
             at: now(),
             unix: unix_seconds(),
-            notes: volumes
-                .inventory()
-                .health(|registry| registry.notes().clone()),
+            notes: node.inventory().health(|registry| registry.notes().clone()),
             heard: self.position(),
-            mounts: volumes.expected().now(),
-            since: volumes.inventory().since(),
-            unreadable: volumes
+            mounts: node.expected().now(),
+            since: node.inventory().since(),
+            unreadable: node
                 .inventory()
                 .health(|registry| registry.all_unreadable().clone()),
-            of_calls: volumes.inventory().health(HealthRegistry::of_calls),
+            of_calls: node.inventory().health(HealthRegistry::of_calls),
         }
     }
 
     /// Writes what is new until `stop`, and once more then.
-    pub async fn keep(self, volumes: Volumes, stop: CancellationToken) {
+    pub async fn keep(self, node: NodeContext, stop: CancellationToken) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut written = Remembered::default();
@@ -231,7 +229,7 @@ impl PersistedEvidence {
                 () = stop.cancelled() => true,
                 _ = ticks.tick() => false,
             };
-            let next = self.gather(&volumes);
+            let next = self.gather(&node);
             // That the log was read further is worth a write only together with something else, or at the end.
             let same = next.notes == written.notes
                 && next.mounts == written.mounts

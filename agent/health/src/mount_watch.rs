@@ -20,7 +20,10 @@ use drivebay_evidence::{
 };
 use drivebay_fs::device;
 use drivebay_model::{Mode, Placed, cause::chain};
-use drivebay_node::volumes::{VolumeError, Volumes};
+use drivebay_node::{
+    context::NodeContext,
+    mounts::{MountTableError, Mounts},
+};
 use drivebay_sys::{mountinfo::MountEntry, mountwatch::MountWatch};
 
 /// Without a change in the table there can be one on the other side: a drive comes back as another device, a filesystem turns
@@ -48,7 +51,7 @@ pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
 }
 
 /// Follows it until `stop`. `mounted` gets the volumes with a mounted filesystem.
-pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: CancellationToken) {
+pub async fn run(node: NodeContext, mounted: watch::Sender<Vec<Mounted>>, stop: CancellationToken) {
     let mut table = match MountWatch::new() {
         Ok(watch) => Some(watch),
         Err(error) => {
@@ -58,7 +61,7 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
     };
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut snapshots = volumes.inventory().subscribe();
+    let mut snapshots = node.inventory().subscribe();
     let mut ready = false;
     let mut count = 0_u32;
     let mut reread_at: Option<Instant> = None;
@@ -76,22 +79,22 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
             _ = ticks.tick() => {
                 count = count.wrapping_add(1);
                 match count.is_multiple_of(ALL_EVERY) {
-                    true => Volumes::reread_mounts,
-                    false => Volumes::reread_mounts_of_volumes,
+                    true => Mounts::reread,
+                    false => Mounts::reread_of_volumes,
                 }
             }
             () = due(reread_at) => {
                 reread_at = None;
-                Volumes::reread_mounts_of_volumes
+                Mounts::reread_of_volumes
             }
-            () = due(refresh_at) => Volumes::refresh_mounts,
+            () = due(refresh_at) => Mounts::refresh,
             // The first look must not wait for a tick.
             known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => {
                 ready = known.is_ok();
-                Volumes::reread_mounts
+                Mounts::reread
             }
             // Nobody is woken by what comes before the next look at the table; the kernel's signal is kept.
-            () = volumes.expected().changed(), if !is_refresh_due => {
+            () = node.expected().changed(), if !is_refresh_due => {
                 refresh_at = Some(Instant::now() + REFRESH_AFTER);
                 continue;
             }
@@ -104,13 +107,13 @@ pub async fn run(volumes: Volumes, mounted: watch::Sender<Vec<Mounted>>, stop: C
                 Err(error) => {
                     tracing::error!(%error, "mount table watch failed; polling it instead");
                     table = None;
-                    Volumes::reread_mounts
+                    Mounts::reread
                 }
             },
         };
         // Each of them takes in what came and went.
         refresh_at = None;
-        check_mounts(&volumes, &mounted, read);
+        check_mounts(&node, &mounted, read);
     }
 }
 
@@ -122,25 +125,24 @@ async fn due(at: Option<Instant>) {
 }
 
 /// How much of the table is read.
-type Read = fn(&Volumes) -> Result<u64, VolumeError>;
+type Read = fn(&Mounts) -> Result<u64, MountTableError>;
 
-fn check_mounts(volumes: &Volumes, mounted: &watch::Sender<Vec<Mounted>>, read: Read) {
-    let expected = volumes.expected();
+fn check_mounts(node: &NodeContext, mounted: &watch::Sender<Vec<Mounted>>, read: Read) {
+    let expected = node.expected();
     let before = expected.now();
-    if let Err(error) = read(volumes) {
+    if let Err(error) = read(node.mounts()) {
         tracing::error!(error = %chain(&error), "cannot read the mount table");
         return;
     }
-    let mounts = volumes.mounts();
+    let mounts = node.mounts().entries();
     let after = expected.now();
-    let snapshot = volumes.inventory().current();
+    let snapshot = node.inventory().current();
     if !snapshot.ready {
         return;
     }
-    expected.settle(|| volumes.inventory().current(), is_of);
+    expected.settle(|| node.inventory().current(), is_of);
     let wrong = mounts::judge(&before, &after, &mounts, &snapshot, is_of);
-    volumes
-        .inventory()
+    node.inventory()
         .record_conditions(Source::Mounts, snapshot.volumes.keys().copied(), wrong);
 
     // The call that staged it last: a path mounted anew may have the same mount id.

@@ -19,13 +19,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::acknowledger::{Acknowledger, Request};
+pub use self::acknowledger::{Acknowledger, SlowdownRequest};
 use self::{
     finding::finding,
     history::History,
     watched::{SLICES, Watched, counters},
 };
 use super::acknowledge::AcknowledgeError;
+use crate::collected::CollectedEvidence;
 use drivebay_evidence::registry::Source;
 use drivebay_model::{Drive, DriveId, Finding, Snapshot};
 use drivebay_node::{state::StateError, volumes::Volumes};
@@ -41,6 +42,7 @@ const SAVE_EVERY: u32 = 30;
 
 struct Task {
     volumes: Volumes,
+    evidence: CollectedEvidence,
     history: History,
     comparison: Comparison,
     watched: BTreeMap<DriveId, Watched>,
@@ -50,13 +52,15 @@ struct Task {
 /// Compares until `stop`.
 pub async fn run(
     volumes: Volumes,
-    mut acknowledgements: mpsc::Receiver<Request>,
+    evidence: CollectedEvidence,
+    mut acknowledgements: mpsc::Receiver<SlowdownRequest>,
     stop: CancellationToken,
 ) {
     let mut task = Task {
         comparison: Comparison::default(),
-        history: History::new(volumes.state_dir()),
+        history: History::new(volumes.node().state_dir()),
         volumes,
+        evidence,
         watched: BTreeMap::new(),
         unsaved: 0,
     };
@@ -64,12 +68,12 @@ pub async fn run(
     // A failure is logged, and a finding of the host; it is read again later.
     let _ = task.history.read(&mut task.comparison).await;
     task.tell();
-    let mut snapshots = task.volumes.inventory().subscribe();
+    let mut snapshots = task.volumes.node().inventory().subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
         _ = snapshots.wait_for(|snapshot| snapshot.ready) => {}
     }
-    let mut ticks = interval(task.volumes.config().health.latency_interval / SLICES);
+    let mut ticks = interval(task.volumes.node().config().health.latency_interval / SLICES);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut slices = 0;
     loop {
@@ -113,7 +117,7 @@ fn kind(drive: &Drive) -> Kind {
 impl Task {
     /// Reads the counters of every drive once.
     async fn read(&mut self) {
-        let snapshot = self.volumes.inventory().current();
+        let snapshot = self.volumes.node().inventory().current();
         self.follow(&snapshot);
         let names: Vec<(DriveId, String)> = self
             .watched
@@ -182,7 +186,7 @@ impl Task {
     /// A minute is over.
     async fn minute(&mut self) {
         self.history.read_again(&mut self.comparison).await;
-        let snapshot = self.volumes.inventory().current();
+        let snapshot = self.volumes.node().inventory().current();
         let mut inputs = Vec::new();
         for (id, drive) in &snapshot.drives {
             let watched = self.watched.get_mut(id);
@@ -226,7 +230,7 @@ impl Task {
 
     /// Publishes findings to the inventory, and latencies to metrics.
     fn tell(&self) {
-        let inventory = self.volumes.inventory();
+        let inventory = self.volumes.node().inventory();
         let snapshot = inventory.current();
         let ids: BTreeSet<&DriveId> = self
             .comparison
@@ -249,11 +253,11 @@ impl Task {
                 });
             }
         }
-        self.volumes.latest_speeds().put(self.comparison.speeds());
+        self.evidence.speeds().put(self.comparison.speeds());
     }
 
     /// Acknowledges or withdraws, durably. Answers what is acknowledged by it.
-    async fn take(&mut self, request: &Request) -> Result<Vec<Finding>, AcknowledgeError> {
+    async fn take(&mut self, request: &SlowdownRequest) -> Result<Vec<Finding>, AcknowledgeError> {
         let drive = &request.drive;
         let before = self.comparison.clone();
         let counted = self.comparison.slow(drive);

@@ -14,16 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::persisted::restore;
 use self::persisted::{of_history, report};
-use super::{acknowledge::Request, logged::ReadEntries, slow};
+use super::{acknowledge::AcknowledgeRequest, logged::ReadEntries, slow};
+use crate::collected::CollectedEvidence;
 use drivebay_model::{
     DriveFacts, DriveHealth, DriveId, DriveRef, Finding, Media, PollState, Snapshot,
     cause::chain,
     health::{Reading, SmartReport},
 };
 use drivebay_node::{
+    context::NodeContext,
     state::{StateFile, histories},
     tasks::Tasks,
-    volumes::Volumes,
 };
 use drivebay_smart::{
     self as smart, Assessment, Facts, Failure, FailureReason, History, Outcome, Poll, Polled,
@@ -71,9 +72,10 @@ struct Tracked {
 
 /// Asks until `stop`. `complaints`: drives of which the kernel has just reported trouble.
 pub async fn run(
-    volumes: Volumes,
+    node: NodeContext,
+    evidence: CollectedEvidence,
     mut complaints: mpsc::Receiver<DriveId>,
-    mut acknowledgements: mpsc::Receiver<Request>,
+    mut acknowledgements: mpsc::Receiver<AcknowledgeRequest>,
     slow: slow::Acknowledger,
     stop: CancellationToken,
 ) {
@@ -85,10 +87,10 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
-                let snapshot = volumes.inventory().current();
-                follow(&mut drives, &volumes, &snapshot).await;
+                let snapshot = node.inventory().current();
+                follow(&mut drives, &node, &evidence, &snapshot).await;
                 for (id, facts) in due(&mut drives, &snapshot, AT_ONCE.saturating_sub(asking.count())) {
-                    ask(&volumes, &mut drives, &mut asking, id, &facts);
+                    ask(&node, &mut drives, &mut asking, id, &facts);
                 }
             }
             Some((id, outcome)) = asking.next() => {
@@ -96,18 +98,18 @@ pub async fn run(
                     let why = "the agent's own task failed; its log says where";
                     failed(FailureReason::NotStarted, why.to_owned())
                 });
-                take(&volumes, &mut drives, id, &outcome).await;
+                take(&node, &evidence, &mut drives, id, &outcome).await;
             }
-            () = volumes.drives_are_to_be_asked() => {
+            () = evidence.polls_requested() => {
                 for tracked in drives.values_mut() {
                     tracked.due = Some(Instant::now());
                 }
             }
             Some(request) = acknowledgements.recv() => {
                 // One that has just appeared is monitored from the next tick on, and may be asked about before.
-                let snapshot = volumes.inventory().current();
-                follow(&mut drives, &volumes, &snapshot).await;
-                let done = operator::carry_out(&volumes, &mut drives, &slow, &request).await;
+                let snapshot = node.inventory().current();
+                follow(&mut drives, &node, &evidence, &snapshot).await;
+                let done = operator::carry_out(&node, &mut drives, &slow, &request).await;
                 // Whoever asked may have gone; it is in the history all the same.
                 let _ = request.done.send(done);
             }
@@ -123,7 +125,12 @@ pub async fn run(
 }
 
 /// Takes up drives that are new, lets go of those that are gone.
-async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snapshot: &Snapshot) {
+async fn follow(
+    drives: &mut BTreeMap<DriveId, Tracked>,
+    node: &NodeContext,
+    evidence: &CollectedEvidence,
+    snapshot: &Snapshot,
+) {
     let here = |id: &DriveId| {
         let drive = snapshot.drives.get(id)?;
         let is_here = drive.class.is_some() && drive.state.is_present();
@@ -132,13 +139,13 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
     drives.retain(|id, tracked| {
         tracked.asking || here(id).is_some_and(|facts| facts.diskseq == tracked.diskseq)
     });
-    volumes.latest_polls().retain(|id| here(id).is_some());
-    let inventory = volumes.inventory();
+    evidence.polls().retain(|id| here(id).is_some());
+    let inventory = node.inventory();
     for id in snapshot.drives.keys() {
         let Some(facts) = here(id) else { continue };
         let reported = inventory.health(|registry| registry.report(id).cloned());
         let Some(tracked) = drives.get_mut(id) else {
-            let file = histories::file(volumes.state_dir(), id);
+            let file = histories::file(node.state_dir(), id);
             // What cannot be read is a finding of the host, and is not overwritten.
             let history = file.load().await.ok().flatten().unwrap_or_default();
             let tracked = take_up(facts, file, history, reported);
@@ -155,12 +162,12 @@ async fn follow(drives: &mut BTreeMap<DriveId, Tracked>, volumes: &Volumes, snap
             let is_worse = history.verdict() > tracked.history.verdict();
             tracked.history = history;
             if is_worse {
-                operator::publish(volumes, id, tracked);
+                operator::publish(node, id, tracked);
             }
         }
         if tracked.history.expire(unix_seconds()) {
             tracing::warn!(drive = %id, "drive acknowledgement expired");
-            operator::publish(volumes, id, tracked);
+            operator::publish(node, id, tracked);
             // A failure is logged, and a finding of the host.
             let _ = tracked.file.save(tracked.history.clone()).await;
         }
@@ -223,7 +230,7 @@ fn due(
 }
 
 fn ask(
-    volumes: &Volumes,
+    node: &NodeContext,
     drives: &mut BTreeMap<DriveId, Tracked>,
     asking: &mut Tasks<DriveId, Outcome>,
     id: DriveId,
@@ -233,7 +240,7 @@ fn ask(
         return;
     };
     let now = Instant::now();
-    let config = &volumes.config().health;
+    let config = &node.config().health;
     let deep = tracked
         .deep
         .is_none_or(|deep| now.duration_since(deep) >= config.deep_interval);
@@ -252,13 +259,13 @@ fn ask(
     if deep {
         tracked.deep = Some(now);
     }
-    let (pool, drive) = (volumes.pool().clone(), DriveRef::from(facts));
+    let (pool, drive) = (node.pool().clone(), DriveRef::from(facts));
     asking.spawn(id.clone(), async move {
         match poll.unsupported.clone() {
             // Nothing to ask, so no worker is started for it.
             Some(why) => failed(FailureReason::Unsupported, why),
             None => match pool
-                .run(&id, Slot::Background, Ask { drive, poll }, DEADLINE)
+                .run((&id, Slot::Background), Ask { drive, poll }, DEADLINE)
                 .await
             {
                 Ok(Polled { outcome, .. }) => outcome,
@@ -282,7 +289,8 @@ fn not_asked<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
 
 /// Judges an outcome, tells the inventory, and keeps the history.
 async fn take(
-    volumes: &Volumes,
+    node: &NodeContext,
+    evidence: &CollectedEvidence,
     drives: &mut BTreeMap<DriveId, Tracked>,
     id: DriveId,
     outcome: &Outcome,
@@ -291,7 +299,7 @@ async fn take(
         return;
     };
     tracked.asking = false;
-    let snapshot = volumes.inventory().current();
+    let snapshot = node.inventory().current();
     let drive = snapshot.drives.get(&id);
     if drive.is_some_and(|drive| drive.facts.diskseq != tracked.diskseq) {
         // The answer is of a drive that was there before.
@@ -313,7 +321,7 @@ async fn take(
         outcome,
         &mut tracked.history,
         unix_seconds(),
-        &volumes.config().health.thresholds,
+        &node.config().health.thresholds,
         None,
     );
     if assessment.another_drive {
@@ -321,8 +329,8 @@ async fn take(
     }
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
     let sector = drive.map_or(512, |drive| drive.facts.logical_sector);
-    volumes
-        .latest_polls()
+    evidence
+        .polls()
         .took(&id, outcome, failure, sector, unix_seconds());
     if failure != tracked.failure {
         match &assessment.failure {
@@ -340,7 +348,7 @@ async fn take(
         let logged = facts.logged_places();
         tracked
             .read_entries
-            .hand_over(&logged, sector, |place| volumes.suspects().add(&id, place));
+            .hand_over(&logged, sector, |place| evidence.suspects().add(&id, place));
     }
     if not_started && tracked.said.is_none() {
         // Busy, which says nothing of it: it is asked again.
@@ -371,8 +379,7 @@ async fn take(
         ..report(&tracked.history)
     });
     tracked.said = Some(health.clone());
-    volumes
-        .inventory()
+    node.inventory()
         .update(|known| known.health.says(id.clone(), health));
     // A failure is logged, and a finding of the host.
     let _ = tracked.file.save(tracked.history.clone()).await;

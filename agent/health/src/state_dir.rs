@@ -11,13 +11,14 @@ use drivebay_node::{
 /// Follows the state directory until `stop`: which troubles there are, whether files that were moved aside are still there, and
 /// whether the list of mounts made by hand, which no other task holds, can be read by now.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
-    let state_dir = volumes.state_dir().clone();
+    let state_dir = volumes.node().state_dir().clone();
     let mut troubles = state_dir.subscribe();
     let mut ticks = interval(TRY_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let found = dir::findings(&troubles.borrow_and_update());
         volumes
+            .node()
             .inventory()
             .update(|known| known.state_files = found);
         tokio::select! {

@@ -10,12 +10,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::collected::CollectedEvidence;
 use drivebay_model::{
     Drive, DriveId, DriveState, Extent, Snapshot,
     cause::chain,
     unreadable::{Holds, LocatedPiece, WindowRead},
 };
 use drivebay_node::{
+    context::NodeContext,
     tasks::Tasks,
     volumes::{Volumes, locate::Asked},
 };
@@ -52,7 +54,7 @@ struct Followed {
 }
 
 /// Follows drives until `stop`.
-pub async fn run(volumes: Volumes, stop: CancellationToken) {
+pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: CancellationToken) {
     let mut followed = Followed::default();
     let mut tasks: Tasks<Of, Done> = Tasks::default();
     let mut ticks = interval(TICK);
@@ -61,9 +63,9 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {
-                let snapshot = volumes.inventory().current();
+                let snapshot = volumes.node().inventory().current();
                 if snapshot.ready {
-                    followed.follow(&volumes, &snapshot);
+                    followed.follow(volumes.node(), &evidence, &snapshot);
                     followed.read(&volumes, &snapshot, &mut tasks);
                     followed.ask(&volumes, &snapshot, &mut tasks);
                 }
@@ -79,8 +81,8 @@ fn is_reachable(drive: &Drive) -> bool {
 }
 
 impl Followed {
-    fn follow(&mut self, volumes: &Volumes, snapshot: &Snapshot) {
-        for (id, places) in volumes.suspects().drain() {
+    fn follow(&mut self, node: &NodeContext, evidence: &CollectedEvidence, snapshot: &Snapshot) {
+        for (id, places) in evidence.suspects().drain() {
             let tracked = self.drives.entry(id).or_default();
             let own = |place: &Extent| {
                 let mut own = tracked.own.iter();
@@ -104,8 +106,7 @@ impl Followed {
             let volume = snapshot.volumes.get(uuid);
             let known = volume.is_some_and(|volume| !volume.unreadable.is_empty());
             if !known && !tracked.asking {
-                volumes
-                    .inventory()
+                node.inventory()
                     .update(|known| known.health.locate(*uuid, Vec::new()));
             }
             known || tracked.asking
@@ -127,7 +128,7 @@ impl Followed {
                     tracked.completed = completed;
                     tracked.report(not_reached(reported, found.as_ref()));
                     if let Some(found) = found {
-                        volumes.inventory().update(|known| {
+                        volumes.node().inventory().update(|known| {
                             let before = known.health.unreadable(&id);
                             known.health.read(&id, &found);
                             changed = known.health.unreadable(&id) != before;
@@ -170,6 +171,7 @@ impl Followed {
                 };
                 tracked.question = Some(question);
                 volumes
+                    .node()
                     .inventory()
                     .update(|known| known.health.locate(uuid, pieces));
             }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::memory::{LogPosition, PersistedEvidence, names};
+use crate::collected::CollectedEvidence;
 use drivebay_evidence::{
     HealthRegistry, at,
     attribute::{Subject, place, subject},
@@ -21,7 +22,7 @@ use drivebay_evidence::{
     stalls::Stalls,
 };
 use drivebay_model::{DriveId, DriveState, Extent, FsType, MIB, Snapshot};
-use drivebay_node::volumes::Volumes;
+use drivebay_node::context::NodeContext;
 use drivebay_sys::{
     blockstat::{self, Activity},
     clock::since_boot,
@@ -44,13 +45,15 @@ const FAILED_REQUEST: u64 = MIB;
 /// Follows it until `stop`. Without the log, drives and volumes are judged by everything else.
 /// `complaints` takes drives that the kernel has complained of.
 pub async fn run(
-    volumes: Volumes,
+    node: NodeContext,
+    evidence: CollectedEvidence,
     memory: PersistedEvidence,
     complaints: mpsc::Sender<DriveId>,
     stop: CancellationToken,
 ) {
     let mut reader = KernelLogReader {
-        volumes: volumes.clone(),
+        node: node.clone(),
+        evidence,
         complaints,
         heard: memory.position(),
         memory,
@@ -72,7 +75,7 @@ pub async fn run(
         }
     };
     // Until the drives are known a report cannot be attributed; the kernel keeps the log.
-    let mut snapshots = volumes.inventory().subscribe();
+    let mut snapshots = node.inventory().subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
         _ = snapshots.wait_for(|snapshot| snapshot.ready) => {}
@@ -92,13 +95,13 @@ pub async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             _ = tidying.tick() => {
-                let snapshot = volumes.inventory().current();
-                volumes.inventory().update(|known| known.health.tidy(&snapshot, now()));
+                let snapshot = node.inventory().current();
+                node.inventory().update(|known| known.health.tidy(&snapshot, now()));
             }
             _ = looking.tick() => {
-                look_at_requests(&volumes, &mut stalls).await;
+                look_at_requests(&node, &mut stalls).await;
                 if looks.is_multiple_of(COUNTERS_EVERY) {
-                    look_at_counters(&volumes).await;
+                    look_at_counters(&node).await;
                 }
                 looks = looks.wrapping_add(1);
             }
@@ -114,8 +117,8 @@ pub async fn run(
     }
 }
 
-async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
-    let snapshot = volumes.inventory().current();
+async fn look_at_requests(node: &NodeContext, stalls: &mut Stalls) {
+    let snapshot = node.inventory().current();
     let ours: Vec<(DriveId, String)> = snapshot
         .drives
         .values()
@@ -143,17 +146,16 @@ async fn look_at_requests(volumes: &Volumes, stalls: &mut Stalls) {
         }
     };
     let stalled: BTreeSet<DriveId> = stalls.update(&looks, now()).into_iter().collect();
-    if stalled.is_empty() && !volumes.inventory().health(HealthRegistry::any_stalled) {
+    if stalled.is_empty() && !node.inventory().health(HealthRegistry::any_stalled) {
         return;
     }
     // `changes` logs what follows from it.
-    volumes
-        .inventory()
+    node.inventory()
         .update(|known| known.health.stalled(stalled));
 }
 
-async fn look_at_counters(volumes: &Volumes) {
-    let snapshot = volumes.inventory().current();
+async fn look_at_counters(node: &NodeContext) {
+    let snapshot = node.inventory().current();
     let mounted: Vec<(Uuid, String)> = snapshot
         .volumes
         .values()
@@ -174,7 +176,7 @@ async fn look_at_counters(volumes: &Volumes) {
     });
     match looked.await.and_then(|counted: std::io::Result<_>| counted) {
         Ok(counted) => {
-            volumes.inventory().update(|known| {
+            node.inventory().update(|known| {
                 for (volume, errors) in counted {
                     known.health.counted(volume, errors);
                 }
@@ -186,7 +188,8 @@ async fn look_at_counters(volumes: &Volumes) {
 
 /// Takes in the kernel log.
 struct KernelLogReader {
-    volumes: Volumes,
+    node: NodeContext,
+    evidence: CollectedEvidence,
     memory: PersistedEvidence,
     complaints: mpsc::Sender<DriveId>,
     // What an earlier agent had read.
@@ -207,7 +210,7 @@ impl KernelLogReader {
         let Some(report) = kmsg::parse(record) else {
             return;
         };
-        let inventory = self.volumes.inventory();
+        let inventory = self.node.inventory();
         let snapshot = inventory.current();
         let Some(subject) = subject(&snapshot, &report) else {
             return;
@@ -224,7 +227,7 @@ impl KernelLogReader {
             && matches!(report.kind, kmsg::Kind::MediumError | kmsg::Kind::IoError)
         {
             let len = FAILED_REQUEST;
-            self.volumes.suspects().add(&drive, Extent { start, len });
+            self.evidence.suspects().add(&drive, Extent { start, len });
         }
         // The log's clock may be a little ahead.
         let said = at(said).min(now());

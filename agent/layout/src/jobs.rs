@@ -181,7 +181,7 @@ pub struct ClearSnapshots {
 
 /// A check's snapshot, as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct SnapshotDevice {
     pub device: String,
     pub dev: (u32, u32),
     /// Its device-mapper uuid.

@@ -7,7 +7,7 @@ use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error, other_sector},
-    jobs::{Changed, Claim, Snapshot},
+    jobs::{Changed, Claim, SnapshotDevice},
     lvm,
     marks::{self, Mark},
     open, partition,
@@ -113,7 +113,7 @@ pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Change
 }
 
 /// The snapshot by which a volume is checked, when there is one and it is active.
-pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, CarveError> {
     let dev = open::shared(drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::find(&dev, uuid),

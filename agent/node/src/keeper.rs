@@ -53,7 +53,7 @@ pub enum KeeperError {
 
 /// What is asked of the task that writes.
 #[derive(Debug)]
-pub enum Request {
+pub enum KeeperRequest {
     /// Note a deletion.
     AddTombstone(PendingTombstone),
     /// Forget a deletion.
@@ -64,11 +64,11 @@ pub enum Request {
 
 /// Asks for writes. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Keeper(mpsc::Sender<Request>);
+pub struct Keeper(mpsc::Sender<KeeperRequest>);
 
 impl Keeper {
     /// The handle, and what `run` takes.
-    pub fn new() -> (Self, mpsc::Receiver<Request>) {
+    pub fn new() -> (Self, mpsc::Receiver<KeeperRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
@@ -113,7 +113,7 @@ impl Keeper {
             done,
         };
         self.0
-            .send(Request::AddTombstone(pending))
+            .send(KeeperRequest::AddTombstone(pending))
             .await
             .map_err(|_| stopping())?;
         Ok(answer.await.map_err(|_| stopping())??)
@@ -123,7 +123,7 @@ impl Keeper {
     pub async fn drop_tombstone(&self, uuid: Uuid) -> Result<u64, KeeperError> {
         let stopping = || KeeperError::Stopping;
         let (done, answer) = oneshot::channel();
-        let asked = self.0.send(Request::DropTombstone(uuid, done)).await;
+        let asked = self.0.send(KeeperRequest::DropTombstone(uuid, done)).await;
         asked.map_err(|_| stopping())?;
         Ok(answer.await.map_err(|_| stopping())??)
     }
@@ -133,7 +133,7 @@ impl Keeper {
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
         let asked = async {
-            if self.0.send(Request::Settle(done)).await.is_ok() {
+            if self.0.send(KeeperRequest::Settle(done)).await.is_ok() {
                 // Without an answer the agent is stopping, and writes once more then.
                 let _ = settled.await;
             }
@@ -152,7 +152,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
     delete: impl Fn(DriveId, Uuid) -> F + Clone + Send + 'static,
     store: Store,
     on_disk: (Known, Tombstones),
-    mut requests: mpsc::Receiver<Request>,
+    mut requests: mpsc::Receiver<KeeperRequest>,
     stop: CancellationToken,
 ) {
     let mut snapshots = inventory.subscribe();
@@ -172,13 +172,13 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                 return;
             }
             request = requests.recv() => match request {
-                Some(Request::AddTombstone(pending)) => record_tombstone(&inventory, &store, &mut tombstones, pending).await,
-                Some(Request::DropTombstone(uuid, done)) => {
+                Some(KeeperRequest::AddTombstone(pending)) => record_tombstone(&inventory, &store, &mut tombstones, pending).await,
+                Some(KeeperRequest::DropTombstone(uuid, done)) => {
                     let dropped = drop_tombstone(&inventory, &store, &mut tombstones, uuid).await;
                     // The caller may have gone; a repeat finds the volume.
                     let _ = done.send(dropped);
                 }
-                Some(Request::Settle(done)) => {
+                Some(KeeperRequest::Settle(done)) => {
                     write(&inventory, &store, &mut known, &mut tombstones).await;
                     let _ = done.send(());
                 }

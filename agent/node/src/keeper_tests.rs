@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::{
+    context::NodeContext,
     inventory::wire::Sender,
     state::KnownDrive,
     volumes::{VolumeError, Volumes},
@@ -67,14 +68,9 @@ pub async fn rig(worker: &str) -> Rig {
         classes: config.classes.clone(),
     };
     let (keeper, requests) = Keeper::new();
-    let volumes = Volumes::new(
-        config,
-        pool.clone(),
-        inventory.clone(),
-        sender,
-        keeper.clone(),
-    );
-    let store = Store::new(volumes.state_dir());
+    let node = NodeContext::new(config, pool.clone(), inventory.clone(), sender);
+    let volumes = Volumes::new(node, keeper.clone());
+    let store = Store::new(volumes.node().state_dir());
     let stop = CancellationToken::new();
     let delete = {
         let volumes = volumes.clone();
@@ -85,9 +81,9 @@ pub async fn rig(worker: &str) -> Rig {
     };
     let running = run(
         inventory.clone(),
-        volumes.config().quarantine,
+        volumes.node().config().quarantine,
         delete,
-        Store::new(volumes.state_dir()),
+        Store::new(volumes.node().state_dir()),
         Default::default(),
         requests,
         stop.clone(),
@@ -265,10 +261,10 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
         std::fs::rename(path, path.with_extension("away")).unwrap();
         std::fs::create_dir(path).unwrap();
     }
-    let store = Store::new(rig.volumes.state_dir());
+    let store = Store::new(rig.volumes.node().state_dir());
     let mut on_disk = <(Known, Tombstones)>::default();
     store.load().await;
-    let inventory = Inventory::new(rig.volumes.config().classes.clone(), Duration::ZERO);
+    let inventory = Inventory::new(rig.volumes.node().config().classes.clone(), Duration::ZERO);
     let mut here = drive.clone();
     here.facts = samples::facts("here");
     let id = here.facts.id.clone();
@@ -284,7 +280,7 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
     read_again(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
     assert_eq!(on_disk, (earlier, deleted));
     write(&inventory, &store, &mut on_disk.0, &mut on_disk.1).await;
-    let next = Store::new(rig.volumes.state_dir()).load().await;
+    let next = Store::new(rig.volumes.node().state_dir()).load().await;
     let drives: Vec<&DriveId> = next.known.drives.keys().collect();
     assert_eq!(drives, [&facts.id, &id]);
     assert!(next.tombstones.volumes.contains_key(&uuid));

@@ -8,12 +8,14 @@
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![forbid(unsafe_code)]
 
+pub mod context;
 #[cfg(test)]
 #[path = "../../../proto/golden.rs"]
 mod golden;
 pub mod inventory;
 pub mod keeper;
 pub mod lock;
+pub mod mounts;
 pub mod offline;
 pub mod preparation;
 pub mod scan_loop;

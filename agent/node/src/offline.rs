@@ -6,13 +6,15 @@ use std::{io, sync::Arc, time::Duration};
 use drivebay_proto::agent::InventoryUpdate;
 
 use crate::{
+    context::NodeContext,
     inventory::{Inventory, wire::Sender},
     keeper::Keeper,
     lock::{self, AgentLock, LockError},
+    mounts::MountTableError,
     preparation::{prepare_lvm, refuse_newer_state, workers},
     scan_loop,
     state::{self, StateDir, Store, newer::NewerState},
-    volumes::{VolumeError, Volumes},
+    volumes::Volumes,
 };
 use drivebay_config::Config;
 use drivebay_discovery::claim::Rules;
@@ -41,7 +43,7 @@ pub enum OfflineError {
     #[error("the drive scan failed: {0}")]
     Scan(String),
     #[error(transparent)]
-    Mounts(#[from] Box<VolumeError>),
+    Mounts(#[from] MountTableError),
 }
 
 /// An agent's drives, without an agent.
@@ -88,12 +90,12 @@ impl Offline {
         };
         // Nobody writes state here: what is asked of the keeper fails.
         let (keeper, _) = Keeper::new();
-        let volumes = Volumes::new(config, pool.clone(), inventory, sender, keeper);
-        volumes.refresh_mounts().map_err(Box::new)?;
-        let scanned = scan_loop::scan_once(volumes.clone(), rules).await;
+        let node = NodeContext::new(config, pool.clone(), inventory, sender);
+        node.mounts().refresh()?;
+        let scanned = scan_loop::scan_once(node.clone(), rules).await;
         scanned.map_err(OfflineError::Scan)?;
         Ok(Self {
-            volumes,
+            volumes: Volumes::new(node, keeper),
             pool,
             _lock: lock,
         })
@@ -106,8 +108,8 @@ impl Offline {
 
     /// As an agent would report it.
     pub fn inventory(&self) -> InventoryUpdate {
-        let snapshot = self.volumes.inventory().current();
-        self.volumes.sender().full(&snapshot)
+        let snapshot = self.volumes.node().inventory().current();
+        self.volumes.node().sender().full(&snapshot)
     }
 
     /// Ends the workers; the lock is given back.

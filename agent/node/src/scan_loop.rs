@@ -15,8 +15,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    context::NodeContext,
     inventory::{Known, is_newer, present::Observed, unscanned},
-    volumes::Volumes,
 };
 use drivebay_discovery::{
     claim::Rules,
@@ -124,7 +124,7 @@ fn keys(drives: &[DriveFacts]) -> Vec<DriveId> {
 }
 
 struct Scanner {
-    volumes: Volumes,
+    node: NodeContext,
     rules: Rules,
     settings: Settings,
     last: Vec<Scanned>,
@@ -141,27 +141,27 @@ struct Scanner {
 }
 
 /// One scan of all drives for a command that needs no agent. Nothing is repaired.
-pub async fn scan_once(volumes: Volumes, rules: Rules) -> Result<(), String> {
-    let mut scanner = Scanner::new(volumes, rules);
+pub async fn scan_once(node: NodeContext, rules: Rules) -> Result<(), String> {
+    let mut scanner = Scanner::new(node, rules);
     let looked = scanner.look(None, None, &mut Questions::default()).await;
     looked.map(drop)
 }
 
 /// Runs until stopped.
 pub async fn run(
-    volumes: Volumes,
+    node: NodeContext,
     rules: Rules,
     mut requests: Requests,
     mut events: mpsc::Receiver<Changed>,
     stop: CancellationToken,
 ) {
-    let mut slow = tokio::time::interval(volumes.config().rescan);
+    let mut slow = tokio::time::interval(node.config().rescan);
     slow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut scanner = Scanner::new(volumes, rules);
+    let mut scanner = Scanner::new(node, rules);
     let mut questions = Questions::default();
     let mut events_end = false;
     // By then every drive has appeared, and what is not there is missing.
-    let grace = scanner.volumes.config().boot_grace;
+    let grace = scanner.node.config().boot_grace;
     let left = grace.checked_sub(since_boot());
     let mut grace_ends = left.map(|left| Instant::now() + left);
     loop {
@@ -221,7 +221,7 @@ pub async fn run(
             Err(why) => (Err(why), JoinSet::new()),
         };
         scanner.failed = result.is_err();
-        let silent = scanner.silent(&scanner.volumes.inventory().current());
+        let silent = scanner.silent(&scanner.node.inventory().current());
         if only.is_none_or(|mut only| {
             only.extend(late);
             silent.is_subset(&only)
@@ -229,7 +229,7 @@ pub async fn run(
             scanner.asked = Instant::now();
         }
         if result.is_ok() {
-            scanner.volumes.inventory().scanned();
+            scanner.node.inventory().scanned();
         }
         if let Err(why) = &result {
             tracing::error!(
@@ -237,14 +237,14 @@ pub async fn run(
                 "drive scan failed; keeping the previous inventory, will retry"
             );
         }
-        tokio::spawn(answer(scanner.volumes.clone(), repairs, result, waiting));
+        tokio::spawn(answer(scanner.node.clone(), repairs, result, waiting));
     }
 }
 
 /// Answers those who asked for a scan, when what it found is repaired. Nothing else waits for that: a repair that hangs
 /// delays neither other drives nor the next scan.
 async fn answer(
-    volumes: Volumes,
+    node: NodeContext,
     mut repairs: JoinSet<()>,
     result: Result<u64, String>,
     waiting: Vec<oneshot::Sender<Result<u64, String>>>,
@@ -253,8 +253,9 @@ async fn answer(
     // One that panicked is in the log.
     while repairs.join_next().await.is_some() {}
     let result = match result {
-        Ok(revision) if repaired => volumes
-            .reread_mounts()
+        Ok(revision) if repaired => node
+            .mounts()
+            .reread()
             .map(|later| later.max(revision))
             .map_err(|error| chain(&error)),
         result => result,
@@ -266,10 +267,10 @@ async fn answer(
 }
 
 impl Scanner {
-    fn new(volumes: Volumes, rules: Rules) -> Self {
+    fn new(node: NodeContext, rules: Rules) -> Self {
         Self {
-            settings: Settings::here(volumes.config().kubelet_dir.clone()),
-            volumes,
+            settings: Settings::here(node.config().kubelet_dir.clone()),
+            node,
             rules,
             last: Vec::new(),
             failed: false,
@@ -287,7 +288,7 @@ impl Scanner {
             sleep_until(due).await;
             return None;
         }
-        let mut snapshots = self.volumes.inventory().subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         loop {
             let names = self.silent(&snapshots.borrow_and_update());
             if !names.is_empty() {
@@ -313,7 +314,7 @@ impl Scanner {
             });
             match read.await.and_then(|read| read) {
                 Ok(changes) => {
-                    names.extend(moved(&self.volumes.inventory().current(), &changes));
+                    names.extend(moved(&self.node.inventory().current(), &changes));
                 }
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "cannot read device-mapper devices; a volume's new device is found by the periodic scan");
@@ -347,7 +348,7 @@ impl Scanner {
     ) -> Result<(u64, JoinSet<()>), String> {
         let (revision, keys) = self.look(only, patience, questions).await?;
         let mut repairs = JoinSet::new();
-        let snapshot = self.volumes.inventory().current();
+        let snapshot = self.node.inventory().current();
         for (key, drive) in keys.iter().zip(&self.last) {
             let shown = snapshot.drives.get(key);
             // Of a copied drive neither is changed.
@@ -359,17 +360,18 @@ impl Scanner {
                     .insert((key.clone(), drive.facts.diskseq, contents.sequence))
             {
                 let permits = Arc::clone(&self.repairs);
-                let (volumes, key) = (self.volumes.clone(), key.clone());
+                let (node, key) = (self.node.clone(), key.clone());
                 let drive = DriveRef::from(&drive.facts);
                 repairs.spawn(async move {
                     // The semaphore is never closed.
                     let _permit = permits.acquire_owned().await;
-                    repair(&volumes, &key, drive).await;
+                    repair(&node, &key, drive).await;
                 });
             }
         }
-        self.volumes
-            .reread_mounts()
+        self.node
+            .mounts()
+            .reread()
             .map(|later| (later.max(revision), repairs))
             .map_err(|error| chain(&error))
     }
@@ -387,11 +389,11 @@ impl Scanner {
         }
         // A copy: a scan that fails or is cut off must not forget what the one before it saw.
         let mut previous = self.last.clone();
-        refresh(&self.volumes.inventory().current(), &mut previous);
+        refresh(&self.node.inventory().current(), &mut previous);
         self.settings.patience = patience;
-        self.settings.known = known_facts(&self.volumes.inventory().current());
+        self.settings.known = known_facts(&self.node.inventory().current());
         let seen = scan(
-            self.volumes.pool(),
+            self.node.pool(),
             &self.rules,
             &self.settings,
             only,
@@ -439,7 +441,7 @@ impl Scanner {
     }
 
     fn publish(&self, keys: &[DriveId], drives: &[Scanned], host_udev: Option<HostUdev>) -> u64 {
-        self.volumes.inventory().update(|known| {
+        self.node.inventory().update(|known| {
             known.host_udev = host_udev;
             let mut troubles = drives
                 .iter()
@@ -458,12 +460,12 @@ impl Scanner {
 
 impl Listener for Scanner {
     fn enumerated(&self, all: &[DriveFacts]) {
-        let inventory = self.volumes.inventory();
+        let inventory = self.node.inventory();
         // After the first scans there is none.
         if inventory.unscanned().is_none() {
             return;
         }
-        let complete = since_boot() >= self.volumes.config().boot_grace;
+        let complete = since_boot() >= self.node.config().boot_grace;
         let keys = keys(all);
         inventory.update(|known| {
             let present = keys.iter().collect();
@@ -474,7 +476,7 @@ impl Listener for Scanner {
     fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>) {
         let names = all.iter().map(|facts| facts.kernel_name.as_str());
         let keys: BTreeMap<&str, DriveId> = names.zip(keys(all)).collect();
-        self.volumes.inventory().update(|known| {
+        self.node.inventory().update(|known| {
             for seen in &drives {
                 if let Some(key) = keys.get(seen.facts.kernel_name.as_str()) {
                     take_in(known, key, seen);
@@ -499,19 +501,22 @@ fn take_in(known: &mut Known, key: &DriveId, drive: &Scanned) {
     known.drives.insert(key.clone(), observed);
 }
 
-async fn repair(volumes: &Volumes, key: &DriveId, drive: DriveRef) {
+async fn repair(node: &NodeContext, key: &DriveId, drive: DriveRef) {
     let id = drive.id.clone();
     let job = Look {
         drive,
         repair: true,
     };
-    let pool = volumes.pool();
-    match pool.run(&id, Slot::Foreground, job, REPAIR_DEADLINE).await {
+    let pool = node.pool();
+    match pool
+        .run((&id, Slot::Foreground), job, REPAIR_DEADLINE)
+        .await
+    {
         Ok(contents) => {
             for note in &contents.notes {
                 tracing::error!(drive = %id, note, "drive metadata repaired or in need of repair");
             }
-            volumes.inventory().put_contents(key, contents);
+            node.inventory().put_contents(key, contents);
         }
         Err(error @ (RunError::Busy { .. } | RunError::Stopping)) => {
             tracing::info!(drive = %id, error = %chain(&error), "drive repair postponed to the next periodic scan");

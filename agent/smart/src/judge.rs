@@ -5,7 +5,7 @@ use super::{
     history::{Acknowledgement, History},
     outcome::{Failure, FailureReason, Outcome},
     plausible,
-    rules::{Condition, Finding, Verdict, evaluate},
+    rules::{RuleFinding, SmartCondition, Verdict, evaluate},
     thresholds::Thresholds,
 };
 
@@ -25,11 +25,11 @@ pub struct Assessment {
     /// A command to the drive failed: what was read may not be all there is.
     pub reduced_confidence: bool,
     /// What this poll found, worst first, with what is acknowledged.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<RuleFinding>,
     /// Why the verdict is held; not empty for SUSPECT and BAD.
-    pub reasons: Vec<Finding>,
+    pub reasons: Vec<RuleFinding>,
     /// Wear, heat, cable, timeouts, as of this poll.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<SmartCondition>,
     /// It answered as another drive than before: everything known of the old one was forgotten.
     pub another_drive: bool,
 }

@@ -40,5 +40,5 @@ pub use judge::{Assessment, judge};
 pub use latest::{LatestPoll, LatestPolls};
 pub use outcome::{Failure, FailureReason, Outcome};
 pub use reading::Reading;
-pub use rules::{Code, Condition, Finding, Severity, Verdict};
+pub use rules::{RuleFinding, Severity, SmartCode, SmartCondition, Verdict};
 pub use thresholds::Thresholds;

@@ -13,14 +13,15 @@ use super::{
     status::status,
     validate::{capability, path, pod, required},
 };
+use drivebay_node::context::NodeContext;
 use drivebay_node::volumes::{
-    Caller, VolumeError, Volumes,
-    mounting::{PublishRequest, StageRequest},
+    Caller, VolumeError, Volumes, publish::PublishRequest, stage::StageRequest,
 };
 
 /// Serves the Node RPCs of one node.
 #[derive(Debug, Clone)]
 pub struct NodeService {
+    node: NodeContext,
     volumes: Volumes,
     health_api: HealthApi,
 }
@@ -29,6 +30,7 @@ impl NodeService {
     /// Over this node's volumes, advertising this generation of the health API.
     pub fn new(volumes: Volumes, health_api: HealthApi) -> Self {
         Self {
+            node: volumes.node().clone(),
             volumes,
             health_api,
         }
@@ -270,7 +272,7 @@ impl Node for NodeService {
         &self,
         _request: Request<csi::NodeGetInfoRequest>,
     ) -> Answer<csi::NodeGetInfoResponse> {
-        let config = self.volumes.config();
+        let config = self.node.config();
         let segments = [(
             names::topology_key(&config.driver_name),
             config.node_id.clone(),
@@ -311,7 +313,7 @@ impl Node for NodeService {
         _request: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Answer<csi::NodeGetStorageHealthResponse> {
         let work = async {
-            let snapshot = self.volumes.inventory().current();
+            let snapshot = self.node.inventory().current();
             Ok(csi::NodeGetStorageHealthResponse {
                 backend_health: health::storage(&snapshot),
             })

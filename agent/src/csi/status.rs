@@ -47,7 +47,7 @@ pub fn code(error: &VolumeError) -> Code {
         | VolumeError::NotNoted { .. }
         | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
         // The change itself may be done, e.g. the mount made: the repeat finds it.
-        VolumeError::Mountinfo { .. } => Code::Unavailable,
+        VolumeError::MountTable(_) => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. }
@@ -166,6 +166,7 @@ mod tests {
 
     use super::*;
     use drivebay_model::{Cause, DriveId};
+    use drivebay_worker::JobTarget;
 
     /// What the kubelet and the sidecars take for "may still be running".
     fn is_retried(code: Code) -> bool {
@@ -176,30 +177,30 @@ mod tests {
     }
 
     fn runs<E: std::error::Error>(job: &'static str) -> Vec<RunError<E>> {
-        let drive = || DriveId("d".into());
+        let target = || JobTarget::Drive(DriveId("d".into()));
         let text = || "x".to_owned();
         vec![
             RunError::Busy {
-                drive: drive(),
+                target: target(),
                 step: text(),
             },
             RunError::Stuck {
-                drive: drive(),
+                target: target(),
                 step: text(),
                 age_s: 31,
             },
             RunError::Deadline {
-                drive: drive(),
+                target: target(),
                 job,
                 limit_ms: 1,
                 step: text(),
             },
             RunError::Cancelled {
-                drive: drive(),
+                target: target(),
                 job,
             },
             RunError::Worker {
-                drive: drive(),
+                target: target(),
                 job,
                 why: text(),
             },
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn the_message_tells_the_whole_chain_of_reasons() {
         let stuck = RunError::Stuck {
-            drive: DriveId("wwn-1".into()),
+            target: JobTarget::Drive(DriveId("wwn-1".into())),
             step: "stage: mount".into(),
             age_s: 42,
         };

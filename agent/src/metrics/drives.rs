@@ -349,7 +349,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         truth(drive.health.is_acknowledged()),
     );
     let mut slots = view.slots.iter();
-    let stuck = slots.any(|slot| slot.stuck && slot.drive.0 == id);
+    let stuck = slots.any(|slot| slot.stuck && slot.key.drive().is_some_and(|drive| drive.0 == id));
     into.put(&STUCK, &labels, truth(stuck));
     into.put(&SIZE, &labels, number(facts.size_bytes));
     let free = match (drive.state, &drive.contents) {

@@ -20,8 +20,9 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use drivebay_fs::jobs::Usage;
+use drivebay_health::CollectedEvidence;
 use drivebay_model::{DriveId, Snapshot};
-use drivebay_node::{state::dir::Troubles, volumes::Volumes};
+use drivebay_node::{context::NodeContext, state::dir::Troubles, volumes::Volumes};
 use drivebay_smart::{LatestPoll, slow::Speed};
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::SlotStatus;
@@ -71,16 +72,25 @@ pub fn definitions() -> Vec<Def> {
 /// The agent, for a scrape.
 #[derive(Debug)]
 pub struct Metrics {
+    node: NodeContext,
     volumes: Volumes,
+    evidence: CollectedEvidence,
     ready: watch::Receiver<bool>,
     certificate: Certificate,
 }
 
 impl Metrics {
     /// Of this node. `ready`: all that is served can answer.
-    pub fn new(volumes: Volumes, ready: watch::Receiver<bool>, certificate: Certificate) -> Self {
+    pub fn new(
+        volumes: Volumes,
+        evidence: CollectedEvidence,
+        ready: watch::Receiver<bool>,
+        certificate: Certificate,
+    ) -> Self {
         Self {
+            node: volumes.node().clone(),
             volumes,
+            evidence,
             ready,
             certificate,
         }
@@ -91,13 +101,13 @@ impl Exposed for Metrics {
     fn collect(&self, into: &mut Families) {
         build(into, "agent", env!("CARGO_PKG_VERSION"));
         let view = View {
-            snapshot: self.volumes.inventory().current(),
-            told: self.volumes.latest_polls().all(),
-            speeds: self.volumes.latest_speeds().all(),
+            snapshot: self.node.inventory().current(),
+            told: self.evidence.polls().all(),
+            speeds: self.evidence.speeds().all(),
             samples: self.volumes.last_samples(),
-            slots: self.volumes.pool().status(),
-            scanned_at: self.volumes.inventory().scanned_at(),
-            state_files: self.volumes.state_dir().troubles(),
+            slots: self.node.pool().status(),
+            scanned_at: self.node.inventory().scanned_at(),
+            state_files: self.node.state_dir().troubles(),
             now: unix_seconds(),
         };
         view.put(into);

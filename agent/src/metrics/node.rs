@@ -80,7 +80,7 @@ pub(super) fn put(view: &View, into: &mut Families) {
     for slot in Slot::ALL {
         let mut states = BTreeMap::from([("idle", 0), ("busy", 0), ("stuck", 0)]);
         let (mut waiting, mut longest) = (0, 0.0_f64);
-        for status in view.slots.iter().filter(|status| status.slot == slot) {
+        for status in view.slots.iter().filter(|status| status.key.slot == slot) {
             let state = match (status.stuck, &status.step) {
                 (true, _) => "stuck",
                 (false, Some(_)) => "busy",

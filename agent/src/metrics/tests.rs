@@ -46,8 +46,7 @@ fn full(drives: usize, volumes: usize) -> View {
         view.speeds.insert(drive.id.clone(), speed());
         for slot in Slot::ALL {
             view.slots.push(SlotStatus {
-                drive: drive.id.clone(),
-                slot,
+                key: (&drive.id, slot).into(),
                 pid: Some(1),
                 step: Some("smart: smartctl".into()),
                 age: Duration::from_secs(3),

@@ -13,12 +13,16 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::{csi::status::status, uplink::latency};
 use drivebay_fs::{check_mkfs_options, parse_mount_flags};
-use drivebay_health::acknowledge::{AcknowledgeError, Acknowledger, Order};
+use drivebay_health::{
+    CollectedEvidence,
+    acknowledge::{AcknowledgeError, Acknowledger, Order},
+};
 use drivebay_model::{
     CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain,
     created_for::requested,
 };
 use drivebay_node::{
+    context::NodeContext,
     inventory::wire::{finding, smart_finding},
     scan_loop::Rescans,
     volumes::{Caller, VolumeError, Volumes, create, placement, wipe::named},
@@ -34,7 +38,9 @@ const MAX_NOTE: usize = 512;
 /// Serves one node.
 #[derive(Debug, Clone)]
 pub struct AgentService {
+    node: NodeContext,
     volumes: Volumes,
+    evidence: CollectedEvidence,
     rescans: Rescans,
     acknowledger: Acknowledger,
     machine_id: String,
@@ -45,12 +51,15 @@ impl AgentService {
     /// Over this node's volumes.
     pub fn new(
         volumes: Volumes,
+        evidence: CollectedEvidence,
         rescans: Rescans,
         acknowledger: Acknowledger,
         machine_id: String,
     ) -> Self {
         Self {
+            node: volumes.node().clone(),
             volumes,
+            evidence,
             rescans,
             acknowledger,
             machine_id,
@@ -60,7 +69,7 @@ impl AgentService {
 
     /// The identity of the drive of this name.
     fn id_of(&self, name: &str) -> Result<DriveId, Status> {
-        let snapshot = self.volumes.inventory().current();
+        let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name).map_err(|error| status(&error))?;
         Ok(drive.id.clone())
     }
@@ -124,8 +133,8 @@ impl Agent for AgentService {
 
     async fn hello(&self, _request: Request<wire::HelloRequest>) -> Answer<wire::HelloResponse> {
         Ok(Response::new(wire::HelloResponse {
-            node_id: self.volumes.config().node_id.clone(),
-            instance: self.volumes.sender().instance.clone(),
+            node_id: self.node.config().node_id.clone(),
+            instance: self.node.sender().instance.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine_id: self.machine_id.clone(),
             protocol: names::AGENT_PROTOCOL,
@@ -149,10 +158,10 @@ impl Agent for AgentService {
         _request: Request<wire::WatchInventoryRequest>,
     ) -> Answer<Self::WatchInventoryStream> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let mut snapshots = self.volumes.inventory().subscribe();
-        let words = self.volumes.sender().clone();
+        let mut snapshots = self.node.inventory().subscribe();
+        let words = self.node.sender().clone();
         let samples = self.volumes.last_samples();
-        let pods = self.volumes.pods();
+        let pods = self.node.expected().pods();
         tokio::spawn(async move {
             let mut last: Arc<Snapshot> = snapshots.borrow_and_update().clone();
             let mut update = words.full_with_usage(&last, &samples, pods);
@@ -185,7 +194,7 @@ impl Agent for AgentService {
                 .await
                 .map_err(|error| status(&error))?;
             Ok(wire::CreateVolumeResponse {
-                volume: Some(self.volumes.sender().volume(&volume)),
+                volume: Some(self.node.sender().volume(&volume)),
                 revision,
             })
         })
@@ -245,7 +254,7 @@ impl Agent for AgentService {
                 .await
                 .map_err(|error| status(&error))?;
             Ok(wire::ExpandVolumeResponse {
-                volume: Some(self.volumes.sender().volume(&volume)),
+                volume: Some(self.node.sender().volume(&volume)),
                 revision,
             })
         })
@@ -253,7 +262,7 @@ impl Agent for AgentService {
     }
 
     async fn rescan(&self, _request: Request<wire::RescanRequest>) -> Answer<wire::RescanResponse> {
-        self.volumes.ask_drives();
+        self.evidence.request_polls();
         self.rescans
             .now()
             .await
@@ -317,10 +326,10 @@ impl Agent for AgentService {
         &self,
         request: Request<wire::DriveLatencyRequest>,
     ) -> Answer<wire::DriveLatencyResponse> {
-        let snapshot = self.volumes.inventory().current();
+        let snapshot = self.node.inventory().current();
         let drive =
             named(&snapshot, &request.into_inner().drive).map_err(|error| status(&error))?;
-        let mut speeds = self.volumes.latest_speeds().all();
+        let mut speeds = self.evidence.speeds().all();
         let speed = speeds.remove(&drive.id).unwrap_or_default();
         Ok(Response::new(latency::response(&speed)))
     }

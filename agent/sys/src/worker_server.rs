@@ -131,7 +131,7 @@ impl Line {
 }
 
 /// What the agent sends.
-struct Request {
+struct ForkRequest {
     title: Vec<u8>,
     socket: OwnedFd,
     log: OwnedFd,
@@ -169,7 +169,7 @@ pub fn serve(mut agent: OwnedFd) -> io::Result<Option<UnixStream>> {
 }
 
 /// The worker's own session and descriptors; then its process id is reported.
-fn become_worker(agent: &mut OwnedFd, request: Request, mut report: File) -> io::Result<()> {
+fn become_worker(agent: &mut OwnedFd, request: ForkRequest, mut report: File) -> io::Result<()> {
     let pid = setsid()?;
     dup2_stderr(&request.log)?;
     // In the place of the server's own, which a worker must not hold.
@@ -179,7 +179,7 @@ fn become_worker(agent: &mut OwnedFd, request: Request, mut report: File) -> io:
 }
 
 /// None: the agent is gone.
-fn receive(agent: &OwnedFd) -> io::Result<Option<Request>> {
+fn receive(agent: &OwnedFd) -> io::Result<Option<ForkRequest>> {
     let mut title = vec![0; TITLE];
     let mut buffers = [IoSliceMut::new(&mut title)];
     let mut space = nix::cmsg_space!([RawFd; 2]);
@@ -207,7 +207,7 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<Request>> {
     }
     title.truncate(len);
     match <[OwnedFd; 2]>::try_from(passed) {
-        Ok([socket, log]) => Ok(Some(Request { title, socket, log })),
+        Ok([socket, log]) => Ok(Some(ForkRequest { title, socket, log })),
         Err(_) => Err(io::Error::other("a request without two descriptors")),
     }
 }

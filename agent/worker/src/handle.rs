@@ -11,13 +11,13 @@ use tokio::{
     },
     task::JoinError,
 };
+use tracing::field::display;
 
 use super::{
-    PoolConfig, Slot,
+    PoolConfig, Slot, WorkerKey,
     job::Outcome,
     notes::{self, Note},
     protocol::{self, Call, FrameReader, Reply},
-    table::Key,
 };
 use drivebay_model::cause::chain;
 use drivebay_sys::{
@@ -60,23 +60,22 @@ impl Worker {
     pub(super) fn start(
         starter: &Starter,
         config: &PoolConfig,
-        key: &Key,
+        key: &WorkerKey,
     ) -> std::io::Result<Self> {
         let boot_id = process::boot_id()?;
-        // Slot and drive are for those who read the process list; the worker ignores them.
-        let started = starter.start(&[key.1.as_str(), &key.0.0])?;
+        // The key is for those who read the process list; the worker ignores it.
+        let started = starter.start(&[key.slot.as_str(), &key.address()])?;
         let pid = started.child.pid();
         let note = notes::path(&config.notes_dir, key);
         let content = Note {
             boot_id,
             pid,
             start_ticks: started.start_ticks,
-            drive: key.0.clone(),
-            slot: key.1,
+            key: key.clone(),
         };
         let noted = match notes::write(&note, &content) {
             // Unmounting must need no room. Two of its workers, should the next agent not find this one, do no harm.
-            Err(error) if key.1 == Slot::Unmount => {
+            Err(error) if key.slot == Slot::Unmount => {
                 tracing::warn!(path = %note.display(), %error, "cannot write a worker record; unmounting without it");
                 Ok(())
             }
@@ -211,19 +210,18 @@ fn join_failed(error: JoinError) -> std::io::Error {
 }
 
 /// Passes a worker's log on, until the last of its processes is gone.
-async fn pass_on(mut stderr: pipe::Receiver, key: Key, pid: i32) {
-    let (drive, slot) = key;
+async fn pass_on(mut stderr: pipe::Receiver, key: WorkerKey, pid: i32) {
     let mut buffer = Vec::new();
     loop {
         let ended = !matches!(stderr.read_buf(&mut buffer).await, Ok(count) if count > 0);
         let mut from = 0;
         while let Some(len) = buffer[from..].iter().position(|byte| *byte == b'\n') {
-            log(&drive.0, slot.as_str(), pid, &buffer[from..from + len]);
+            log(&key, pid, &buffer[from..from + len]);
             from += len + 1;
         }
         buffer.drain(..from);
         if buffer.len() >= LINE || (ended && !buffer.is_empty()) {
-            log(&drive.0, slot.as_str(), pid, &buffer);
+            log(&key, pid, &buffer);
             buffer.clear();
         }
         if ended {
@@ -233,7 +231,8 @@ async fn pass_on(mut stderr: pipe::Receiver, key: Key, pid: i32) {
 }
 
 /// The level is the line's first word, as the worker's formatter writes it; a panic has none.
-fn log(drive: &str, slot: &str, pid: i32, line: &[u8]) {
+fn log(key: &WorkerKey, pid: i32, line: &[u8]) {
+    let (drive, slot) = (key.drive().map(display), key.slot.as_str());
     let line = String::from_utf8_lossy(line);
     let line = line.trim();
     match line.split_once(' ').unwrap_or((line, "")) {

@@ -6,7 +6,7 @@
 //! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
 //! worker's, which is given the table of jobs. Behind the pool: `table` decides (who waits, who is
 //! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
-//! a restart of the agent. Workers are forked by a server (`sys::worker_server`), so that they share memory.
+//! a restart of the agent; `key` addresses one. Workers are forked by a server (`sys::worker_server`), so that they share memory.
 
 #![allow(
     missing_docs,
@@ -23,6 +23,7 @@ pub mod drill;
 mod golden;
 mod handle;
 pub mod job;
+mod key;
 pub mod notes;
 pub mod pool;
 pub mod protocol;
@@ -32,4 +33,5 @@ mod table;
 mod terms;
 
 pub use job::{Context, Job};
+pub use key::{JobTarget, Lane, WorkerKey};
 pub use pool::{Pool, PoolConfig, RunError, SPARE, Slot, SlotStatus};

@@ -1,12 +1,12 @@
 //! Notes of running workers, so that the next agent finds one that the last one could not kill.
 //!
-//! One file per worker, `<slot>-<drive id>.json`, put in place by a rename before the worker gets
+//! One file per worker, `<key>.json` (see `key`), put in place by a rename before the worker gets
 //! its first job and removed after it is gone. A note counts only for the boot that it was written
 //! in, and only while the process with its pid has its start time.
 //!
-//! A note that cannot be read is not "no worker": its slot (from the file's name) stays blocked
+//! A note that cannot be read is not "no worker": its worker's key (from the file's name) stays blocked
 //! until somebody has looked and removed the file, or the machine was rebooted (the directory is
-//! meant to be on tmpfs). A file whose name tells no slot either is reported and left alone.
+//! meant to be on tmpfs). A file whose name tells no key either is reported and left alone.
 
 use std::{
     fs, io,
@@ -18,8 +18,7 @@ use std::{
 use drivebay_common::files::{self, Durability};
 use serde::{Deserialize, Serialize};
 
-use super::{Slot, table::Key};
-use drivebay_model::DriveId;
+use super::WorkerKey;
 use drivebay_sys::process;
 
 /// What is written down of a worker.
@@ -28,14 +27,14 @@ pub struct Note {
     pub boot_id: String,
     pub pid: i32,
     pub start_ticks: u64,
-    pub drive: DriveId,
-    pub slot: Slot,
+    #[serde(flatten)]
+    pub key: WorkerKey,
 }
 
 /// What a note of an earlier agent says.
 #[derive(Debug)]
 pub(super) struct Leftover {
-    pub key: Key,
+    pub key: WorkerKey,
     pub path: PathBuf,
     /// Age of the note: the best that is known of how long the worker has been stuck.
     pub age: Duration,
@@ -50,27 +49,15 @@ pub(super) enum Found {
     Unknown,
 }
 
-/// Where the note of a slot's worker is. Bytes that could leave the directory are escaped.
-pub(super) fn path(dir: &Path, key: &Key) -> PathBuf {
-    let mut name = format!("{}-", key.1);
-    for byte in key.0.0.bytes() {
-        if byte.is_ascii_alphanumeric() || b"._:-".contains(&byte) {
-            name.push(char::from(byte));
-        } else {
-            name.push_str(&format!("%{byte:02x}"));
-        }
-    }
-    name.push_str(".json");
-    dir.join(name)
+/// Where the note of a worker is.
+pub(super) fn path(dir: &Path, key: &WorkerKey) -> PathBuf {
+    dir.join(format!("{key}.json"))
 }
 
-/// Slot and drive from a note's file name. Escapes are not undone: a slot with such a name is
-/// found by its note's contents only.
-fn key_of(path: &Path) -> Option<Key> {
+/// The key from a note's file name; None for one with an escape, which is found by its note's contents only.
+fn key_of(path: &Path) -> Option<WorkerKey> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".json")?;
-    let (slot, drive) = stem.split_once('-')?;
-    let slot = Slot::ALL.into_iter().find(|known| known.as_str() == slot)?;
-    (!drive.is_empty() && !drive.contains('%')).then(|| (DriveId(drive.to_owned()), slot))
+    stem.parse().ok()
 }
 
 /// Makes the directory of the notes, 0700, unless it is there. Blocks.
@@ -135,10 +122,10 @@ fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
             return Ok(None);
         }
         // Only under its own name, so that no slot has two.
-        Ok(note) if key_path(path, &note) => ((note.drive.clone(), note.slot), Found::Worker(note)),
+        Ok(note) if is_named_by(path, &note.key) => (note.key.clone(), Found::Worker(note)),
         other => match key_of(path) {
             Some(key) => {
-                tracing::warn!(path = %path.display(), drive = %key.0, slot = %key.1, error = ?other.err(),
+                tracing::warn!(path = %path.display(), drive = key.drive().map(display), slot = %key.slot, error = ?other.err(),
                     "cannot read a worker record; its slot is blocked: look for a process `drivebay-agent worker` of this drive, then remove the file");
                 (key, Found::Unknown)
             }
@@ -156,9 +143,8 @@ fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
     }))
 }
 
-fn key_path(file: &Path, note: &Note) -> bool {
-    let named = path(Path::new(""), &(note.drive.clone(), note.slot));
-    file.file_name() == named.file_name()
+fn is_named_by(file: &Path, key: &WorkerKey) -> bool {
+    file.file_name() == path(Path::new(""), key).file_name()
 }
 
 impl Leftover {
@@ -202,22 +188,11 @@ impl Leftover {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use crate::{Lane, Slot, golden};
+    use drivebay_model::DriveId;
 
-    fn key(drive: &str) -> Key {
-        (DriveId(drive.to_owned()), Slot::Background)
-    }
-
-    #[test]
-    fn a_name_tells_slot_and_drive_and_never_leaves_the_directory() {
-        let dir = Path::new("/run/notes");
-        let plain = path(dir, &key("wwn-0x5000:1.2_a"));
-        assert_eq!(plain, dir.join("background-wwn-0x5000:1.2_a.json"));
-        assert_eq!(key_of(&plain), Some(key("wwn-0x5000:1.2_a")));
-        let odd = path(dir, &key("../a/b"));
-        assert_eq!(odd, dir.join("background-..%2fa%2fb.json"));
-        assert_eq!(key_of(&odd), None);
-        assert_eq!(key_of(Path::new("elsewhere-x.json")), None);
+    fn key(drive: &str) -> WorkerKey {
+        (&DriveId(drive.to_owned()), Slot::Background).into()
     }
 
     #[test]
@@ -228,8 +203,7 @@ mod tests {
             boot_id: "another".into(),
             pid: std::process::id().cast_signed(),
             start_ticks: 1,
-            drive: DriveId("old".into()),
-            slot: Slot::Background,
+            key: key("old"),
         };
         write(&old, &note).unwrap();
         let torn = path(dir.path(), &key("torn"));
@@ -251,16 +225,15 @@ mod tests {
             boot_id: "5974fa82-45ad-42de-80e7-7bfabdd07230".to_owned(),
             pid: 8844,
             start_ticks: 240_001,
-            drive: DriveId("wwn-sda".into()),
-            slot: Slot::Foreground,
+            key: (&DriveId("wwn-sda".into()), Slot::Foreground).into(),
         };
         let golden = golden::compare("worker-note.json", &serde_json::to_vec(&note).unwrap());
         let dir = tempfile::tempdir().unwrap();
-        let file = path(dir.path(), &(note.drive.clone(), note.slot));
+        let file = path(dir.path(), &note.key);
         fs::write(&file, golden).unwrap();
         // Read as a note of this boot it blocks its slot, or is seen to be of no process.
         let found = read(&file, &note.boot_id).unwrap().unwrap();
-        assert_eq!(found.key, (note.drive, note.slot));
+        assert_eq!(found.key, note.key);
         assert!(matches!(found.worker, Found::Worker(_)));
     }
 
@@ -274,10 +247,9 @@ mod tests {
             boot_id: process::boot_id().unwrap(),
             pid: me.pid,
             start_ticks: me.start_ticks,
-            drive: DriveId("d".into()),
-            slot: Slot::Background,
+            key: key("d").on(Lane::Volume(uuid::Uuid::from_u128(7))),
         };
-        let file = path(dir.path(), &key("d"));
+        let file = path(dir.path(), &note.key);
         write(&file, &note).unwrap();
         assert!(!read_all(dir.path()).unwrap()[0].is_gone());
         assert!(file.exists());

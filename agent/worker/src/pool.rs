@@ -16,12 +16,11 @@ use tokio::{
 
 pub use super::terms::{PoolConfig, RunError, SPARE, Slot, SlotStatus};
 use super::{
-    Job,
+    Job, WorkerKey,
     notes::{self, Leftover},
     slot::{Actor, REAP},
-    table::{Current, Entry, Key, Next, Request},
+    table::{Current, Entry, Next, QueuedJob},
 };
-use drivebay_model::DriveId;
 use drivebay_sys::{offload::blocking, start::Starter};
 
 /// How long workers of an earlier agent may take to die before their slots are Stuck.
@@ -49,7 +48,7 @@ impl fmt::Debug for Pool {
 pub(super) struct Inner {
     pub(super) config: PoolConfig,
     pub(super) starter: Starter,
-    slots: Mutex<HashMap<Key, Entry>>,
+    slots: Mutex<HashMap<WorkerKey, Entry>>,
     /// Places for idle workers.
     pub(super) spare: Semaphore,
     /// Set once the pool takes no more work: when running jobs are killed.
@@ -99,19 +98,20 @@ impl Pool {
         Ok(Self { inner })
     }
 
-    /// Runs a job in a drive's slot. Dropping the future does not stop the job.
+    /// Runs a job in that worker. Dropping the future does not stop the job.
     ///
     /// The deadline covers waiting and running. When it passes while the job runs, the worker is
     /// killed, and the answer comes when it is gone, one second later at most; at once for a job that only looks.
     pub async fn run<J: Job>(
         &self,
-        drive: &DriveId,
-        slot: Slot,
+        worker: impl Into<WorkerKey>,
         job: J,
         deadline: Duration,
     ) -> Result<J::Answer, RunError<J::Error>> {
+        let key = worker.into();
+        let target = key.target.clone();
         let broken = |why: String| RunError::Worker {
-            drive: drive.clone(),
+            target: target.clone(),
             job: J::NAME,
             why,
         };
@@ -120,8 +120,8 @@ impl Pool {
         let (answer, answered) = oneshot::channel();
         let at = Instant::now() + deadline.min(FOREVER);
         self.inner.submit(
-            (drive.clone(), slot),
-            Request {
+            key,
+            QueuedJob {
                 job: J::NAME,
                 arguments,
                 limit: deadline,
@@ -144,18 +144,16 @@ impl Pool {
         }
     }
 
-    /// Whether a job in this slot would have to wait for another.
-    pub fn is_taken(&self, drive: &DriveId, slot: Slot) -> bool {
+    /// Whether a job for this worker would have to wait for another.
+    pub fn is_taken(&self, worker: &WorkerKey) -> bool {
         let is_taken = |entry: &mut Entry| entry.current.is_some() || !entry.queue.is_empty();
-        self.inner
-            .entry(&(drive.clone(), slot), is_taken)
-            .unwrap_or(false)
+        self.inner.entry(worker, is_taken).unwrap_or(false)
     }
 
-    /// Cancels what the slot is doing (kills its worker) and waits until it is gone or stuck. The
+    /// Cancels what it is doing (kills it) and waits until it is gone or stuck. The
     /// job's caller gets `Cancelled`; those who wait for the slot go on waiting.
-    pub async fn cancel(&self, drive: &DriveId, slot: Slot) {
-        let key = (drive.clone(), slot);
+    pub async fn cancel(&self, worker: impl Into<WorkerKey>) {
+        let key = worker.into();
         let ended = self.inner.entry(&key, |entry| {
             let current = entry.current.as_mut().filter(|_| !entry.unkillable)?;
             let (sender, ended) = oneshot::channel();
@@ -182,7 +180,7 @@ impl Pool {
             .filter_map(|entry| entry.status(now, after))
             .collect();
         drop(slots);
-        all.sort_by(|a, b| (&a.drive, a.slot).cmp(&(&b.drive, b.slot)));
+        all.sort_by(|a, b| a.key.cmp(&b.key));
         all
     }
 
@@ -238,16 +236,16 @@ async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Lefto
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<WorkerKey, Entry>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something with a slot; None when it is not there.
-    pub(super) fn entry<R>(&self, key: &Key, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+    pub(super) fn entry<R>(&self, key: &WorkerKey, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
         self.lock().get_mut(key).map(act)
     }
 
-    fn submit(self: &Arc<Self>, key: Key, request: Request) {
+    fn submit(self: &Arc<Self>, key: WorkerKey, request: QueuedJob) {
         let mut slots = self.lock();
         if self.is_stopping() {
             return request.refuse(RunError::Stopping);
@@ -267,7 +265,7 @@ impl Inner {
     /// A slot that a worker of an earlier agent still holds.
     fn block(self: &Arc<Self>, leftover: Leftover) {
         let key = leftover.key.clone();
-        tracing::error!(drive = %key.0, slot = %key.1, pid = leftover.pid(),
+        tracing::error!(drive = key.drive().map(display), slot = %key.slot, pid = leftover.pid(),
             "worker of an earlier agent cannot be killed; its slot is stuck until it exits");
         let now = Instant::now();
         let since = now.checked_sub(leftover.age).unwrap_or(now);
@@ -281,7 +279,7 @@ impl Inner {
     }
 
     /// The next request of a slot; it counts as running from now on.
-    pub(super) fn next(&self, key: &Key) -> Option<Request> {
+    pub(super) fn next(&self, key: &WorkerKey) -> Option<QueuedJob> {
         let mut slots = self.lock();
         let entry = slots.get_mut(key)?;
         if self.is_stopping() {
@@ -296,7 +294,7 @@ impl Inner {
     }
 
     /// Takes a slot without work out of the table. False: work came in.
-    pub(super) fn retire(&self, key: &Key) -> bool {
+    pub(super) fn retire(&self, key: &WorkerKey) -> bool {
         let mut slots = self.lock();
         if slots.get(key).is_some_and(|entry| !entry.queue.is_empty()) {
             return false;

@@ -13,12 +13,12 @@ use tokio::{
 };
 
 use super::{
-    RunError,
+    RunError, WorkerKey,
     handle::{Said, Worker},
     job::Outcome,
     notes::Leftover,
     pool::Inner,
-    table::{Current, Entry, Key, Refusal, Request},
+    table::{Current, Entry, QueuedJob, Refusal},
     terms::SHORT,
 };
 use drivebay_sys::offload::blocking;
@@ -40,7 +40,7 @@ enum Cut {
 /// The one who acts on a slot.
 pub(super) struct Actor {
     inner: Arc<Inner>,
-    key: Key,
+    key: WorkerKey,
     wake: Arc<Notify>,
     worker: Option<Worker>,
     /// When the worker is let go if it has no work.
@@ -50,7 +50,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(inner: Arc<Inner>, key: Key, wake: Arc<Notify>) -> Self {
+    pub(super) fn new(inner: Arc<Inner>, key: WorkerKey, wake: Arc<Notify>) -> Self {
         Self {
             inner,
             key,
@@ -68,7 +68,7 @@ impl Actor {
         }
         loop {
             if let Some(request) = self.inner.next(&self.key) {
-                let stay = self.inner.config.stay(self.key.1, request.comes_again);
+                let stay = self.inner.config.stay(self.key.slot, request.comes_again);
                 self.is_kept |= stay > SHORT;
                 self.serve(request).await;
                 self.stays_until = self.stays_until.max(Instant::now() + stay);
@@ -120,7 +120,7 @@ impl Actor {
             }
         })
         .await;
-        tracing::info!(drive = %self.key.0, slot = %self.key.1, "worker of an earlier agent exited");
+        tracing::info!(drive = self.key.drive().map(display), slot = %self.key.slot, "worker of an earlier agent exited");
         self.free();
     }
 
@@ -157,8 +157,8 @@ impl Actor {
         }
     }
 
-    async fn serve(&mut self, request: Request) {
-        let Request {
+    async fn serve(&mut self, request: QueuedJob) {
+        let QueuedJob {
             job,
             arguments,
             limit,
@@ -292,11 +292,11 @@ impl Actor {
 
     /// Waits for a worker that was killed and lives on.
     async fn outlast(&self, mut worker: Worker) {
-        let (drive, slot, pid) = (&self.key.0, self.key.1, worker.pid);
-        tracing::error!(%drive, %slot, pid,
+        let (key, pid) = (&self.key, worker.pid);
+        tracing::error!(drive = key.drive().map(display), slot = %key.slot, pid,
             "worker or its tool cannot be killed; its slot is stuck until the drive answers");
         self.attend(worker.gone()).await;
-        tracing::info!(%drive, %slot, pid, "stuck worker exited");
+        tracing::info!(drive = key.drive().map(display), slot = %key.slot, pid, "stuck worker exited");
         self.free();
     }
 
@@ -311,12 +311,12 @@ impl Actor {
     }
 
     fn cut(&self, cut: Cut, job: &'static str, limit: Duration) -> Refusal {
-        let drive = self.key.0.clone();
+        let target = self.key.target.clone();
         match cut {
-            Cut::Cancelled => RunError::Cancelled { drive, job },
+            Cut::Cancelled => RunError::Cancelled { target, job },
             Cut::Stopping => RunError::Stopping,
             Cut::Deadline => RunError::Deadline {
-                drive,
+                target,
                 job,
                 limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
                 step: self
@@ -334,7 +334,7 @@ impl Actor {
 
     fn failed(&self, job: &'static str, why: String) -> Refusal {
         RunError::Worker {
-            drive: self.key.0.clone(),
+            target: self.key.target.clone(),
             job,
             why,
         }

@@ -9,18 +9,14 @@ use tokio::{
     time::Instant,
 };
 
-use super::{RunError, Slot, SlotStatus, job::Outcome};
-use drivebay_model::DriveId;
-
-/// Names a slot of the pool.
-pub(super) type Key = (DriveId, Slot);
+use super::{RunError, SlotStatus, WorkerKey, job::Outcome};
 
 /// Why a request got no outcome: any `RunError` but `Job`.
 pub(super) type Refusal = RunError<Infallible>;
 
 /// A job on its way.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct QueuedJob {
     pub job: &'static str,
     pub arguments: Value,
     pub limit: Duration,
@@ -32,7 +28,7 @@ pub(super) struct Request {
     pub answer: oneshot::Sender<Result<Outcome, Refusal>>,
 }
 
-impl Request {
+impl QueuedJob {
     /// Answers it; nobody may be listening any more.
     pub(super) fn refuse(self, refusal: Refusal) {
         let _ = self.answer.send(Err(refusal));
@@ -75,9 +71,8 @@ impl Current {
 /// One slot.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub drive: DriveId,
-    pub slot: Slot,
-    pub queue: VecDeque<Request>,
+    pub key: WorkerKey,
+    pub queue: VecDeque<QueuedJob>,
     /// Wakes the actor to look at the queue.
     pub wake: Arc<Notify>,
     pub pid: Option<i32>,
@@ -90,16 +85,15 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) enum Next {
     /// Run this; it is `current` already.
-    Job(Request),
+    Job(QueuedJob),
     /// Nothing to do.
     Idle,
 }
 
 impl Entry {
-    pub(super) fn new(key: &Key) -> Self {
+    pub(super) fn new(key: &WorkerKey) -> Self {
         Self {
-            drive: key.0.clone(),
-            slot: key.1,
+            key: key.clone(),
             queue: VecDeque::new(),
             wake: Arc::new(Notify::new()),
             pid: None,
@@ -110,7 +104,7 @@ impl Entry {
 
     fn busy(&self) -> Refusal {
         RunError::Busy {
-            drive: self.drive.clone(),
+            target: self.key.target.clone(),
             step: self
                 .current
                 .as_ref()
@@ -123,14 +117,14 @@ impl Entry {
         let current = self.current.as_ref()?;
         let age = now.saturating_duration_since(current.since);
         (self.unkillable || age >= after).then(|| RunError::Stuck {
-            drive: self.drive.clone(),
+            target: self.key.target.clone(),
             step: current.text(),
             age_s: age.as_secs(),
         })
     }
 
     /// Takes a request in, or answers it at once.
-    pub(super) fn admit(&mut self, request: Request, now: Instant, after: Duration, room: usize) {
+    pub(super) fn admit(&mut self, request: QueuedJob, now: Instant, after: Duration, room: usize) {
         if let Some(stuck) = self.stuck(now, after) {
             return request.refuse(stuck);
         }
@@ -220,8 +214,7 @@ impl Entry {
         }
         let current = self.current.as_ref();
         Some(SlotStatus {
-            drive: self.drive.clone(),
-            slot: self.slot,
+            key: self.key.clone(),
             pid: self.pid,
             step: current.map(Current::text),
             age: current.map_or(Duration::ZERO, |current| {
@@ -236,14 +229,16 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Slot;
+    use drivebay_model::DriveId;
 
     const AFTER: Duration = Duration::from_secs(30);
 
     type Answer = oneshot::Receiver<Result<Outcome, Refusal>>;
 
-    fn request(now: Instant, limit: Duration) -> (Request, Answer) {
+    fn request(now: Instant, limit: Duration) -> (QueuedJob, Answer) {
         let (answer, receiver) = oneshot::channel();
-        let request = Request {
+        let request = QueuedJob {
             job: "look",
             arguments: Value::Null,
             limit,
@@ -256,7 +251,7 @@ mod tests {
     }
 
     fn entry() -> Entry {
-        Entry::new(&(DriveId("d".into()), Slot::Foreground))
+        Entry::new(&(&DriveId("d".into()), Slot::Foreground).into())
     }
 
     fn submit(entry: &mut Entry, now: Instant, secs: u64, room: usize) -> Answer {

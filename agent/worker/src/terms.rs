@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use drivebay_model::DriveId;
+use super::{JobTarget, WorkerKey};
 
 /// What a drive's workers are for. Each slot has at most one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,27 +92,27 @@ impl PoolConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E: std::error::Error + 'static> {
     /// Others are before it, and its deadline passed or the queue is full.
-    #[error("drive {drive} is busy ({step}); try again")]
+    #[error("{target} is busy ({step}); try again")]
     Busy {
-        drive: DriveId,
+        target: JobTarget,
         /// What it is doing.
         step: String,
     },
     /// One step hangs.
     #[error(
-        "drive {drive} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced"
+        "{target} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced"
     )]
     Stuck {
-        drive: DriveId,
+        target: JobTarget,
         /// What it is doing.
         step: String,
         /// For how long, in whole seconds.
         age_s: u64,
     },
     /// The deadline passed while it ran; the worker was killed.
-    #[error("{job} on drive {drive} did not end within {limit_ms} ms (at {step})")]
+    #[error("{job} on {target} did not end within {limit_ms} ms (at {step})")]
     Deadline {
-        drive: DriveId,
+        target: JobTarget,
         job: &'static str,
         /// Milliseconds.
         limit_ms: u64,
@@ -120,12 +120,15 @@ pub enum RunError<E: std::error::Error + 'static> {
         step: String,
     },
     /// Cancelled by a more urgent call.
-    #[error("{job} on drive {drive} was cancelled")]
-    Cancelled { drive: DriveId, job: &'static str },
+    #[error("{job} on {target} was cancelled")]
+    Cancelled {
+        target: JobTarget,
+        job: &'static str,
+    },
     /// The worker died or spoke nonsense.
-    #[error("the worker of drive {drive} failed during {job}: {why}")]
+    #[error("the worker of {target} failed during {job}: {why}")]
     Worker {
-        drive: DriveId,
+        target: JobTarget,
         job: &'static str,
         why: String,
     },
@@ -140,9 +143,7 @@ pub enum RunError<E: std::error::Error + 'static> {
 /// What a slot is doing, for metrics and tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotStatus {
-    pub drive: DriveId,
-    /// Which slot.
-    pub slot: Slot,
+    pub key: WorkerKey,
     /// The worker's pid, when there is one.
     pub pid: Option<i32>,
     /// Job and step, when it is running one.
@@ -170,21 +171,29 @@ impl<E: std::error::Error + 'static> RunError<E> {
     /// The same with another error of the job.
     pub fn map_job<F: std::error::Error + 'static>(self, f: impl FnOnce(E) -> F) -> RunError<F> {
         match self {
-            Self::Busy { drive, step } => RunError::Busy { drive, step },
-            Self::Stuck { drive, step, age_s } => RunError::Stuck { drive, step, age_s },
+            Self::Busy { target, step } => RunError::Busy { target, step },
+            Self::Stuck {
+                target,
+                step,
+                age_s,
+            } => RunError::Stuck {
+                target,
+                step,
+                age_s,
+            },
             Self::Deadline {
-                drive,
+                target,
                 job,
                 limit_ms,
                 step,
             } => RunError::Deadline {
-                drive,
+                target,
                 job,
                 limit_ms,
                 step,
             },
-            Self::Cancelled { drive, job } => RunError::Cancelled { drive, job },
-            Self::Worker { drive, job, why } => RunError::Worker { drive, job, why },
+            Self::Cancelled { target, job } => RunError::Cancelled { target, job },
+            Self::Worker { target, job, why } => RunError::Worker { target, job, why },
             Self::Stopping => RunError::Stopping,
             Self::Job(error) => RunError::Job(f(error)),
         }
@@ -219,7 +228,7 @@ mod tests {
     #[test]
     fn the_trouble_of_a_hanging_step_does_not_change_with_its_age() {
         let stuck = |age_s| RunError::<ReadError>::Stuck {
-            drive: DriveId("d".into()),
+            target: JobTarget::Drive(drivebay_model::DriveId("d".into())),
             step: "probe: open".into(),
             age_s,
         };

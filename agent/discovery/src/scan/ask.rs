@@ -82,12 +82,12 @@ pub(super) trait DriveReader: Clone + Send + Sync + 'static {
 impl DriveReader for Pool {
     async fn probe(&self, job: Probe, limit: Duration) -> Result<Probed, RunError<ProbeError>> {
         let id = job.drive.id.clone();
-        self.run(&id, Slot::Foreground, job, limit).await
+        self.run((&id, Slot::Foreground), job, limit).await
     }
 
     async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<CarveError>> {
         let id = job.drive.id.clone();
-        self.run(&id, Slot::Foreground, job, limit).await
+        self.run((&id, Slot::Foreground), job, limit).await
     }
 }
 

@@ -14,7 +14,7 @@ use drivebay_layout::{
     probe::Probe,
 };
 use drivebay_model::{Cause, Contents, DriveId, Label, Media, Transport};
-use drivebay_worker::RunError;
+use drivebay_worker::{JobTarget, RunError};
 
 fn facts(name: &str) -> DriveFacts {
     DriveFacts {
@@ -94,7 +94,7 @@ struct Fake {
 
 fn stuck<E: std::error::Error>(drive: DriveId) -> RunError<E> {
     RunError::Stuck {
-        drive,
+        target: JobTarget::Drive(drive),
         step: "open".into(),
         age_s: 31,
     }
@@ -128,12 +128,12 @@ impl DriveReader for Fake {
             })),
             "stuck" => Err(stuck(drive)),
             "busy" => Err(RunError::Busy {
-                drive,
+                target: JobTarget::Drive(drive),
                 step: "mkfs".into(),
             }),
             "panics" => panic!("a bug"),
             _ if hangs => Err(RunError::Deadline {
-                drive,
+                target: JobTarget::Drive(drive),
                 job: "probe",
                 limit_ms: 10_000,
                 step: "read".into(),
@@ -147,7 +147,7 @@ impl DriveReader for Fake {
         assert!(!job.repair, "a scan writes nothing");
         match job.drive.kernel_name.as_str() {
             "ours-locked" => Err(RunError::Busy {
-                drive,
+                target: JobTarget::Drive(drive),
                 step: "erase".into(),
             }),
             "ours-host" => Err(RunError::Job(CarveError::Host {

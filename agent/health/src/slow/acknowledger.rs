@@ -10,11 +10,11 @@ const QUEUE: usize = 1;
 
 /// Hands over that an operator has seen that a drive is slow. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Acknowledger(mpsc::Sender<Request>);
+pub struct Acknowledger(mpsc::Sender<SlowdownRequest>);
 
 /// One acknowledgement.
 #[derive(Debug)]
-pub struct Request {
+pub struct SlowdownRequest {
     pub(super) drive: DriveId,
     /// What was acknowledged counts again.
     pub(super) withdraw: bool,
@@ -23,7 +23,7 @@ pub struct Request {
 
 impl Acknowledger {
     /// The handle, and what the task takes.
-    pub fn new() -> (Self, mpsc::Receiver<Request>) {
+    pub fn new() -> (Self, mpsc::Receiver<SlowdownRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
@@ -36,7 +36,7 @@ impl Acknowledger {
     ) -> Result<Vec<Finding>, AcknowledgeError> {
         let (done, answer) = oneshot::channel();
         let stopping = || AcknowledgeError::Stopping;
-        let request = Request {
+        let request = SlowdownRequest {
             drive,
             withdraw,
             done,

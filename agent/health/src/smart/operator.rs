@@ -7,7 +7,7 @@ use super::{
     persisted::{of_history, report},
 };
 use crate::{
-    acknowledge::{AcknowledgeError, Done, Order, Request, to_smart_finding},
+    acknowledge::{AcknowledgeError, AcknowledgeRequest, Done, Order, to_smart_finding},
     slow,
 };
 use drivebay_evidence::now;
@@ -15,23 +15,23 @@ use drivebay_model::{
     DriveHealth, DriveId, Finding, Verdict,
     health::{SmartFinding, SmartReport},
 };
-use drivebay_node::volumes::Volumes;
+use drivebay_node::context::NodeContext;
 use drivebay_smart::{Acknowledgement, History, rules};
 use drivebay_sys::clock::unix_seconds;
 
 pub(super) async fn carry_out(
-    volumes: &Volumes,
+    node: &NodeContext,
     drives: &mut BTreeMap<DriveId, Tracked>,
     slow: &slow::Acknowledger,
-    request: &Request,
+    request: &AcknowledgeRequest,
 ) -> Result<Done, AcknowledgeError> {
     let id = &request.drive;
     let tracked = drives
         .get_mut(id)
         .ok_or_else(|| AcknowledgeError::NotMonitored(id.clone()))?;
-    let inventory = volumes.inventory();
+    let inventory = node.inventory();
     let at = unix_seconds();
-    let before = shown(volumes, id);
+    let before = shown(node, id);
     let mut history = tracked.history.clone();
     let (mut acknowledged, changes) = match &request.order {
         Order::Acknowledge { ack, confirmed } => {
@@ -76,11 +76,11 @@ pub(super) async fn carry_out(
         true => known.health.withdraw(id),
         false => known_of_kernel = known.health.acknowledge(id, now()),
     });
-    let revision = publish(volumes, id, tracked);
+    let revision = publish(node, id, tracked);
     let of_kernel = known_of_kernel.into_iter().map(|one| (one, "kernel"));
     let slow = known_slow.into_iter().map(|one| (one, "latency"));
     acknowledged.extend(of_kernel.chain(slow).map(besides_smart));
-    let health = shown(volumes, id);
+    let health = shown(node, id);
     let (verdict, findings) = (health.shown_verdict(), acknowledged.len());
     match &request.order {
         Order::Acknowledge { ack, .. } => {
@@ -99,7 +99,7 @@ pub(super) async fn carry_out(
 }
 
 /// Gives the inventory what the history says now. Answers the revision that shows it.
-pub(super) fn publish(volumes: &Volumes, id: &DriveId, tracked: &mut Tracked) -> u64 {
+pub(super) fn publish(node: &NodeContext, id: &DriveId, tracked: &mut Tracked) -> u64 {
     let history = &tracked.history;
     let said = tracked.said.take().unwrap_or_default();
     let smart = said.smart.unwrap_or_default();
@@ -117,12 +117,12 @@ pub(super) fn publish(volumes: &Volumes, id: &DriveId, tracked: &mut Tracked) ->
         ..said
     };
     tracked.said = Some(health.clone());
-    let inventory = volumes.inventory();
+    let inventory = node.inventory();
     inventory.update(|known| known.health.says(id.clone(), health))
 }
 
-fn shown(volumes: &Volumes, id: &DriveId) -> DriveHealth {
-    let snapshot = volumes.inventory().current();
+fn shown(node: &NodeContext, id: &DriveId) -> DriveHealth {
+    let snapshot = node.inventory().current();
     let drive = snapshot.drives.get(id);
     drive.map(|drive| drive.health.clone()).unwrap_or_default()
 }
@@ -149,13 +149,18 @@ fn states(
 }
 
 /// Whether acknowledging `findings` at `now` (seconds since 1970) changes anything. Pure.
-fn changes(before: &History, findings: &[rules::Finding], ack: &Acknowledgement, now: u64) -> bool {
+fn changes(
+    before: &History,
+    findings: &[rules::RuleFinding],
+    ack: &Acknowledgement,
+    now: u64,
+) -> bool {
     let Some(holds) = before.acknowledgement(now) else {
         return !findings.is_empty();
     };
     let choice = |of: &Acknowledgement| (of.until, of.takes_new_volumes);
     let standing = before.standing();
-    let known = |one: &rules::Finding| {
+    let known = |one: &rules::RuleFinding| {
         let mut known = before.findings().iter().chain(&standing);
         known.any(|of| of.acknowledged && (of.code, &of.subject) == (one.code, &one.subject))
     };

@@ -7,7 +7,7 @@ use drivebay_model::{
     DriveHealth, DriveId, Finding, PollState,
     health::{Acknowledged, SmartReport},
 };
-use drivebay_node::{state::StateKind, volumes::Volumes};
+use drivebay_node::{context::NodeContext, state::StateKind};
 use drivebay_smart::{
     self as smart, History,
     rules::{self, ConditionLevel},
@@ -21,13 +21,13 @@ const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Gives the inventory what each drive said last to an earlier agent, so that it counts as soon as the drive is seen. A history
 /// that cannot be used is dealt with when its drive is taken up.
-pub async fn restore(volumes: &Volumes) {
-    let dir = volumes.state_dir().path_of(StateKind::Smart);
+pub async fn restore(node: &NodeContext) {
+    let dir = node.state_dir().path_of(StateKind::Smart);
     let wanted = dir.clone();
     let read = offload("smart-read", FILE_DEADLINE, move || read_all(&wanted)).await;
     match read.and_then(|read| read) {
         Ok(reports) => {
-            let inventory = volumes.inventory();
+            let inventory = node.inventory();
             inventory.update(|known| known.health.restore_reports(reports));
         }
         Err(error) => {
@@ -109,7 +109,7 @@ pub(super) fn report(history: &History) -> SmartReport {
 }
 
 /// Findings in the inventory's words. Pure.
-fn found(standing: &[rules::Finding]) -> Vec<Finding> {
+fn found(standing: &[rules::RuleFinding]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = standing
         .iter()
         .map(|finding| Finding {

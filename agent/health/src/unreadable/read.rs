@@ -74,6 +74,7 @@ impl Followed {
             }
             let again = tracked.again.is_none_or(|at| at <= now);
             let known = volumes
+                .node()
                 .inventory()
                 .health(|registry| registry.unreadable(id));
             let mut windows: Vec<Extent> = Vec::new();
@@ -162,8 +163,9 @@ fn read(
             };
         }
         let run = volumes
+            .node()
             .pool()
-            .run(&id, Slot::Background, job, READ_DEADLINE);
+            .run((&id, Slot::Background), job, READ_DEADLINE);
         let found = run.await;
         let found = match found {
             Ok(found) => Some(found),

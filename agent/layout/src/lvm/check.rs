@@ -13,7 +13,7 @@ use super::{change::extents_of, metadata::Lv, name, plan, session::Session, view
 use crate::{
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error},
-    jobs::Snapshot,
+    jobs::SnapshotDevice,
     open,
     pace::Pace,
     plan as carving, space,
@@ -114,15 +114,15 @@ pub(crate) fn make(
 }
 
 /// The snapshot of a volume, when the kernel has it.
-pub(crate) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<Snapshot>, CarveError> {
+pub(crate) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<SnapshotDevice>, CarveError> {
     Ok(active(&Session::open(dev, false)?, uuid))
 }
 
-fn active(session: &Session<'_>, uuid: Uuid) -> Option<Snapshot> {
+fn active(session: &Session<'_>, uuid: Uuid) -> Option<SnapshotDevice> {
     let lv = session.view.checks.get(&uuid)?;
     lv.snapshot_of.as_ref()?;
     let device = session.device(lv)?;
-    Some(Snapshot {
+    Some(SnapshotDevice {
         device: device.kernel_name.clone(),
         dev: device.dev,
         dm_uuid: device.uuid.clone(),

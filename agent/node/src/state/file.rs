@@ -165,7 +165,8 @@ impl<T: Stored> StateFile<T> {
         read
     }
 
-    /// Makes the next attempt due now, for tests.
+    /// Makes the next attempt due now.
+    #[cfg(any(test, feature = "test-support"))]
     pub fn make_due(&self) {
         if let Some(unread) = self.lock_unread().as_mut() {
             unread.again_at = Instant::now();

@@ -52,7 +52,7 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
 impl Volumes {
     /// Makes a drive with another node's label this node's. Answers what is on it.
     pub async fn adopt(&self, name: &str, confirm: &str) -> Result<Contents, VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let drive = super::wipe::named(&snapshot, name)?;
         if confirm != drive.id.0 {
             return Err(VolumeError::Invalid {
@@ -69,7 +69,7 @@ impl Volumes {
                 why,
             })?
             .clone();
-        let config = &self.inner.config;
+        let config = self.node.config();
         tracing::warn!(
             drive = %drive.id, cluster = %from.cluster, node = %from.node,
             "drive adoption requested by operator; it belonged to this cluster and node"
@@ -82,7 +82,10 @@ impl Volumes {
         };
         let (key, id) = (Key::Drive(drive.id.clone()), drive.id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
-            let done = this.run(&id, Slot::Foreground, job, CARVE_DEADLINE).await?;
+            let done = this
+                .node
+                .run((&id, Slot::Foreground), job, CARVE_DEADLINE)
+                .await?;
             Ok(done.contents)
         })
         .await

@@ -9,11 +9,13 @@ use uuid::Uuid;
 use super::{
     VolumeError, Volumes,
     guard::{Caller, VolumeGuard},
-    mounting::{PublishRequest, StageRequest, device_of, is_of_device},
+    publish::PublishRequest,
+    reach::{device_of, is_of_device},
+    stage::StageRequest,
     system_places,
     unmounting::not_mounted,
 };
-use crate::{inventory::assemble::is_live, state::hand_mounts::HandMount};
+use crate::{inventory::assemble::is_live, mounts, state::hand_mounts::HandMount};
 use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand};
 use drivebay_sys::mountinfo::{self, MountEntry};
 
@@ -31,8 +33,8 @@ pub struct HandMountRequest {
 impl Volumes {
     /// The live volume of this name, uuid or id.
     pub fn find_by_hand(&self, what: &str) -> Result<Volume, VolumeError> {
-        let snapshot = self.inner.inventory.current();
-        match called(&snapshot, &self.inner.config.node_id, what).as_slice() {
+        let snapshot = self.node.inventory().current();
+        match called(&snapshot, &self.node.config().node_id, what).as_slice() {
             [volume] => Ok((*volume).clone()),
             [] => Err(self.unknown_by_hand(what)),
             several => {
@@ -107,7 +109,7 @@ impl Volumes {
             });
         };
         let at = mountinfo::resolve(&request.path);
-        let own = system_places::own_places(&self.inner.config);
+        let own = system_places::own_places(self.node.config());
         if let Some(why) = system_places::refusal(&at, &own, &read_mounts()?) {
             return Err(invalid("path", why));
         }
@@ -161,7 +163,7 @@ impl Volumes {
                 Some(first)
                     if places.len() == 1
                         && first == at
-                        && self.inner.expected.role(uuid, at).is_none() =>
+                        && self.node.expected().role(uuid, at).is_none() =>
                 {
                     Ok(())
                 }
@@ -215,7 +217,7 @@ impl Volumes {
             .then(|| mountinfo::resolve(Path::new(what)));
         let is_meant = |one: &HandMount| match &at {
             Some(at) => one.path == *at,
-            None => is_called(one.volume, &one.name, &self.inner.config.node_id, what),
+            None => is_called(one.volume, &one.name, &self.node.config().node_id, what),
         };
         let Some(mount) = all.into_iter().find(is_meant) else {
             return match &at {
@@ -231,7 +233,7 @@ impl Volumes {
                     what: mount.name.clone(),
                 });
             }
-            let snapshot = this.inner.inventory.current();
+            let snapshot = this.node.inventory().current();
             let volume = snapshot.volumes.get(&uuid);
             let remove = mount.block;
             this.unmount_guarded(volume.map(|volume| (&held, volume)), mount.path.clone(), remove)
@@ -265,13 +267,13 @@ impl Volumes {
             return Ok(Some(mount));
         }
         // One that is not kept and was unmounted without us is over.
-        self.inner.expected.forget(&mount.path);
+        self.node.expected().forget(&mount.path);
         Ok(None)
     }
 
     /// Whether a volume is known to be made by hand.
     pub(super) fn is_made_by_hand(&self, uuid: Uuid) -> bool {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let volume = snapshot.volumes.get(&uuid);
         volume.is_some_and(|volume| is_by_hand(&volume.placed.record.parameters))
     }
@@ -286,7 +288,7 @@ impl Volumes {
         };
         let id = VolumeId {
             uuid: volume.uuid,
-            node: self.inner.config.node_id.clone(),
+            node: self.node.config().node_id.clone(),
         };
         let grown = self.grow(id.to_string(), at, Caller::Manual).await;
         grown.map(|_| true)
@@ -332,7 +334,7 @@ fn is_called(uuid: Uuid, name: &str, node: &str, what: &str) -> bool {
 }
 
 fn read_mounts() -> Result<Vec<MountEntry>, VolumeError> {
-    mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })
+    mounts::read().map_err(VolumeError::from)
 }
 
 fn is_mounted(mounts: &[MountEntry], path: &Path) -> bool {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::{
     VolumeError, Volumes,
     guard::{Key, VolumeGuard},
-    reach_in,
+    reach::reach_in,
 };
 use drivebay_fs::check::{
     job::{Check, CheckError, How, Looked, StopScrub},
@@ -105,11 +105,11 @@ impl Volumes {
     /// Has a volume checked, whatever its schedule, and waits for what comes of it.
     pub async fn check_now(&self, id: &str) -> Result<LastCheck, VolumeError> {
         let full = match id.parse::<Uuid>() {
-            Ok(uuid) => format!("{uuid}@{}", self.inner.config.node_id),
+            Ok(uuid) => format!("{uuid}@{}", self.node.config().node_id),
             Err(_) => id.to_owned(),
         };
         let volume = self.require_scanned(&full).await?;
-        reach_in(&self.inner.inventory.current(), &volume)?;
+        reach_in(&self.node.inventory().current(), &volume)?;
         let mounted = matches!(
             volume.placed.record.state,
             RecordState::Fs { mounted: true, .. }
@@ -135,7 +135,7 @@ impl Volumes {
             state.asked.insert(volume.uuid, sender);
             answer
         };
-        let limit = self.inner.config.checks.timeout + CLEAR;
+        let limit = self.node.config().checks.timeout + CLEAR;
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(Some(check))) => Ok(check),
             _ => Err(pending()),
@@ -254,7 +254,7 @@ impl Volumes {
             uuid: volume.uuid,
             fs_type,
             how,
-            limit_ms: u64::try_from(self.inner.config.checks.timeout.as_millis())
+            limit_ms: u64::try_from(self.node.config().checks.timeout.as_millis())
                 .unwrap_or(u64::MAX),
         };
         let looked = match plan {
@@ -283,10 +283,10 @@ impl Volumes {
             bytes,
         };
         // Not to be ended in the middle, and over in a moment.
-        let made = self.run(&drive.id, Slot::Check, job, MAKE).await;
+        let made = self.node.run((&drive.id, Slot::Check), job, MAKE).await;
         match made {
             Ok(contents) => {
-                self.inner.inventory.put_contents(&drive.id, contents);
+                self.node.inventory().put_contents(&drive.id, contents);
                 Ok(())
             }
             Err(error) => Err(CheckOutcome::inconclusive(
@@ -301,10 +301,10 @@ impl Volumes {
         let job = ClearSnapshots {
             drive: drive.clone(),
         };
-        match self.run(&drive.id, Slot::Check, job, CLEAR).await {
+        match self.node.run((&drive.id, Slot::Check), job, CLEAR).await {
             Ok(None) => true,
             Ok(Some(contents)) => {
-                self.inner.inventory.put_contents(&drive.id, contents);
+                self.node.inventory().put_contents(&drive.id, contents);
                 true
             }
             Err(RunError::Stopping) => false,
@@ -325,9 +325,9 @@ impl Volumes {
             How::Scrub { at } => Some(at.clone()),
             _ => None,
         };
-        let pool = &self.inner.pool;
-        let limit = self.inner.config.checks.timeout + GRACE;
-        let mut run = std::pin::pin!(self.run(&drive, Slot::Check, job, limit));
+        let pool = self.node.pool();
+        let limit = self.node.config().checks.timeout + GRACE;
+        let mut run = std::pin::pin!(self.node.run((&drive, Slot::Check), job, limit));
         let result = tokio::select! {
             // First: from then on there is something to end.
             biased;
@@ -337,11 +337,11 @@ impl Volumes {
                     if let Some(at) = &scrubbed {
                         // Killing the process that waits for it does not end the kernel's scrub.
                         let stop = StopScrub { at: at.clone() };
-                        if let Err(error) = self.run(&drive, Slot::Background, stop, STOP_SCRUB).await {
+                        if let Err(error) = self.node.run((&drive, Slot::Background), stop, STOP_SCRUB).await {
                             tracing::warn!(%drive, error = %chain(&error), "cannot cancel scrub; it may continue");
                         }
                     }
-                    pool.cancel(&drive, Slot::Check).await;
+                    pool.cancel((&drive, Slot::Check)).await;
                     if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
                         return None;
                     }

@@ -16,7 +16,7 @@ use super::{
     in_flight::StillInFlight,
     makeable::smallest_sector,
     placement::{self, InFlight, Need},
-    reach_in,
+    reach::reach_in,
 };
 use crate::{inventory::assemble::is_live, state::Doubt};
 use drivebay_layout::{
@@ -91,16 +91,16 @@ impl Volumes {
             });
         }
         let class = self
-            .inner
-            .config
+            .node
+            .config()
             .classes
             .iter()
             .find(|class| class.name == request.class)
             .ok_or_else(|| VolumeError::UnknownClass {
                 class: request.class.clone(),
                 known: self
-                    .inner
-                    .config
+                    .node
+                    .config()
                     .classes
                     .iter()
                     .map(|class| class.name.as_str())
@@ -111,7 +111,7 @@ impl Volumes {
         self.undo_unfinished(&request.name).await?;
         self.not_changing(&request.name)?;
         // After that: what a change of the volume came to is in it.
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         if let Some(volume) = named(&snapshot, &request.name) {
             return match volume.state {
                 VolumeState::Missing => Err(VolumeError::ExistsAway {
@@ -131,7 +131,7 @@ impl Volumes {
 
     /// Refuses to compare a volume with a request while a call changes it: it may be deleted just now.
     fn not_changing(&self, name: &str) -> Result<(), VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         match named(&snapshot, name) {
             Some(volume) if self.is_changing(volume.uuid) => Err(VolumeError::Pending {
                 what: format!("volume {}, which has the name {name:?},", volume.uuid),
@@ -185,9 +185,9 @@ impl Volumes {
             });
         }
         Self::ask_kernel(request, &spec).await?;
-        let sector = smallest_sector(&self.inner.inventory.current(), &class.name);
+        let sector = smallest_sector(&self.node.inventory().current(), &class.name);
         Self::ask_mkfs(&spec, sector).await?;
-        let deleted = self.inner.inventory.deleted();
+        let deleted = self.node.inventory().deleted();
         let mut refused: Option<RunError<CarveError>> = None;
         let mut unzeroed: Option<RunError<CarveError>> = None;
         let mut unformattable: Option<VolumeError> = None;
@@ -200,7 +200,7 @@ impl Volumes {
             placement: class.placement,
             group: request.group.as_ref(),
         };
-        let mut snapshots = self.inner.inventory.subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         // Of the last choice.
         let awaits_poll = AtomicBool::new(false);
         loop {
@@ -208,7 +208,7 @@ impl Volumes {
             snapshots.borrow_and_update();
             let choose = |in_flight: &[InFlight]| {
                 // One that is wiped is held.
-                let now = self.inner.inventory.current();
+                let now = self.node.inventory().current();
                 let excluded = |id: &DriveId| {
                     let unclaimed = now
                         .drives
@@ -251,7 +251,7 @@ impl Volumes {
                 break;
             };
             tried.insert(candidate.drive.clone());
-            let snapshot = self.inner.inventory.current();
+            let snapshot = self.node.inventory().current();
             let Some(drive) = snapshot.drives.get(&candidate.drive) else {
                 continue;
             };
@@ -270,8 +270,8 @@ impl Volumes {
                     layout: class.layout,
                     label: Label {
                         drive_uuid: Uuid::new_v4(),
-                        cluster: self.inner.config.cluster.clone(),
-                        node: self.inner.config.node_id.clone(),
+                        cluster: self.node.config().cluster.clone(),
+                        node: self.node.config().node_id.clone(),
                         class: class.name.clone(),
                         drive_id: drive.id.clone(),
                     },
@@ -290,7 +290,8 @@ impl Volumes {
                 return Err(VolumeError::Internal { what });
             }
             match self
-                .run(&drive.id, Slot::Foreground, job, CARVE_DEADLINE)
+                .node
+                .run((&drive.id, Slot::Foreground), job, CARVE_DEADLINE)
                 .await
             {
                 Ok(done) => {
@@ -306,8 +307,8 @@ impl Volumes {
                                 && !deleted.contains(&placed.record.uuid)
                         })
                         .map(|placed| placed.record.uuid);
-                    let revision = self.inner.inventory.put_contents(&drive.id, done.contents);
-                    let current = self.inner.inventory.current();
+                    let revision = self.node.inventory().put_contents(&drive.id, done.contents);
+                    let current = self.node.inventory().current();
                     let volume = carved
                         .and_then(|uuid| current.volumes.get(&uuid))
                         .ok_or_else(|| VolumeError::Internal {
@@ -354,8 +355,8 @@ impl Volumes {
                 // In doubt: the drive may hold the volume already. The repeat looks, also after a restart.
                 Err(error) => {
                     let name = request.name.clone();
-                    self.inner
-                        .inventory
+                    self.node
+                        .inventory()
                         .update(|known| known.remembered.in_doubt.insert(name, doubt));
                     self.inner.keeper.settle().await;
                     return Err(VolumeError::Carve(error));
@@ -376,7 +377,7 @@ impl Volumes {
                 Err(VolumeError::Carve(RunError::Job(error)))
             }
             _ => {
-                let now = self.inner.inventory.current();
+                let now = self.node.inventory().current();
                 if let Some(group) = &request.group
                     && let Some(drives) =
                         placement::only_its_group(&now, need, |id| tried.contains(id))

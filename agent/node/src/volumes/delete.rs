@@ -32,7 +32,7 @@ impl Volumes {
         quarantine: bool,
         caller: Caller<'_>,
     ) -> Result<u64, VolumeError> {
-        let revision = self.inner.inventory.current().revision;
+        let revision = self.node.inventory().current().revision;
         let volume = match self.require_scanned(&id).await {
             Ok(volume) => volume,
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
@@ -56,16 +56,16 @@ impl Volumes {
     /// What somebody else unmounted is published a little later. A volume whose device is not known is in use where our own calls
     /// mounted it.
     pub(super) fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
-        self.refresh_mounts()?;
-        let now = self.inner.inventory.current();
+        self.node.mounts().refresh()?;
+        let now = self.node.inventory().current();
         let Some(volume) = now.volumes.get(&volume.uuid) else {
             return Ok(false);
         };
-        let is_mounted = |path: &PathBuf| self.table().count_at(path) > 0;
+        let is_mounted = |path: &PathBuf| self.node.mounts().count_at(path) > 0;
         let is_recorded = volume.placed.dev.is_none()
             && self
-                .inner
-                .expected
+                .node
+                .expected()
                 .paths(volume.uuid)
                 .iter()
                 .any(is_mounted);
@@ -83,7 +83,7 @@ impl Volumes {
         }
         self.call_off_check(held).await;
         self.not_detached(volume)?;
-        if quarantine || can_only_be_noted(&self.inner.inventory.current(), volume) {
+        if quarantine || can_only_be_noted(&self.node.inventory().current(), volume) {
             // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
             // seen is quarantined, shown, and erased after a delay.
             let noted = self.inner.keeper.add_tombstone(volume).await;
@@ -98,7 +98,7 @@ impl Volumes {
     /// # Errors
     /// `Carve` with `Used`; and whatever keeps the drive from being asked: nothing is noted for later.
     pub async fn delete_unused(&self, id: String, name: &str) -> Result<u64, VolumeError> {
-        let revision = self.inner.inventory.current().revision;
+        let revision = self.node.inventory().current().revision;
         let volume = match self.require_scanned(&id).await {
             Ok(volume) => volume,
             Err(VolumeError::NotFound { .. }) => return Ok(revision),
@@ -140,15 +140,16 @@ impl Volumes {
             only_unused,
         };
         match self
-            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .node
+            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
             .await
         {
             Ok(done) => {
                 self.inner.samples.forget(volume.uuid);
                 tracing::info!(volume = %volume.uuid, drive = %volume.drive, changed = done.changed, "volume deleted; its space is being erased");
                 Ok(self
-                    .inner
-                    .inventory
+                    .node
+                    .inventory()
                     .put_contents(&volume.drive, done.contents))
             }
             Err(RunError::Job(CarveError::InUse { uuid, held })) => {

@@ -111,7 +111,7 @@ pub(super) fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
 impl Volumes {
     /// Keeps erasing whatever is to be erased, until stopped. One task per drive.
     pub async fn erase_all(&self, stop: CancellationToken) {
-        let mut snapshots = self.inner.inventory.subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
         let mut failed: BTreeMap<Uuid, Failed> = BTreeMap::new();
         let mut tasks: Tasks<(DriveId, Uuid), Result<(), bool>> = Tasks::default();
@@ -172,13 +172,17 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = Instant::now();
-            match self.run(&drive.id, Slot::Background, job, DEADLINE).await {
+            match self
+                .node
+                .run((&drive.id, Slot::Background), job, DEADLINE)
+                .await
+            {
                 Ok(progress) => {
                     if let Some(contents) = progress.finished {
-                        self.inner.inventory.update(|known| {
+                        self.node.inventory().update(|known| {
                             known.erasing.remove(&uuid);
                         });
-                        self.inner.inventory.put_contents(&drive.id, contents);
+                        self.node.inventory().put_contents(&drive.id, contents);
                         tracing::info!(volume = %uuid, drive = %drive.id, bytes = total, "volume erased; its space is free");
                         return Ok(());
                     }
@@ -187,7 +191,7 @@ impl Volumes {
                     from = Some(done);
                     let eta_seconds =
                         eta_seconds(first, done, progress.total_bytes, began.elapsed());
-                    self.inner.inventory.update(|known| {
+                    self.node.inventory().update(|known| {
                         known.erasing.insert(
                             uuid,
                             Erasing {
@@ -199,7 +203,7 @@ impl Volumes {
                     let pause = rest(
                         moved,
                         step.elapsed(),
-                        self.inner.config.erase_bytes_per_second,
+                        self.node.config().erase_bytes_per_second,
                     );
                     tokio::time::sleep(pause).await;
                 }

@@ -3,11 +3,11 @@
 use drivebay_csi::validate::InvalidRequest;
 use uuid::Uuid;
 
+use crate::mounts::MountTableError;
 use crate::{keeper::KeeperError, state::StateError};
 use drivebay_fs::jobs::FsError;
 use drivebay_layout::jobs::CarveError;
 use drivebay_model::DriveId;
-use drivebay_sys::mountinfo::MountInfoError;
 use drivebay_worker::RunError;
 
 /// Why a volume call failed.
@@ -165,11 +165,8 @@ pub enum VolumeError {
         source: StateError,
     },
     /// mountinfo could not be read.
-    #[error("cannot read mountinfo")]
-    Mountinfo {
-        #[source]
-        source: MountInfoError,
-    },
+    #[error(transparent)]
+    MountTable(#[from] MountTableError),
     /// Carving failed.
     #[error("volume could not be carved")]
     Carve(#[from] RunError<CarveError>),

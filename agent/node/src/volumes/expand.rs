@@ -39,7 +39,7 @@ impl Volumes {
                     why: "no drive is that large".to_owned(),
                 })?;
         if have >= size {
-            return Ok((volume, self.inner.inventory.current().revision));
+            return Ok((volume, self.node.inventory().current().revision));
         }
         if limit != 0 && size > limit {
             return Err(VolumeError::CannotGrow {
@@ -69,7 +69,8 @@ impl Volumes {
             raw_space: self.raw_space_of(&volume.placed.record.class),
         };
         let done = self
-            .run(&volume.drive, Slot::Foreground, job, CARVE_DEADLINE)
+            .node
+            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
             .await;
         if let Err(error @ RunError::Job(CarveError::NotZeroed { .. })) = &done {
             let who = volume.uuid.to_string();
@@ -95,10 +96,10 @@ impl Volumes {
         })?;
         self.inner.wanted.end(&volume.uuid.to_string());
         let revision = self
-            .inner
-            .inventory
+            .node
+            .inventory()
             .put_contents(&volume.drive, done.contents);
-        let current = self.inner.inventory.current();
+        let current = self.node.inventory().current();
         let grown =
             current
                 .volumes

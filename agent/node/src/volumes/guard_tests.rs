@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::{
     keeper::tests::{Rig, rig},
-    volumes::mounting::{PublishRequest, StageRequest},
+    volumes::{publish::PublishRequest, stage::StageRequest},
 };
 use drivebay_model::{DriveState, Mode, RecordState, Volume, VolumeState, samples};
 
@@ -34,7 +34,7 @@ async fn with_volume() -> (Rig, Volume, String) {
         known.ready = true;
     });
     let volume = rig.inventory.current().volumes[&uuid].clone();
-    let id = format!("{uuid}@{}", rig.volumes.config().node_id);
+    let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
     (rig, volume, id)
 }
 
@@ -190,7 +190,14 @@ async fn the_agent_itself_erases_no_volume_that_a_person_uses() {
 #[tokio::test]
 async fn while_the_list_of_manual_mounts_is_not_known_an_orchestrator_deletes_nothing() {
     let (rig, volume, id) = with_volume().await;
-    std::fs::create_dir(rig.volumes.config().state_dir.join("hand-mounts.json")).unwrap();
+    std::fs::create_dir(
+        rig.volumes
+            .node()
+            .config()
+            .state_dir
+            .join("hand-mounts.json"),
+    )
+    .unwrap();
     rig.volumes.load_hand_mounts().await;
     for quarantine in [false, true] {
         let deleted = rig

@@ -77,7 +77,7 @@ fn not_grown(why: &str) -> Condition {
 impl Volumes {
     /// Puts what a call found out in the place of what earlier ones did, but for what this one says nothing of.
     fn learn(&self, uuid: Uuid, still_so: impl Fn(Reason) -> bool, found: Option<Condition>) {
-        let inventory = self.inventory();
+        let inventory = self.node.inventory();
         let mut now = inventory.health(|registry| registry.seen(uuid, Source::Call).to_vec());
         now.retain(|condition| still_so(condition.reason));
         now.extend(found);

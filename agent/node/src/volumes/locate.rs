@@ -48,7 +48,7 @@ impl Volumes {
             None
         };
         let mounted_at = match &turn {
-            Some(_) => match self.inner.expected.path_of(volume.uuid) {
+            Some(_) => match self.node.expected().path_of(volume.uuid) {
                 Some(path) => Some(path),
                 None => return Asked::NotNow,
             },
@@ -62,13 +62,13 @@ impl Volumes {
             pieces,
             limit_ms: u64::try_from(LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
-        let mut run = std::pin::pin!(self.run(&drive.id, Slot::Check, job, LIMIT + GRACE));
+        let mut run = std::pin::pin!(self.node.run((&drive.id, Slot::Check), job, LIMIT + GRACE));
         let result = tokio::select! {
             biased;
             result = &mut run => result,
             () = place.stopped() => {
                 loop {
-                    self.inner.pool.cancel(&drive.id, Slot::Check).await;
+                    self.node.pool().cancel((&drive.id, Slot::Check)).await;
                     if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
                         return Asked::NotNow;
                     }

@@ -13,16 +13,19 @@ pub mod delete;
 pub mod erase;
 pub mod error;
 pub mod expand;
+mod grow;
 pub mod guard;
 pub mod in_flight;
 mod learned;
 pub mod locate;
 mod makeable;
-pub mod mounting;
 pub mod placement;
+pub mod publish;
 mod quarantine;
+mod reach;
 pub mod release;
 pub mod samplers;
+pub mod stage;
 pub mod stats;
 mod system_places;
 mod unfinished;
@@ -30,30 +33,18 @@ mod unmounting;
 pub mod wipe;
 mod zeroing;
 
-use std::{
-    collections::{HashMap, HashSet},
-    future::Future,
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::{
-    inventory::{Inventory, wire::Sender},
+    context::NodeContext,
     keeper::Keeper,
-    state::{StateDir, hand_mounts::HandMounts, underway::Underway},
+    state::{hand_mounts::HandMounts, underway::Underway},
 };
-use drivebay_config::Config;
-use drivebay_evidence::{mounts::Expected, suspects::Suspects};
-use drivebay_fs::{device, jobs::Usage};
-use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState};
-use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
-use drivebay_sys::mountinfo::{Change, MountEntry, MountInfoError, Table};
-use drivebay_worker::{Job, Pool, RunError, Slot};
+use drivebay_fs::jobs::Usage;
+use drivebay_model::{Volume, VolumeState};
 pub use error::VolumeError;
 pub use guard::Caller;
 use guard::{Guard, Guards, Key, VolumeGuard};
@@ -71,18 +62,15 @@ const SCAN_WAIT: Duration = Duration::from_secs(8);
 /// Longest NodeGetVolumeStats waits for a fresh sample (invariant 8).
 pub const STATS_DEADLINE: Duration = Duration::from_millis(500);
 
-/// Everything the RPCs work with. Cheap to clone.
+/// What RPCs do with the volumes of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Volumes {
+    node: NodeContext,
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    config: Config,
-    pool: Pool,
-    inventory: Arc<Inventory>,
-    sender: Sender,
     guards: Guards,
     checks: checks::Checks,
     samples: stats::Samples,
@@ -96,121 +84,40 @@ struct Inner {
     underway: Underway,
     /// Free space that somebody waits for to be zeroed.
     wanted: zeroing::Wanted,
-    /// What the agent keeps over a restart.
-    state_dir: StateDir,
     /// What was mounted by hand.
     hand_mounts: HandMounts,
-    /// Somebody wants to know how the drives are, now.
-    asked: Notify,
-    /// What should be mounted.
-    expected: Expected,
-    /// Held while the mount table is read and published, so that an older look never replaces a newer one.
-    table: Mutex<Table>,
-    /// What the drives said when they were asked.
-    told: LatestPolls,
-    /// Places that may not read.
-    suspects: Suspects,
-    /// How fast they answered.
-    speeds: LatestSpeeds,
 }
 
 impl Volumes {
-    /// For this node.
-    pub fn new(
-        config: Config,
-        pool: Pool,
-        inventory: Arc<Inventory>,
-        sender: Sender,
-        keeper: Keeper,
-    ) -> Self {
-        let underway = Underway::new(&config.runtime_dir);
-        let state_dir = StateDir::new(&config.state_dir);
+    /// Of this node. `keeper` saves what calls change of the state.
+    pub fn new(node: NodeContext, keeper: Keeper) -> Self {
+        let inner = Inner {
+            guards: Guards::default(),
+            checks: checks::Checks::default(),
+            samples: stats::Samples::default(),
+            samplers: samplers::Samplers::new("samples", samplers::STATS),
+            lookers: samplers::Samplers::new("looks", samplers::LOOKS),
+            tasks: TaskTracker::new(),
+            keeper,
+            creations: in_flight::Creations::default(),
+            underway: Underway::new(&node.config().runtime_dir),
+            wanted: zeroing::Wanted::default(),
+            hand_mounts: HandMounts::new(node.state_dir()),
+        };
         Self {
-            inner: Arc::new(Inner {
-                underway,
-                hand_mounts: HandMounts::new(&state_dir),
-                state_dir,
-                config,
-                pool,
-                inventory,
-                sender,
-                guards: Guards::default(),
-                creations: in_flight::Creations::default(),
-                wanted: zeroing::Wanted::default(),
-                checks: checks::Checks::default(),
-                samples: stats::Samples::default(),
-                samplers: samplers::Samplers::new("samples", samplers::STATS),
-                lookers: samplers::Samplers::new("looks", samplers::LOOKS),
-                tasks: TaskTracker::new(),
-                keeper,
-                asked: Notify::new(),
-                expected: Expected::default(),
-                table: Mutex::default(),
-                told: LatestPolls::default(),
-                suspects: Suspects::default(),
-                speeds: LatestSpeeds::default(),
-            }),
+            node,
+            inner: Arc::new(inner),
         }
     }
 
-    /// The node's configuration.
-    pub fn config(&self) -> &Config {
-        &self.inner.config
-    }
-
-    /// What the agent keeps over a restart.
-    pub fn state_dir(&self) -> &StateDir {
-        &self.inner.state_dir
-    }
-
-    /// Requests SMART polls now instead of at the next interval.
-    pub fn ask_drives(&self) {
-        self.inner.asked.notify_one();
-    }
-
-    /// Waits until somebody wants the drives asked.
-    pub async fn drives_are_to_be_asked(&self) {
-        self.inner.asked.notified().await;
-    }
-
-    /// The last SMART poll of each drive.
-    pub fn latest_polls(&self) -> &LatestPolls {
-        &self.inner.told
-    }
-
-    /// Places of drives that were reported as unreadable.
-    pub fn suspects(&self) -> &Suspects {
-        &self.inner.suspects
-    }
-
-    /// The latencies of each drive in the last minute.
-    pub fn latest_speeds(&self) -> &LatestSpeeds {
-        &self.inner.speeds
+    /// The node that they are on.
+    pub fn node(&self) -> &NodeContext {
+        &self.node
     }
 
     /// The last samples of volumes in use, with their age.
     pub fn last_samples(&self) -> std::collections::HashMap<Uuid, (Usage, Duration)> {
         self.inner.samples.all()
-    }
-
-    /// The pods that each volume is published to, NAMESPACE/NAME, where the kubelet named them.
-    pub fn pods(&self) -> std::collections::HashMap<Uuid, Vec<String>> {
-        self.inner.expected.pods()
-    }
-
-    /// The inventory that calls read and change.
-    pub fn inventory(&self) -> &Arc<Inventory> {
-        &self.inner.inventory
-    }
-
-    /// The workers.
-    pub fn pool(&self) -> &Pool {
-        &self.inner.pool
-    }
-
-    /// Snapshots in protocol words.
-    pub fn sender(&self) -> &Sender {
-        &self.inner.sender
     }
 
     /// Waits until every running change has ended, at most this long.
@@ -219,33 +126,6 @@ impl Volumes {
         tokio::time::timeout(limit, self.inner.tasks.wait())
             .await
             .is_ok()
-    }
-
-    /// Runs a job for a drive. That the drive hangs is noted; the next scan that it answers takes the note away.
-    async fn run<J: Job>(
-        &self,
-        drive: &DriveId,
-        slot: Slot,
-        job: J,
-        limit: Duration,
-    ) -> Result<J::Answer, RunError<J::Error>> {
-        self.run_by(drive, drive, slot, job, limit).await
-    }
-
-    /// The same by another worker than the drive's own, for which nothing else of the drive waits.
-    async fn run_by<J: Job>(
-        &self,
-        worker: &DriveId,
-        drive: &DriveId,
-        slot: Slot,
-        job: J,
-        limit: Duration,
-    ) -> Result<J::Answer, RunError<J::Error>> {
-        let done = self.inner.pool.run(worker, slot, job, limit).await;
-        if let Err(error) = &done {
-            self.note_stuck(drive, error);
-        }
-        done
     }
 
     /// Makes a change that nothing else of the same key is made beside, as a task of its own: the caller may go away, the
@@ -310,8 +190,8 @@ impl Volumes {
     /// is unknown.
     pub fn find(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
-        let snapshot = self.inner.inventory.current();
-        if id.node != self.inner.config.node_id {
+        let snapshot = self.node.inventory().current();
+        if id.node != self.node.config().node_id {
             return None;
         }
         snapshot
@@ -350,7 +230,7 @@ impl Volumes {
             Ok(volume) => volume.state != VolumeState::NotScanned,
             Err(_) => self.unreadable().is_none(),
         };
-        let mut snapshots = self.inner.inventory.subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         let until = tokio::time::Instant::now() + SCAN_WAIT;
         loop {
             snapshots.mark_unchanged();
@@ -367,7 +247,7 @@ impl Volumes {
 
     /// Waits until every drive was scanned or is late with its answer. Else, after `SCAN_WAIT`, why not everything is known.
     async fn after_first_scan(&self) -> Result<(), String> {
-        let mut snapshots = self.inner.inventory.subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         let ready = snapshots.wait_for(|snapshot| snapshot.ready);
         // The answer is what is known then.
         let _ = tokio::time::timeout(SCAN_WAIT, ready).await.map(drop);
@@ -377,7 +257,7 @@ impl Volumes {
     fn unknown(&self, id: &str) -> VolumeError {
         let ours = id
             .parse::<drivebay_proto::VolumeId>()
-            .is_ok_and(|id| id.node == self.inner.config.node_id);
+            .is_ok_and(|id| id.node == self.node.config().node_id);
         match self.doubt() {
             Some(why) if ours => VolumeError::CannotTell {
                 id: id.to_owned(),
@@ -389,7 +269,7 @@ impl Volumes {
 
     /// Why a volume that is not known may exist all the same.
     fn doubt(&self) -> Option<String> {
-        let inventory = &self.inner.inventory;
+        let inventory = self.node.inventory();
         self.unreadable()
             .or_else(|| inventory.stranger())
             .or_else(|| inventory.unscanned())
@@ -397,203 +277,12 @@ impl Volumes {
 
     /// Why not everything is known: the first scan is not complete.
     fn unreadable(&self) -> Option<String> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
-    }
-
-    /// Where to reach a volume's drive for a change, when it is here and its contents can be trusted.
-    fn reach(&self, _held: &VolumeGuard, volume: &Volume) -> Result<DriveRef, VolumeError> {
-        reach_in(&self.inner.inventory.current(), volume)
-    }
-
-    fn note_stuck<E: std::error::Error>(&self, drive: &DriveId, error: &RunError<E>) {
-        if let RunError::Stuck { .. } = error {
-            let text = error.trouble();
-            self.inner.inventory.update(|known| {
-                known.stuck.insert(drive.clone(), text);
-            });
-        }
-    }
-
-    /// What should be mounted.
-    pub fn expected(&self) -> &Expected {
-        &self.inner.expected
     }
 
     /// Whether a call is changing the volume just now.
     pub fn is_changing(&self, uuid: Uuid) -> bool {
         self.inner.guards.is_volume_held(uuid)
-    }
-
-    /// The mounts, as they were last read.
-    pub fn mounts(&self) -> Vec<Arc<MountEntry>> {
-        self.table().entries()
-    }
-
-    /// Takes in mounts that are new or gone, and publishes which volumes are in use. What was changed of others is not
-    /// seen. The revision that shows it.
-    pub fn refresh_mounts(&self) -> Result<u64, VolumeError> {
-        self.publish_mounts(false, Table::refresh)
-    }
-
-    /// The same with every mount read again.
-    pub fn reread_mounts(&self) -> Result<u64, VolumeError> {
-        self.publish_mounts(true, Table::read_all)
-    }
-
-    /// The same with the mounts of volumes read again: their flags may have changed.
-    pub fn reread_mounts_of_volumes(&self) -> Result<u64, VolumeError> {
-        let snapshot = self.inner.inventory.current();
-        let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
-        let numbers: HashSet<_> = placed().filter_map(|placed| placed.dev).collect();
-        let names: HashSet<_> = placed()
-            .filter_map(|placed| placed.device.as_deref())
-            .collect();
-        let is_named = |path: &Path, parent: &str| {
-            let name = path.strip_prefix(parent).ok().and_then(Path::to_str);
-            name.is_some_and(|name| names.contains(name))
-        };
-        let is_of_a_volume = |mount: &MountEntry| {
-            numbers.contains(&mount.dev)
-                || mount.fs_type == "btrfs"
-                || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
-        };
-        self.publish_mounts(true, |table| table.reread(is_of_a_volume))
-    }
-
-    /// Takes in one mount that was made just now: what else is mounted costs nothing. None: its id is not known.
-    fn take_in_mount(&self, id: Option<u64>) -> Result<u64, VolumeError> {
-        match id {
-            Some(id) => self.publish_mounts(false, |table| table.take_in_one(id)),
-            None => self.refresh_mounts(),
-        }
-    }
-
-    /// Lets go what was known at a resolved path and is gone: what else is mounted costs nothing. How many mounts are still
-    /// known there.
-    fn drop_mounts_at(&self, place: &Path) -> Result<usize, VolumeError> {
-        self.publish_mounts(false, |table| table.drop_gone_at(place))?;
-        Ok(self.table().count_at(place))
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.inner
-            .table
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `again`: mounts that were known are read again. A btrfs that did not change may be of another device by now.
-    fn publish_mounts(
-        &self,
-        again: bool,
-        update: impl FnOnce(&mut Table) -> Result<Change, MountInfoError>,
-    ) -> Result<u64, VolumeError> {
-        let mut table = self.table();
-        let mut change = update(&mut table).map_err(|source| VolumeError::Mountinfo { source })?;
-        if again {
-            let mounts = table.entries().into_iter();
-            let btrfs: Vec<_> = mounts.filter(|mount| mount.fs_type == "btrfs").collect();
-            change.gone.extend(btrfs.iter().cloned());
-            change.new.extend(btrfs);
-        }
-        if change.is_empty() {
-            return Ok(self.inner.inventory.current().revision);
-        }
-        let numbers: HashMap<u64, _> = change
-            .new
-            .iter()
-            .filter(|mount| mount.fs_type == "btrfs")
-            .filter_map(|mount| Some((mount.id, device::source_number(mount)?)))
-            .collect();
-        let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();
-        Ok(self
-            .inner
-            .inventory
-            .update(|known| known.mounts.apply(&change, number_of)))
-    }
-}
-
-/// Where a volume's drive is reached, by what is known now: the caller may have found the volume seconds ago, before its
-/// drive came back or went. Pure.
-fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeError> {
-    let volume = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
-    if volume.state == VolumeState::Ambiguous {
-        return Err(VolumeError::Ambiguous {
-            uuid: volume.uuid,
-            why: why_ambiguous(volume),
-        });
-    }
-    let (uuid, id) = (volume.uuid, volume.drive.clone());
-    match snapshot.drives.get(&volume.drive) {
-        Some(drive) if drive.state == DriveState::Claimed => {
-            if volume.state == VolumeState::Missing {
-                Err(VolumeError::Vanished { uuid, drive: id })
-            } else {
-                Ok(DriveRef::from(&drive.facts))
-            }
-        }
-        Some(drive) if drive.state == DriveState::NotScanned => {
-            Err(VolumeError::NotScanned { uuid, drive: id })
-        }
-        _ => Err(VolumeError::DriveAway { uuid, drive: id }),
-    }
-}
-
-/// What is contradictory about an ambiguous volume: of its record and its table, or of the drives that it is on.
-fn why_ambiguous(volume: &Volume) -> String {
-    let of_drives = || Some(volume.conditions.first()?.message.clone());
-    let of_record = volume.placed.ambiguous.clone();
-    of_record.or_else(of_drives).unwrap_or_default()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-    use drivebay_model::{RecordState, samples};
-
-    fn snapshot(drive: DriveState, volume: VolumeState) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let drive = samples::drive("sda", drive, None);
-        let placed = samples::placed(7, RecordState::New);
-        let volume = Volume {
-            uuid: placed.record.uuid,
-            drive: drive.id.clone(),
-            placed,
-            copies: Vec::new(),
-            state: volume,
-            in_use: false,
-            conditions: Vec::new(),
-            since: Default::default(),
-            mounts: Vec::new(),
-            erasing: None,
-            checks: Vec::new(),
-            unreadable: Vec::new(),
-        };
-        snapshot.drives.insert(drive.id.clone(), drive);
-        snapshot.volumes.insert(volume.uuid, volume);
-        snapshot
-    }
-
-    #[test]
-    fn a_volume_is_reached_and_deleted_by_what_is_known_now_and_not_when_it_was_found() {
-        let away = snapshot(DriveState::Missing, VolumeState::Missing);
-        let volume = away.volumes.values().next().unwrap();
-        // Found while its drive was away, which is back since: it is no lost one.
-        let back = snapshot(DriveState::Claimed, VolumeState::Ready);
-        assert!(reach_in(&back, volume).is_ok());
-        assert!(!delete::can_only_be_noted(&back, volume));
-        let reached = reach_in(&away, back.volumes.values().next().unwrap());
-        assert!(matches!(reached, Err(VolumeError::DriveAway { .. })));
-        assert!(delete::can_only_be_noted(&away, volume));
-        // Its drive was read, and it is not there.
-        let lost = snapshot(DriveState::Claimed, VolumeState::Missing);
-        let reached = reach_in(&lost, volume);
-        assert!(matches!(reached, Err(VolumeError::Vanished { .. })));
-        assert!(delete::can_only_be_noted(&lost, volume));
-        // Nothing is noted of a drive that may be read again by itself.
-        let silent = snapshot(DriveState::Unprobed, VolumeState::Missing);
-        assert!(!delete::can_only_be_noted(&silent, volume));
     }
 }

@@ -23,7 +23,7 @@ fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {
 impl Volumes {
     /// Deletes a volume whose quarantine is over. One that is in use stays, and a finding of the node says so.
     pub async fn delete_quarantined(&self, drive: &DriveId, uuid: Uuid) {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         if snapshot.volumes.get(&uuid).is_some_and(|one| one.in_use) {
             // Without the volume's guard, which its unmounting needs.
             return;
@@ -39,7 +39,7 @@ impl Volumes {
                 | VolumeError::Held { .. }
                 | VolumeError::MountedByHand { .. })
         );
-        self.inner.inventory.update(|known| match is_held {
+        self.node.inventory().update(|known| match is_held {
             true => known.kept_in_use.insert(uuid),
             false => known.kept_in_use.remove(&uuid),
         });
@@ -53,7 +53,7 @@ impl Volumes {
     async fn delete_due(&self, held: &VolumeGuard, drive: &DriveId) -> Result<(), VolumeError> {
         let uuid = held.uuid();
         self.call_off_check(held).await;
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let here = snapshot.drives.get(drive);
         let Some(at) = here.filter(|drive| drive.state == DriveState::Claimed) else {
             return Ok(());
@@ -63,10 +63,14 @@ impl Volumes {
             uuid,
             only_unused: false,
         };
-        match self.run(drive, Slot::Foreground, job, CARVE_DEADLINE).await {
+        match self
+            .node
+            .run((drive, Slot::Foreground), job, CARVE_DEADLINE)
+            .await
+        {
             Ok(done) => {
                 tracing::warn!(volume = %uuid, drive = %drive, "quarantine ended; erasing the volume");
-                self.inner.inventory.put_contents(drive, done.contents);
+                self.node.inventory().put_contents(drive, done.contents);
                 Ok(())
             }
             Err(RunError::Job(CarveError::InUse { uuid, held })) => {
@@ -88,7 +92,7 @@ impl Volumes {
     /// Erases a quarantined volume now, on a person's word. One that is being erased, or is gone, is answered; a live one is not
     /// touched. Answers the revision that shows it.
     pub async fn erase_quarantined(&self, id: String) -> Result<u64, VolumeError> {
-        let revision = self.inner.inventory.current().revision;
+        let revision = self.node.inventory().current().revision;
         let volume = match self.quarantined(&id) {
             Ok(Some(volume)) => volume,
             Ok(None) if self.find(&id).is_some() => {
@@ -123,7 +127,7 @@ impl Volumes {
         };
         let Some(volume) = self.quarantined(&id)? else {
             return match self.find(&id) {
-                Some(_) => Ok(self.inner.inventory.current().revision),
+                Some(_) => Ok(self.node.inventory().current().revision),
                 None => Err(invalid(format!("{id} is being erased; its data is lost"))),
             };
         };
@@ -131,7 +135,7 @@ impl Volumes {
         // Nothing of its name is made meanwhile.
         let naming = self.held(Key::Name(name.clone()), &format!("name {name:?}"))?;
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, _held| async move {
-            let snapshot = this.inner.inventory.current();
+            let snapshot = this.node.inventory().current();
             if let Some(other) = namesake(&snapshot, &volume) {
                 return Err(invalid(format!(
                     "a volume {} that has its name {name:?} was made since; delete that one first",

@@ -27,7 +27,7 @@ async fn quarantined(released: bool) -> (Rig, Uuid, String) {
         known.tombstones.volumes.insert(uuid, tombstone);
         known.ready = true;
     });
-    let id = format!("{uuid}@{}", rig.volumes.config().node_id);
+    let id = format!("{uuid}@{}", rig.volumes.node().config().node_id);
     (rig, uuid, id)
 }
 
@@ -45,7 +45,11 @@ async fn a_restored_volume_is_live_durably_and_restoring_it_again_succeeds() {
     assert!(rig.volumes.find(&id).is_some());
     assert!(!rig.saved_tombstones().await.contains(&uuid));
     rig.volumes.restore(id).await.unwrap();
-    let other = format!("{}@{}", Uuid::from_u128(99), rig.volumes.config().node_id);
+    let other = format!(
+        "{}@{}",
+        Uuid::from_u128(99),
+        rig.volumes.node().config().node_id
+    );
     let missing = rig.volumes.restore(other).await;
     assert!(matches!(missing, Err(VolumeError::NotFound { .. })));
     rig.end().await;
@@ -76,7 +80,11 @@ async fn erasing_now_asks_the_drive_for_a_quarantined_volume_and_never_for_a_liv
     rig.volumes.restore(id.clone()).await.unwrap();
     let live = rig.volumes.erase_quarantined(id).await;
     assert!(matches!(live, Err(VolumeError::Invalid { .. })), "{live:?}");
-    let gone = format!("{}@{}", Uuid::from_u128(99), rig.volumes.config().node_id);
+    let gone = format!(
+        "{}@{}",
+        Uuid::from_u128(99),
+        rig.volumes.node().config().node_id
+    );
     assert!(rig.volumes.erase_quarantined(gone).await.is_ok());
     assert_eq!(state(&rig, uuid), VolumeState::New);
     rig.end().await;

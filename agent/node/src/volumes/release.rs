@@ -41,7 +41,7 @@ fn releasable<'a>(snapshot: &Snapshot, drive: &'a Drive) -> Result<&'a Label, St
 impl Volumes {
     /// Takes our mark from a drive without volumes.
     pub async fn release_drive(&self, name: &str, confirm: &str) -> Result<Released, VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
         let id = drive.id.clone();
         let refused = |why| VolumeError::NotReleased {
@@ -64,7 +64,10 @@ impl Volumes {
         // A creation that is sent meanwhile goes to another drive.
         let key = Key::Drive(id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
-            let released = this.run(&id, Slot::Foreground, job, CARVE_DEADLINE).await;
+            let released = this
+                .node
+                .run((&id, Slot::Foreground), job, CARVE_DEADLINE)
+                .await;
             let released = released.map_err(|error| match error {
                 RunError::Job(
                     CarveError::Busy { reason: why, .. }

@@ -13,18 +13,18 @@ use std::{
 
 use super::Volumes;
 use drivebay_model::DriveId;
-use drivebay_worker::{Job, RunError, Slot};
+use drivebay_worker::{Job, Lane, RunError, Slot, WorkerKey};
 
 /// Workers of all drives that answer, for NodeGetVolumeStats. A drive always has the same one, so that it cannot hang in several
 /// at a time.
-pub const STATS: usize = 4;
+pub const STATS: u32 = 4;
 /// The same for what each drive is asked every minute: beside one another, but no call waits for it.
-pub const LOOKS: usize = 2;
+pub const LOOKS: u32 = 2;
 
 #[derive(Debug)]
 struct State {
-    // How many workers each lane has lost.
-    lost: Vec<u32>,
+    // The number of each place's worker: one that is lost gets the next number that is this place's.
+    numbers: Vec<u32>,
     alone: HashSet<DriveId>,
 }
 
@@ -39,15 +39,13 @@ pub struct Samplers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shared {
     name: &'static str,
-    lane: usize,
+    place: usize,
     number: u32,
 }
 
 impl Shared {
-    /// The name of its slot.
-    fn worker(self) -> DriveId {
-        let Self { name, lane, number } = self;
-        DriveId(format!("{name}.{lane}.{number}"))
+    fn worker(self) -> WorkerKey {
+        WorkerKey::of_group(self.name, Slot::Foreground).on(Lane::Number(self.number))
     }
 }
 
@@ -63,10 +61,10 @@ pub struct Patience {
 }
 
 impl Samplers {
-    /// With so many workers, whose slots begin with this name.
-    pub(super) fn new(name: &'static str, lanes: usize) -> Self {
+    /// With so many workers, of the group of this name.
+    pub(super) fn new(name: &'static str, workers: u32) -> Self {
         let state = State {
-            lost: vec![0; lanes],
+            numbers: (0..workers).collect(),
             alone: HashSet::new(),
         };
         Self {
@@ -83,10 +81,14 @@ impl Samplers {
     fn of(&self, drive: &DriveId) -> Option<Shared> {
         let state = self.lock();
         let bytes = drive.0.bytes().map(usize::from);
-        let lane = bytes.sum::<usize>().checked_rem(state.lost.len())?;
-        let number = *state.lost.get(lane)?;
+        let place = bytes.sum::<usize>().checked_rem(state.numbers.len())?;
+        let number = *state.numbers.get(place)?;
         let name = self.name;
-        (!state.alone.contains(drive)).then_some(Shared { name, lane, number })
+        (!state.alone.contains(drive)).then_some(Shared {
+            name,
+            place,
+            number,
+        })
     }
 
     /// It hangs in this drive: nobody is to ask it again, and the drive nobody else's.
@@ -97,10 +99,12 @@ impl Samplers {
 
     /// It is of no use any more.
     fn is_lost(&self, worker: Shared) {
-        if let Some(number) = self.lock().lost.get_mut(worker.lane)
+        let mut state = self.lock();
+        let workers = state.numbers.len() as u32;
+        if let Some(number) = state.numbers.get_mut(worker.place)
             && *number == worker.number
         {
-            *number = number.wrapping_add(1);
+            *number = number.wrapping_add(workers);
         }
     }
 
@@ -119,11 +123,11 @@ impl Volumes {
         job: J,
         patience: Patience,
     ) -> Result<J::Answer, RunError<J::Error>> {
-        let pool = &self.inner.pool;
+        let pool = self.node.pool();
         let shared = || {
             samplers
                 .of(drive)
-                .filter(|_| !self.inner.inventory.is_stuck(drive))
+                .filter(|_| !self.node.inventory().is_stuck(drive))
         };
         // A second time where the worker was lost already, e.g. to an agent before this one.
         for _ in 0..2 {
@@ -131,10 +135,7 @@ impl Volumes {
                 break;
             };
             let (worker, job) = (shared.worker(), job.clone());
-            match pool
-                .run(&worker, Slot::Foreground, job, patience.shared)
-                .await
-            {
+            match pool.run(worker, job, patience.shared).await {
                 Err(RunError::Stuck { .. }) => samplers.is_lost(shared),
                 Err(error @ RunError::Deadline { .. }) => {
                     samplers.hangs(shared, drive);
@@ -145,7 +146,7 @@ impl Volumes {
                 done => return done,
             }
         }
-        let done = pool.run(drive, patience.slot, job, patience.own).await;
+        let done = pool.run((drive, patience.slot), job, patience.own).await;
         if matches!(done, Ok(_) | Err(RunError::Job(_))) {
             samplers.answers(drive);
         }
@@ -164,17 +165,17 @@ mod tests {
     #[test]
     fn all_drives_share_a_few_workers() {
         let samplers = Samplers::new("samples", STATS);
-        let workers: HashSet<DriveId> = (0..100)
+        let workers: HashSet<WorkerKey> = (0..100)
             .map(|number| drive(&format!("serial-{number}")))
             .map(|drive| samplers.of(&drive).unwrap().worker())
             .collect();
-        assert_eq!(workers.len(), STATS);
+        assert_eq!(workers.len(), STATS as usize);
     }
 
     #[test]
     fn a_drive_that_hangs_is_alone_until_it_answers_and_the_others_get_another_worker() {
         let samplers = Samplers::new("samples", STATS);
-        // The same bytes, so the same lane.
+        // The same bytes, so the same place.
         let (hung, other) = (drive("ab"), drive("ba"));
         let first = samplers.of(&hung).unwrap();
         assert_eq!(samplers.of(&other), Some(first));

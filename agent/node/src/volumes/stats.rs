@@ -137,7 +137,7 @@ impl Volumes {
                     found.retain(|condition| condition.reason != Reason::ReadOnly);
                 }
                 self.inner.samples.put(uuid, usage.clone());
-                self.inner.inventory.put_conditions(uuid, found);
+                self.node.inventory().put_conditions(uuid, found);
                 self.record_space(uuid, &usage);
                 Ok(Sample {
                     usage,
@@ -160,13 +160,13 @@ impl Volumes {
 
     /// Whether the table of mounts has the volume at this path.
     fn is_at(&self, volume: &Volume, resolved: &Path) -> Result<bool, VolumeError> {
-        let inventory = &self.inner.inventory;
+        let inventory = self.node.inventory();
         let is_known = || inventory.is_mounted_at(&volume.placed, resolved);
         if is_known() {
             return Ok(true);
         }
         // A directory above it may have been renamed.
-        self.reread_mounts_of_volumes()?;
+        self.node.mounts().reread_of_volumes()?;
         Ok(is_known())
     }
 
@@ -178,7 +178,7 @@ impl Volumes {
         resolved: &Path,
         why: &str,
     ) -> Result<Sample, VolumeError> {
-        let Some(role) = self.inner.expected.role(volume.uuid, resolved) else {
+        let Some(role) = self.node.expected().role(volume.uuid, resolved) else {
             return Err(VolumeError::Fs(RunError::Job(FsError::NotHere {
                 path: path.to_owned(),
                 why: why.to_owned(),
@@ -205,7 +205,7 @@ impl Volumes {
         let samplers = &self.inner.samplers;
         let done = self.sample_by(samplers, drive, job, patience).await;
         if let Err(error) = &done {
-            self.note_stuck(drive, error);
+            self.node.record_stuck(drive, error);
         }
         done
     }
@@ -251,7 +251,7 @@ impl Volumes {
 
     /// Conditions of a volume's space, from a sample.
     fn record_space(&self, uuid: Uuid, usage: &Usage) {
-        let inventory = &self.inner.inventory;
+        let inventory = self.node.inventory();
         let before = inventory.health(|registry| registry.seen(uuid, Source::Space).to_vec());
         // A filesystem that does not answer says nothing of its space.
         if usage.unreadable.is_some() || usage.total_bytes == 0 {
@@ -268,7 +268,7 @@ impl Volumes {
     /// Takes a sample that was not asked for by a call.
     pub fn take_sample(&self, uuid: Uuid, usage: Usage) {
         if usage.unreadable.is_none() && !usage.read_only {
-            self.inner.inventory.put_conditions(uuid, Vec::new());
+            self.node.inventory().put_conditions(uuid, Vec::new());
         }
         self.record_space(uuid, &usage);
         self.inner.samples.put(uuid, usage);
@@ -298,9 +298,9 @@ impl Volumes {
     /// What the mounts say of a volume whose device is not known: its drive was not scanned yet, is missing, or cannot be read.
     fn by_mounts(&self, volume: &Volume, path: &str) -> Result<Sample, VolumeError> {
         let resolved = mountinfo::resolve(Path::new(path));
-        let is_mounted = self.table().count_at(&resolved) > 0;
+        let is_mounted = self.node.mounts().count_at(&resolved) > 0;
         let is_scanned = volume.state != VolumeState::NotScanned;
-        let role = self.inner.expected.role(volume.uuid, &resolved);
+        let role = self.node.expected().role(volume.uuid, &resolved);
         match (role, is_mounted) {
             // Whose mount it is cannot be told yet.
             (None, true) if !is_scanned => Err(VolumeError::NotScanned {

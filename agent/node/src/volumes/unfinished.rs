@@ -41,14 +41,14 @@ impl Volumes {
     /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
     /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
     pub(super) async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
-        let Some(Doubt { drive: id, uuid }) = self.inner.inventory.doubt(name) else {
+        let Some(Doubt { drive: id, uuid }) = self.node.inventory().doubt(name) else {
             return Ok(());
         };
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let drive = snapshot.drives.get(&id);
         let is_open = match drive.map(|drive| drive.state) {
             Some(state) => state == DriveState::NotScanned,
-            None => since_boot() < self.inner.config.boot_grace,
+            None => since_boot() < self.node.config().boot_grace,
         };
         let here = drive.filter(|drive| drive.state != DriveState::Missing);
         if is_known(&snapshot, uuid) {
@@ -65,9 +65,13 @@ impl Volumes {
                 drive: DriveRef::from(&drive.facts),
                 repair: true,
             };
-            match self.run(&id, Slot::Foreground, job, LOOK_DEADLINE).await {
+            match self
+                .node
+                .run((&id, Slot::Foreground), job, LOOK_DEADLINE)
+                .await
+            {
                 Ok(contents) => {
-                    self.inner.inventory.put_contents(&id, contents);
+                    self.node.inventory().put_contents(&id, contents);
                 }
                 // No label: the claim did not get as far as a volume.
                 Err(RunError::Job(
@@ -101,8 +105,8 @@ impl Volumes {
                 .await;
             noted.map_err(|error| VolumeError::not_noted(uuid, error))?;
         }
-        self.inner
-            .inventory
+        self.node
+            .inventory()
             .update(|known| known.remembered.in_doubt.remove(name));
         // Before anything is answered: a doubt that came back after a restart could delete what was acknowledged since.
         self.inner.keeper.settle().await;
@@ -113,7 +117,7 @@ impl Volumes {
     /// A volume that is recorded as being created was never acknowledged, and the next repair of its drive undoes it: it
     /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
     pub(super) async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let Some(drive) = unfinished(&snapshot, name).and_then(|of| snapshot.drives.get(&of.drive))
         else {
             return Ok(());
@@ -126,13 +130,15 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             repair: true,
         };
-        let looked = self.run(&drive.id, Slot::Foreground, job, LOOK_DEADLINE);
+        let looked = self
+            .node
+            .run((&drive.id, Slot::Foreground), job, LOOK_DEADLINE);
         let contents = looked.await.map_err(|error| {
             let why = chain(&error);
             cannot_tell(format!("which gives no answer ({why})"))
         })?;
-        self.inner.inventory.put_contents(&drive.id, contents);
-        match unfinished(&self.inner.inventory.current(), name) {
+        self.node.inventory().put_contents(&drive.id, contents);
+        match unfinished(&self.node.inventory().current(), name) {
             None => Ok(()),
             Some(_) => Err(cannot_tell("and cannot be undone yet".to_owned())),
         }

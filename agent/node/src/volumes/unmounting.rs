@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
+
 use super::{
     Caller, MOUNT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
+use crate::mounts;
 use drivebay_evidence::stalls;
 use drivebay_fs::{
     device,
@@ -14,7 +17,7 @@ use drivebay_fs::{
 };
 use drivebay_model::{Cause, DriveId, DriveState, Volume};
 use drivebay_sys::{blockstat, mountinfo, offload::offload};
-use drivebay_worker::{RunError, Slot};
+use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
 /// Between two looks at a device's counters.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -24,6 +27,9 @@ const FIND_DEVICE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
 const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// The worker that unmounts what no volume is known of.
+const UNKNOWN_VOLUME: &str = "unknown-volume";
 
 impl Volumes {
     /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
@@ -65,31 +71,23 @@ impl Volumes {
             self.call_off_check(held).await;
         }
         let volume = volume.map(|(_, volume)| volume);
-        let drive = volume.map_or_else(
-            || DriveId("unknown-volume".to_owned()),
-            |volume| volume.drive.clone(),
-        );
         // Kept until it is unmounted.
         let _settled = match volume {
             Some(volume) => self.settle_samples(volume.uuid).await,
             None => None,
         };
-        let gone = volume.is_some() && self.is_gone(&drive);
+        let gone = volume.is_some_and(|volume| self.is_gone(&volume.drive));
         // Before it begins: what is being taken away on purpose is not missed.
         let place = mountinfo::resolve(&path);
-        self.inner.expected.forget(&place);
-        // One hung unmount keeps its worker. Whatever comes then gets a worker of its own volume's.
-        let (worker, detacher) = match volume {
-            Some(volume) => (
-                DriveId(format!("{drive}.unmount.{}", volume.uuid)),
-                DriveId(format!("{drive}.detach.{}", volume.uuid)),
-            ),
-            None => (drive.clone(), DriveId(format!("{drive}.detach"))),
+        self.node.expected().forget(&place);
+        let main = match volume {
+            Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
+            None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
         };
-        let worker = if self.inner.pool.is_taken(&drive, Slot::Unmount) {
-            worker
-        } else {
-            drive.clone()
+        // An unmount that hangs keeps its worker.
+        let worker = match volume {
+            Some(volume) if self.node.pool().is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
+            _ => main.clone(),
         };
         let device = match volume.and_then(|volume| volume.placed.device.clone()) {
             Some(device) => Some(device),
@@ -107,9 +105,9 @@ impl Volumes {
         };
         // That it hangs is noted below, when that is no writeback.
         let first = self
-            .inner
-            .pool
-            .run(&worker, Slot::Unmount, plain.clone(), MOUNT_DEADLINE)
+            .node
+            .pool()
+            .run(worker, plain.clone(), MOUNT_DEADLINE)
             .await;
         let hangs = matches!(
             first,
@@ -120,22 +118,24 @@ impl Volumes {
             Ok(done) => done,
             // It writes back, slowly.
             Err(error) if at_work => {
-                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
+                tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
                 return Err(error.into());
             }
             // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
             // detaching one gets a slot of its own.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
-                tracing::warn!(drive = %drive, error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
-                self.note_stuck(&drive, &error);
+                tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
+                if let Some(drive) = main.drive() {
+                    self.node.record_stuck(drive, &error);
+                }
                 let detach = Unmount {
                     may_detach: true,
                     deadline_ms: 0,
                     ..plain
                 };
-                let done = self
-                    .run_by(&detacher, &drive, Slot::Unmount, detach, MOUNT_DEADLINE)
-                    .await?;
+                let of = volume.map_or(Uuid::nil(), |volume| volume.uuid);
+                let detacher = main.on(Lane::Detach(of));
+                let done = self.node.run(detacher, detach, MOUNT_DEADLINE).await?;
                 Unmounted {
                     // The mount may be gone from the table already while its superblock lives on.
                     detached: done.detached
@@ -146,16 +146,21 @@ impl Volumes {
             Err(error) => return Err(error.into()),
         };
         if done.detached {
-            tracing::warn!(drive = %drive, "mount detached; the volume cannot be staged or deleted until the kernel releases it");
+            tracing::warn!(
+                drive = main.drive().map(display),
+                "mount detached; the volume cannot be staged or deleted until the kernel releases it"
+            );
             if let Some(volume) = volume {
-                self.inner
-                    .inventory
+                self.node
+                    .inventory()
                     .update(|known| known.detached.insert(volume.uuid));
             }
         }
         if let Some(volume) = volume {
             // What a sample saw at that path is over.
-            self.inner.inventory.put_conditions(volume.uuid, Vec::new());
+            self.node
+                .inventory()
+                .put_conditions(volume.uuid, Vec::new());
         }
         self.publish_unmounted(&place, done.count)?;
         if let Some(volume) = volume
@@ -168,7 +173,7 @@ impl Volumes {
 
     /// The kernel name of the device that is mounted at a resolved path, from the mount table and sysfs alone.
     async fn device_at(&self, place: &Path) -> Option<String> {
-        let mount = self.table().last_at(place)?;
+        let mount = self.node.mounts().last_at(place)?;
         let named = offload("device-name", FIND_DEVICE, move || {
             device::kernel_name(&mount)
         });
@@ -180,13 +185,13 @@ impl Volumes {
     fn publish_unmounted(&self, place: &Path, count: u32) -> Result<(), VolumeError> {
         if count == 0 {
             // What somebody else has just mounted there, out of the path's reach, may not be known yet.
-            self.refresh_mounts()?;
+            self.node.mounts().refresh()?;
         }
-        if self.drop_mounts_at(place)? == 0 {
+        if self.node.mounts().drop_gone_at(place)? == 0 {
             return Ok(());
         }
-        self.reread_mounts()?;
-        if self.table().count_at(place) == 0 {
+        self.node.mounts().reread()?;
+        if self.node.mounts().count_at(place) == 0 {
             return Ok(());
         }
         let error = std::io::Error::from_raw_os_error(libc::EINVAL);
@@ -199,14 +204,14 @@ impl Volumes {
 
     /// Whether a path lies below the kubelet's directory, links followed.
     fn is_kubelets(&self, path: &Path) -> bool {
-        let kubelet = mountinfo::resolve(&self.inner.config.kubelet_dir);
+        let kubelet = mountinfo::resolve(&self.node.config().kubelet_dir);
         let path = mountinfo::resolve(path);
         path != kubelet && path.starts_with(kubelet)
     }
 
     /// Refuses while the kernel still holds the superblock of a mount that was detached.
     pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
-        if !self.inner.inventory.is_detached(volume.uuid) {
+        if !self.node.inventory().is_detached(volume.uuid) {
             return Ok(());
         }
         if volume
@@ -217,8 +222,8 @@ impl Volumes {
         {
             return Err(VolumeError::StillDetached { uuid: volume.uuid });
         }
-        self.inner
-            .inventory
+        self.node
+            .inventory()
             .update(|known| known.detached.remove(&volume.uuid));
         Ok(())
     }
@@ -226,22 +231,22 @@ impl Volumes {
     /// Whether there is evidence that a drive is gone or stuck: it was seen to be missing, or a step on it hangs. One that
     /// nobody knows, or that was not scanned yet, is neither.
     fn is_gone(&self, drive: &DriveId) -> bool {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let missing = snapshot
             .drives
             .get(drive)
             .is_some_and(|drive| drive.state == DriveState::Missing);
         // A worker that died or was busy is no evidence: only a step that hangs is.
-        missing || self.inner.inventory.is_stuck(drive)
+        missing || self.node.inventory().is_stuck(drive)
     }
 
     /// The volume of this id, whatever its state.
     pub(super) fn find_any(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
-        (id.node == self.inner.config.node_id)
+        (id.node == self.node.config().node_id)
             .then(|| {
-                self.inner
-                    .inventory
+                self.node
+                    .inventory()
                     .current()
                     .volumes
                     .get(&id.uuid)
@@ -281,7 +286,7 @@ async fn completed(device: Option<&str>) -> Option<u64> {
 /// Of a volume that is not known: answered when nothing is mounted there, else refused.
 pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
     // The table: this process touches no path that may lie on a drive.
-    let mounts = mountinfo::read().map_err(|source| VolumeError::Mountinfo { source })?;
+    let mounts = mounts::read()?;
     match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
         None => Ok(()),
         Some(mount) => Err(VolumeError::Fs(RunError::Job(FsError::NotAVolume {

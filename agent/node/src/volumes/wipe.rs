@@ -120,7 +120,7 @@ pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, Volume
 impl Volumes {
     /// Checks that a wipe may begin: the drive is named, its identity is spelled out, nothing uses it.
     pub fn begin_wipe(&self, name: &str, confirm: &str) -> Result<Wipe, VolumeError> {
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
         // Nobody spells out an identity to be refused then.
         if let Some(why) = refusal(&snapshot, drive) {
@@ -156,8 +156,8 @@ impl Volumes {
         let mut written = false;
         tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
         // What is being erased there goes with the rest. What cannot be ended keeps the drive from being wiped.
-        let pool = &self.inner.pool;
-        pool.cancel(&wipe.drive.id, Slot::Background).await;
+        let pool = self.node.pool();
+        pool.cancel((&wipe.drive.id, Slot::Background)).await;
         loop {
             let step = WipeStep {
                 drive: wipe.drive.clone(),
@@ -167,7 +167,8 @@ impl Volumes {
                 budget_ms: BUDGET_MS,
             };
             let answer = self
-                .run(&wipe.drive.id, Slot::Foreground, step, DEADLINE)
+                .node
+                .run((&wipe.drive.id, Slot::Foreground), step, DEADLINE)
                 .await;
             if !written && matches!(answer, Err(RunError::Job(CarveError::NotErased { .. }))) {
                 tracing::warn!(drive = %wipe.drive.id, "drive does not zero when commanded; the wipe starts again and writes zeros");

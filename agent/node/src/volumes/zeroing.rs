@@ -90,7 +90,7 @@ fn waiting(snapshot: &Snapshot, classes: &[ClassConfig]) -> Vec<Next> {
 impl Volumes {
     /// What raw volumes of a class are made of.
     pub(super) fn raw_space_of(&self, class: &str) -> RawSpace {
-        let mut classes = self.inner.config.classes.iter();
+        let mut classes = self.node.config().classes.iter();
         let class = classes.find(|known| known.name == class);
         class.map_or_else(RawSpace::default, |class| class.raw_space)
     }
@@ -107,7 +107,7 @@ impl Volumes {
             }
             all.insert(who.to_owned(), wanted);
         }
-        let snapshot = self.inner.inventory.current();
+        let snapshot = self.node.inventory().current();
         if let Some(drive) = snapshot.drives.get(id) {
             self.reread_drive(&DriveRef::from(&drive.facts)).await;
         }
@@ -119,9 +119,13 @@ impl Volumes {
             drive: drive.clone(),
             repair: false,
         };
-        match self.run(&drive.id, Slot::Foreground, job, DEADLINE).await {
+        match self
+            .node
+            .run((&drive.id, Slot::Foreground), job, DEADLINE)
+            .await
+        {
             Ok(contents) => {
-                self.inner.inventory.put_contents(&drive.id, contents);
+                self.node.inventory().put_contents(&drive.id, contents);
             }
             // The next scan reads it.
             Err(error) => {
@@ -132,7 +136,7 @@ impl Volumes {
 
     /// Keeps zeroing free space, until stopped.
     pub async fn zero_all(&self, stop: CancellationToken) {
-        let mut snapshots = self.inner.inventory.subscribe();
+        let mut snapshots = self.node.inventory().subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
         // What was left when there was nothing more to do: where zeros are not to be written.
         let mut left: BTreeMap<DriveId, Vec<Extent>> = BTreeMap::new();
@@ -142,7 +146,7 @@ impl Volumes {
             let snapshot = snapshots.borrow_and_update().clone();
             let now = Instant::now();
             failed.retain(|_, until| *until > now);
-            for next in waiting(&snapshot, &self.inner.config.classes) {
+            for next in waiting(&snapshot, &self.node.config().classes) {
                 let id = next.drive.id.clone();
                 if left.get(&id) == Some(&next.unzeroed)
                     || failed.contains_key(&id)
@@ -193,19 +197,22 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let begun = Instant::now();
-            let done = self.run(&drive.id, Slot::Background, job, DEADLINE).await;
+            let done = self
+                .node
+                .run((&drive.id, Slot::Background), job, DEADLINE)
+                .await;
             let progress = done.map_err(|error| {
                 tracing::warn!(drive = %drive.id, error = %drivebay_model::cause::chain(&error), "zeroing of free space failed; will retry");
             })?;
             if let Some(contents) = progress.ended {
                 let left = contents.unzeroed();
-                self.inner.inventory.put_contents(&drive.id, contents);
+                self.node.inventory().put_contents(&drive.id, contents);
                 tracing::info!(drive = %drive.id, bytes = runs::bytes(&unzeroed), left = runs::bytes(&left), "free space zeroed");
                 return Ok(left);
             }
             // Calls that wait for the drive's lock get it between two steps.
             let took = begun.elapsed();
-            let limit = self.inner.config.erase_bytes_per_second;
+            let limit = self.node.config().erase_bytes_per_second;
             // The rate is that of writes.
             let limit = limit.filter(|_| progress.written);
             let pause = rest(progress.zeroed_bytes, took, limit).max(took);

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::{Assessment, Code, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel};
+use crate::{Assessment, SmartCode, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel};
 use drivebay_model::samples;
 
 /// A directory with a `smartctl` in it, first in the path that the poll searches.
@@ -312,21 +312,21 @@ fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
             "0x01 0x01",
             "0x02",
             Verdict::Suspect,
-            Some(Code::SpareLow),
+            Some(SmartCode::SpareLow),
             None,
         ),
         (
             "0x01 0x01",
             "0x03",
             Verdict::Bad,
-            Some(Code::SpareExhausted),
+            Some(SmartCode::SpareExhausted),
             None,
         ),
         (
             "0x00 0x00",
             "0x03",
             Verdict::Bad,
-            Some(Code::SpareExhausted),
+            Some(SmartCode::SpareExhausted),
             None,
         ),
     ];

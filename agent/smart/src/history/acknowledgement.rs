@@ -1,7 +1,7 @@
 //! What an operator's acknowledgement does to a history: it silences findings and never improves a verdict. Pure.
 
 use super::{
-    super::rules::{Acknowledging, Code, Finding},
+    super::rules::{Acknowledging, RuleFinding, SmartCode},
     Acknowledged, Acknowledgement, History, Series, Withdrawn,
 };
 
@@ -18,7 +18,7 @@ impl History {
 
     /// The findings that the drive's state rests on, and whether each is acknowledged: why the verdict is held, and where all of
     /// that is acknowledged, what was found besides and is not.
-    pub fn standing(&self) -> Vec<Finding> {
+    pub fn standing(&self) -> Vec<RuleFinding> {
         let mut standing = self.reasons.clone();
         if standing.iter().all(|reason| reason.acknowledged) {
             let besides = self.findings.iter().filter(|one| !one.acknowledged);
@@ -30,7 +30,7 @@ impl History {
     /// Acknowledges the findings of the last answer and what a verdict is still held for, but not what the drive says of its
     /// state now. A level that gets worse counts again, growth counts from here, and the verdict stays what it is: a BAD that
     /// nothing speaks for any more is left after clean polls, as SUSPECT is, counted from here. Answers what is acknowledged.
-    pub fn acknowledge(&mut self, ack: &Acknowledgement, now: u64) -> Vec<Finding> {
+    pub fn acknowledge(&mut self, ack: &Acknowledgement, now: u64) -> Vec<RuleFinding> {
         if self.acknowledgement(now).is_none() {
             self.silence_nothing();
         }
@@ -45,10 +45,10 @@ impl History {
         for series in self.counters.values_mut() {
             *series = Series::new(series.value(), now);
         }
-        let same = |a: &Finding, b: &Finding| (a.code, &a.subject) == (b.code, &b.subject);
+        let same = |a: &RuleFinding, b: &RuleFinding| (a.code, &a.subject) == (b.code, &b.subject);
         for reason in &mut self.reasons {
             let found = self.findings.iter().find(|finding| same(finding, reason));
-            let hangs = self.hanging && reason.code == Code::ProbeHang;
+            let hangs = self.hanging && reason.code == SmartCode::ProbeHang;
             // What is not found any more is no state of now.
             reason.acknowledged = found.map_or(!hangs, |finding| finding.acknowledged);
         }
@@ -88,7 +88,7 @@ impl History {
 
     /// Ends an acknowledgement whose time is over. True when one ended.
     pub fn expire(&mut self, now: u64) -> bool {
-        let silent = |findings: &[Finding]| findings.iter().any(|one| one.acknowledged);
+        let silent = |findings: &[RuleFinding]| findings.iter().any(|one| one.acknowledged);
         let ends = self.acknowledgement(now).is_none()
             && (!self.acknowledged.is_empty() || silent(&self.findings) || silent(&self.reasons));
         if ends {

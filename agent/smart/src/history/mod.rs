@@ -46,7 +46,7 @@ use self::remembered::Remembered;
 use super::{
     facts::{Facts, Protocol},
     outcome::FailureReason,
-    rules::{Code, Condition, Finding, Verdict},
+    rules::{RuleFinding, SmartCode, SmartCondition, Verdict},
 };
 
 /// The form that is written.
@@ -165,7 +165,7 @@ pub struct Acknowledged {
     #[serde(flatten)]
     pub given: Acknowledgement,
     /// What: code, subject and value of each finding.
-    pub findings: Vec<(Code, String, u64)>,
+    pub findings: Vec<(SmartCode, String, u64)>,
     /// Who withdrew it, and when, seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<Withdrawn>,
@@ -193,7 +193,7 @@ pub struct History {
     #[serde(default)]
     since: u64,
     #[serde(default)]
-    reasons: Vec<Finding>,
+    reasons: Vec<RuleFinding>,
     #[serde(default)]
     clean_polls: u32,
     #[serde(default)]
@@ -201,9 +201,9 @@ pub struct History {
     #[serde(default)]
     answered_at: Option<u64>,
     #[serde(default)]
-    findings: Vec<Finding>,
+    findings: Vec<RuleFinding>,
     #[serde(default)]
-    conditions: Vec<Condition>,
+    conditions: Vec<SmartCondition>,
     #[serde(default)]
     counters: BTreeMap<Counter, Series>,
     #[serde(default)]
@@ -306,17 +306,17 @@ impl History {
     }
 
     /// Why it is held: what was found when it was entered, and since. Empty for GOOD and UNKNOWN.
-    pub fn reasons(&self) -> &[Finding] {
+    pub fn reasons(&self) -> &[RuleFinding] {
         &self.reasons
     }
 
     /// What the last answer showed, worst first, what is acknowledged among it.
-    pub fn findings(&self) -> &[Finding] {
+    pub fn findings(&self) -> &[RuleFinding] {
         &self.findings
     }
 
     /// Wear, heat, cable and timeouts, as of the last answer that said something of them.
-    pub fn conditions(&self) -> &[Condition] {
+    pub fn conditions(&self) -> &[SmartCondition] {
         &self.conditions
     }
 

@@ -6,7 +6,7 @@ use super::{
     super::{
         facts::Facts,
         outcome::{Failure, FailureReason},
-        rules::{ConditionKind, Evaluation, Finding, Verdict, unresponsive},
+        rules::{ConditionKind, Evaluation, RuleFinding, Verdict, unresponsive},
         thresholds::Thresholds,
     },
     Counter, History, Identity, REASONS, Series, Trend, Trends,
@@ -108,7 +108,7 @@ impl History {
         }
     }
 
-    fn enter(&mut self, verdict: Verdict, findings: &[Finding], now: u64) {
+    fn enter(&mut self, verdict: Verdict, findings: &[RuleFinding], now: u64) {
         self.clean_polls = 0;
         self.clean_since = None;
         if verdict.weight() > self.verdict.weight() {
@@ -120,8 +120,9 @@ impl History {
             if Verdict::from(finding.severity) != self.verdict {
                 continue;
             }
-            let same =
-                |old: &&mut Finding| (old.code, &old.subject) == (finding.code, &finding.subject);
+            let same = |old: &&mut RuleFinding| {
+                (old.code, &old.subject) == (finding.code, &finding.subject)
+            };
             if let Some(old) = self.reasons.iter_mut().find(same) {
                 old.clone_from(finding);
             } else if self.reasons.len() < REASONS {

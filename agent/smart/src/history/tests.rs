@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Acknowledgement, History, HistoryError, VERSION};
 use crate::golden;
 use crate::{
-    Assessment, Code, Failure, FailureReason, Outcome, Thresholds, Verdict,
+    Assessment, Failure, FailureReason, Outcome, SmartCode, Thresholds, Verdict,
     fixtures::{ATA_HDD, ATA_SSD, NVME, changed},
     judge,
 };
@@ -73,7 +73,7 @@ fn suspect_is_left_after_three_clean_polls_and_a_day() {
         let assessment = bench.at(START + HOUR + minute * 60, &pending(0));
         assert_eq!(assessment.verdict, Verdict::Suspect);
         assert_eq!(assessment.observed, Verdict::Good);
-        assert_eq!(assessment.reasons[0].code, Code::PendingSectors);
+        assert_eq!(assessment.reasons[0].code, SmartCode::PendingSectors);
     }
     let assessment = bench.at(START + HOUR + DAY - 1, &pending(0));
     assert_eq!(assessment.verdict, Verdict::Suspect);
@@ -128,7 +128,7 @@ fn an_acknowledged_bad_is_left_only_after_clean_polls_and_a_day() {
     for day in 1..30 {
         let assessment = bench.at(START + day * DAY, &pending(0));
         assert_eq!(assessment.verdict, Verdict::Bad);
-        assert_eq!(assessment.reasons[0].code, Code::PendingSectorsMany);
+        assert_eq!(assessment.reasons[0].code, SmartCode::PendingSectorsMany);
         assert!(!silent(&bench));
     }
     let at = START + 31 * DAY;
@@ -177,12 +177,12 @@ fn a_finding_that_comes_after_the_acknowledgement_of_a_bad_drive_counts_though_i
     );
     bench.at(START + 2 * HOUR, &Outcome::Answered(Box::new(more)));
     let counting = bench.history.standing().into_iter();
-    let counting: Vec<Code> = counting
+    let counting: Vec<SmartCode> = counting
         .filter(|one| !one.acknowledged)
         .map(|one| one.code)
         .collect();
     assert_eq!(bench.history.verdict(), Verdict::Bad);
-    assert_eq!(counting[0], Code::ReportedUncorrect);
+    assert_eq!(counting[0], SmartCode::ReportedUncorrect);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn an_acknowledged_level_counts_again_when_it_is_passed() {
     assert!(assessment.findings[0].acknowledged && silent(&bench));
     assert_eq!(
         bench.history.acknowledgements()[0].findings,
-        [(Code::PendingSectors, "ata-197".to_owned(), 5)]
+        [(SmartCode::PendingSectors, "ata-197".to_owned(), 5)]
     );
     bench.at(START + 1200, &pending(6));
     assert!(!silent(&bench));
@@ -268,7 +268,7 @@ fn what_the_drive_says_of_itself_cannot_be_acknowledged_away() {
     // Also when the poll that comes with it gives no answer.
     let assessment = bench.acknowledged(START + 1200, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Bad);
-    assert_eq!(assessment.reasons[0].code, Code::StatusFailed);
+    assert_eq!(assessment.reasons[0].code, SmartCode::StatusFailed);
     assert!(!silent(&bench));
     // When it says so no more, what is held can be.
     bench.at(START + 1800, &pending(0));
@@ -285,18 +285,18 @@ fn what_the_drive_says_of_itself_cannot_be_acknowledged_away() {
 fn no_state_of_a_drive_can_be_acknowledged_away() {
     use super::super::rules::Acknowledging;
     for code in [
-        Code::BackgroundScanHalted,
-        Code::SpareExhausted,
-        Code::SpareLow,
-        Code::MediumReadOnly,
-        Code::ReliabilityDegraded,
-        Code::BackupFailed,
-        Code::FailurePredicted,
-        Code::DriveWarning,
-        Code::PrefailNow,
-        Code::SelfTestFatal,
-        Code::NotRunning,
-        Code::ProbeHang,
+        SmartCode::BackgroundScanHalted,
+        SmartCode::SpareExhausted,
+        SmartCode::SpareLow,
+        SmartCode::MediumReadOnly,
+        SmartCode::ReliabilityDegraded,
+        SmartCode::BackupFailed,
+        SmartCode::FailurePredicted,
+        SmartCode::DriveWarning,
+        SmartCode::PrefailNow,
+        SmartCode::SelfTestFatal,
+        SmartCode::NotRunning,
+        SmartCode::ProbeHang,
     ] {
         assert_eq!(code.acknowledgement(), Acknowledging::Never, "{code}");
     }
@@ -388,7 +388,7 @@ fn timeouts_count_only_in_a_row() {
     // It cannot be acknowledged while it lasts.
     let assessment = bench.acknowledged(START, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Suspect);
-    assert_eq!(assessment.reasons[0].code, Code::ProbeHang);
+    assert_eq!(assessment.reasons[0].code, SmartCode::ProbeHang);
     assert!(!silent(&bench));
 }
 
@@ -412,7 +412,7 @@ fn what_only_a_deep_poll_sees_is_kept_for_the_light_ones() {
     for facts in [deep, light] {
         let assessment = bench.at(START, &Outcome::Answered(Box::new(facts)));
         assert_eq!(assessment.observed, Verdict::Suspect);
-        assert_eq!(assessment.findings[0].code, Code::PendingDefects);
+        assert_eq!(assessment.findings[0].code, SmartCode::PendingDefects);
         assert_eq!(assessment.conditions[0].value, 95);
     }
 }

@@ -4,7 +4,7 @@
 //! of the exit status (error log) never counts.
 
 use super::{
-    Code, error_age,
+    SmartCode, error_age,
     rule::{Hit, Input},
     wear,
 };
@@ -183,24 +183,24 @@ pub(super) fn fatal_self_test(input: &Input<'_>) -> Vec<Hit> {
 }
 
 pub(super) fn prefail_now(input: &Input<'_>) -> Vec<Hit> {
-    below_threshold(input, Code::PrefailNow)
+    below_threshold(input, SmartCode::PrefailNow)
 }
 
 pub(super) fn prefail_past(input: &Input<'_>) -> Vec<Hit> {
-    below_threshold(input, Code::PrefailPast)
+    below_threshold(input, SmartCode::PrefailPast)
 }
 
 pub(super) fn old_age_now(input: &Input<'_>) -> Vec<Hit> {
-    below_threshold(input, Code::OldAgeNow)
+    below_threshold(input, SmartCode::OldAgeNow)
 }
 
-fn below_threshold(input: &Input<'_>, wanted: Code) -> Vec<Hit> {
+fn below_threshold(input: &Input<'_>, wanted: SmartCode) -> Vec<Hit> {
     let attributes = ata(input).into_iter().flat_map(|ata| &ata.attributes);
     let attributes = attributes.filter(|attribute| {
         let code = match (attribute.prefail, current_failure(attribute)) {
-            (true, Failed::Now) => Code::PrefailNow,
-            (true, Failed::Past) => Code::PrefailPast,
-            (false, Failed::Now) => Code::OldAgeNow,
+            (true, Failed::Now) => SmartCode::PrefailNow,
+            (true, Failed::Past) => SmartCode::PrefailPast,
+            (false, Failed::Now) => SmartCode::OldAgeNow,
             _ => return false,
         };
         code == wanted && cause(input.facts, attribute) == Cause::Failure

@@ -28,9 +28,9 @@ macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident: $ack:ident;)+) => {
         /// What was found. The names are stable: they appear in tables, JSON, metrics and alerts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Code { $($(#[doc = $doc])+ $name,)+ }
+        pub enum SmartCode { $($(#[doc = $doc])+ $name,)+ }
 
-        impl Code {
+        impl SmartCode {
             /// Every code there is.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
@@ -136,7 +136,7 @@ codes! {
     ProbeHang: Never;
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for SmartCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

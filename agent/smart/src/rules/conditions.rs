@@ -68,7 +68,7 @@ pub enum ConditionLevel {
 
 /// One condition of a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
+pub struct SmartCondition {
     /// Which.
     pub kind: ConditionKind,
     /// How much it matters.
@@ -250,8 +250,8 @@ impl ConditionRule {
     }
 }
 
-pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<Condition> {
-    let mut found: Vec<Condition> = Vec::new();
+pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<SmartCondition> {
+    let mut found: Vec<SmartCondition> = Vec::new();
     for rule in RULES {
         if found.iter().any(|one| one.kind == rule.kind) {
             continue;
@@ -259,7 +259,7 @@ pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<Condition> {
         let Some(hit) = rule.hit(input, known) else {
             continue;
         };
-        found.push(Condition {
+        found.push(SmartCondition {
             kind: rule.kind,
             level: rule.level,
             value: hit.value,

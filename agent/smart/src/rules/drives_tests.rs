@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Code, ConditionKind, ConditionLevel, Verdict, wear};
+use super::{ConditionKind, ConditionLevel, SmartCode, Verdict, wear};
 use crate::{
     Acknowledgement, Assessment, History, Outcome, Thresholds,
     fixtures::{self, drive},
@@ -26,7 +26,7 @@ fn polled(
     judge(&outcome, history, now, &Thresholds::default(), ack)
 }
 
-fn codes(assessment: &Assessment) -> Vec<Code> {
+fn codes(assessment: &Assessment) -> Vec<SmartCode> {
     assessment.findings.iter().map(|found| found.code).collect()
 }
 
@@ -57,7 +57,7 @@ fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_ack
     let mut history = History::default();
     let seen = polled("nvme-worn-out", &[], &mut history, NOW, None);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [Code::EnduranceExhausted]);
+    assert_eq!(codes(&seen), [SmartCode::EnduranceExhausted]);
     assert_eq!(conditions(&seen), WORN_OUT);
     // One more percent of wear is no news.
     let more = (format!("{LOG}.percentage_used"), json!(101));
@@ -92,7 +92,7 @@ fn a_sas_drive_that_predicts_only_the_end_of_its_endurance_is_suspect() {
     ];
     let seen = judged("scsi-prediction-test-mode", &changes);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [Code::EnduranceExhausted]);
+    assert_eq!(codes(&seen), [SmartCode::EnduranceExhausted]);
     assert_eq!(conditions(&seen), WORN_OUT);
 }
 
@@ -238,8 +238,8 @@ fn a_count_of_corrected_cells_is_not_a_pending_sector() {
 fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
     let seen = judged("scsi-grown-defects", &[]);
     assert_eq!(seen.verdict, Verdict::Bad, "{seen:?}");
-    assert!(codes(&seen).contains(&Code::GrownDefectsMany));
-    assert!(codes(&seen).contains(&Code::BackgroundScanHalted));
+    assert!(codes(&seen).contains(&SmartCode::GrownDefectsMany));
+    assert!(codes(&seen).contains(&SmartCode::BackgroundScanHalted));
     let none = ("scsi_background_scan", Value::Null);
     let many = |count: u64| {
         let changes = [none.clone(), ("scsi_grown_defect_list", json!(count))];
@@ -257,7 +257,7 @@ fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
             ("scsi_background_scan.result_2", Value::Null),
         ];
         let seen = judged("scsi-grown-defects", &changes);
-        assert_eq!(codes(&seen), [Code::BackgroundScanHalted]);
+        assert_eq!(codes(&seen), [SmartCode::BackgroundScanHalted]);
         assert_eq!(seen.verdict, Verdict::Bad);
     }
 }
@@ -266,7 +266,7 @@ fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
 fn what_a_background_scan_could_not_read_is_suspect_and_what_it_recovered_is_not() {
     let seen = judged("scsi-background-errors", &[]);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [Code::BackgroundScanErrors]);
+    assert_eq!(codes(&seen), [SmartCode::BackgroundScanErrors]);
     assert_eq!(seen.findings[0].value, 2);
     let recovered = [
         ("scsi_background_scan.result_2", Value::Null),
@@ -284,7 +284,7 @@ fn what_a_background_scan_could_not_read_is_suspect_and_what_it_recovered_is_not
 fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     let seen = judged("ata-error-log", &[]);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [Code::ReportedUncorrect]);
+    assert_eq!(codes(&seen), [SmartCode::ReportedUncorrect]);
     // Errors of other kinds are the host's or the cable's.
     let aborted = json!([{
         "error_number": 2, "lifetime_hours": 23011,
@@ -308,7 +308,7 @@ fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     let table = fixtures::document(drive("ata-error-log"))["ata_smart_error_log"].clone();
     let counted = ("ata_smart_error_log", table);
     let seen = judged("ata-mx500", std::slice::from_ref(&counted));
-    assert_eq!(codes(&seen), [Code::ReportedUncorrect]);
+    assert_eq!(codes(&seen), [SmartCode::ReportedUncorrect]);
     let seen = judged("ata-mx500", &[counted, ("attr 187 raw", json!(2))]);
     let subjects: Vec<&str> = seen
         .findings
@@ -327,7 +327,10 @@ fn pending_sectors_of_a_drive_whose_values_begin_at_200_count() {
         ("attr 197 raw", json!(291)),
     ];
     let seen = judged("ata-error-log-extended", &changes);
-    assert!(codes(&seen).contains(&Code::PendingSectorsMany), "{seen:?}");
+    assert!(
+        codes(&seen).contains(&SmartCode::PendingSectorsMany),
+        "{seen:?}"
+    );
 }
 
 /// An entry of the error log at this hour, with the words for it, the error register and the command.
@@ -473,7 +476,7 @@ fn a_drive_that_once_counted_physical_sectors_goes_on_to() {
     let reallocated = |history: &mut History, raw: u64| {
         let seen = polled("ata-error-log-extended", &replaced(raw), history, NOW, None);
         let mut findings = seen.findings.iter();
-        let found = findings.find(|found| found.code == Code::ReallocatedSectors);
+        let found = findings.find(|found| found.code == SmartCode::ReallocatedSectors);
         found.map(|found| (found.value, found.level))
     };
     let mut logical = History::default();
@@ -497,7 +500,7 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
             None,
         )
     };
-    assert_eq!(codes(&worn(&[])), [Code::EnduranceExhausted]);
+    assert_eq!(codes(&worn(&[])), [SmartCode::EnduranceExhausted]);
     // By its number and the percentage where smartctl has no name for it.
     let unnamed = ("attr 202 name", json!("Unknown_SSD_Attribute"));
     assert_eq!(
@@ -520,7 +523,7 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
     let seen = worn(&backup);
     assert_eq!(
         (seen.verdict, codes(&seen)),
-        (Verdict::Suspect, vec![Code::BackupFailed])
+        (Verdict::Suspect, vec![SmartCode::BackupFailed])
     );
 }
 
@@ -551,7 +554,7 @@ fn device_statistics_count_what_the_attributes_do_not_show() {
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
     assert_eq!(
         codes(&seen),
-        [Code::ReallocatedSectors, Code::ReportedUncorrect]
+        [SmartCode::ReallocatedSectors, SmartCode::ReportedUncorrect]
     );
     let with = |reallocated: u64, uncorrectable: u64| {
         let changes = [
@@ -611,18 +614,18 @@ fn a_failed_self_test_of_a_sas_drive_is_outdated_by_later_ones() {
 fn a_helium_drive_that_loses_it_is_suspect() {
     let seen = judged("ata-helium", &[]);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
-    assert_eq!(codes(&seen), [Code::HeliumLow]);
+    assert_eq!(codes(&seen), [SmartCode::HeliumLow]);
     let at = |value: u64| judged("ata-helium", &[("attr 22 value", json!(value))]).verdict;
     assert_eq!((at(99), at(100)), (Verdict::Suspect, Verdict::Good));
     let unlisted = [("attr 22 name", json!("Unknown_Attribute"))];
     assert_eq!(judged("ata-helium", &unlisted).verdict, Verdict::Suspect);
 
     let seen = judged("ata-helium-toshiba", &[]);
-    assert_eq!(codes(&seen), [Code::HeliumLow], "{seen:?}");
+    assert_eq!(codes(&seen), [SmartCode::HeliumLow], "{seen:?}");
     let upper = [("attr 23 value", json!(100)), ("attr 24 value", json!(99))];
     assert_eq!(
         codes(&judged("ata-helium-toshiba", &upper)),
-        [Code::HeliumLow]
+        [SmartCode::HeliumLow]
     );
     let well = [("attr 23 value", json!(100))];
     assert_eq!(judged("ata-helium-toshiba", &well).verdict, Verdict::Good);

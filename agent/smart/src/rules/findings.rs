@@ -1,9 +1,8 @@
 //! Every rule of a finding, in the order in which they are executed.
 
 use super::{
-    Code,
     Severity::{Bad, Suspect},
-    ata, nvme,
+    SmartCode, ata, nvme,
     rule::{Drives, Hit, Input, Limit, Rule, Span, Test},
     scsi, self_tests,
 };
@@ -41,7 +40,7 @@ macro_rules! rules {
     })+) => {
         /// The table.
         pub(super) static RULES: &[Rule] = &[$(Rule {
-            code: Code::$code,
+            code: SmartCode::$code,
             severity: $severity,
             drives: Drives::$drives,
             field: $field,
@@ -50,7 +49,7 @@ macro_rules! rules {
             meaning: $meaning,
             action: $action,
             source: $source,
-            unless: &[$($(Code::$unless),+)?],
+            unless: &[$($(SmartCode::$unless),+)?],
         }),+];
     };
 }

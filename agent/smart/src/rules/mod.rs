@@ -25,8 +25,8 @@ mod wear;
 use serde::{Deserialize, Serialize};
 
 pub use ata::counts_physical;
-pub use code::{Acknowledging, Code, Severity};
-pub use conditions::{Condition, ConditionKind, ConditionLevel};
+pub use code::{Acknowledging, Severity, SmartCode};
+pub use conditions::{ConditionKind, ConditionLevel, SmartCondition};
 pub use scsi::uncorrected_errors;
 pub use wear::ENDURANCE;
 pub use wear::{Wear, WearSource, wear};
@@ -52,9 +52,9 @@ impl From<Severity> for Verdict {
 
 /// What rules derive from evidence about a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct RuleFinding {
     /// Stable code.
-    pub code: Code,
+    pub code: SmartCode,
     /// What it is about, e.g. `ata-197`: two findings of one code differ in it.
     pub subject: String,
     /// How bad.
@@ -77,9 +77,9 @@ pub struct Evaluation {
     /// The worst finding, acknowledged or not; UNKNOWN without any fact to go by.
     pub verdict: Verdict,
     /// Worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<RuleFinding>,
     /// Wear, temperature, cable: no verdict, but worth knowing.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<SmartCondition>,
 }
 
 /// Judges one poll.
@@ -94,7 +94,7 @@ pub fn evaluate(
         trends,
         limits: thresholds,
     };
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings: Vec<RuleFinding> = Vec::new();
     for rule in RULES.iter().filter(|rule| rule.drives.includes(facts)) {
         if findings
             .iter()
@@ -118,17 +118,17 @@ pub fn evaluate(
     }
 }
 
-fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> Finding {
+fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> RuleFinding {
     let message = rule.message(threshold, &hit.what);
     let subject = hit.subject.unwrap_or_else(|| rule.subject.to_owned());
     let level = hit.level.unwrap_or(hit.value);
     let covered = |seen| match rule.code {
-        Code::SelfTestFailed => level <= seen || self_tests::is_same(level, seen),
+        SmartCode::SelfTestFailed => level <= seen || self_tests::is_same(level, seen),
         _ => level <= seen,
     };
     let acknowledged = rule.code.acknowledgement() == Acknowledging::Level
         && known.acknowledged(&subject).is_some_and(covered);
-    Finding {
+    RuleFinding {
         code: rule.code,
         subject,
         severity: rule.severity,
@@ -141,7 +141,7 @@ fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> Find
 }
 
 /// A drive that does not answer any more: found by the history, which counts the timeouts.
-pub fn unresponsive(limits: &Thresholds) -> Option<Finding> {
+pub fn unresponsive(limits: &Thresholds) -> Option<RuleFinding> {
     RULES.iter().find_map(|rule| match rule.test {
         Test::TimedOut(limit) => {
             let limit = limit.of(limits);

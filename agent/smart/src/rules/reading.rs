@@ -1,10 +1,10 @@
 //! What a finding or a condition says with the numbers of the last answer. Its message is the same for as long as it holds, and so
 //! has the limit instead. Pure.
 
-use super::{Condition, ConditionKind, Finding};
+use super::{ConditionKind, RuleFinding, SmartCondition};
 use crate::history::{Counter, Trends};
 
-impl Finding {
+impl RuleFinding {
     /// The number that was read, by what it counts and how it moved lately.
     pub fn reading(&self, trends: &Trends) -> String {
         let counter = |counter: &&Counter| {
@@ -26,7 +26,8 @@ impl Finding {
         let what = counter.what();
         let trend = trends.get(*counter);
         // Where the value is growth or a number of polls, the count is the trend's.
-        let is_level = self.subject == counter.as_str() && self.code != super::Code::ErrorsGrowing;
+        let is_level =
+            self.subject == counter.as_str() && self.code != super::SmartCode::ErrorsGrowing;
         let count = match trend {
             Some(trend) if !is_level => trend.value,
             _ => value,
@@ -51,7 +52,7 @@ impl Finding {
     }
 }
 
-impl Condition {
+impl SmartCondition {
     /// The number that was read.
     pub fn reading(&self) -> String {
         let value = self.value;
@@ -102,11 +103,11 @@ mod tests {
     use super::*;
     use crate::{
         history::Trend,
-        rules::{Code, Severity},
+        rules::{Severity, SmartCode},
     };
 
-    fn finding(code: Code, subject: &str, value: u64, threshold: Option<u64>) -> Finding {
-        Finding {
+    fn finding(code: SmartCode, subject: &str, value: u64, threshold: Option<u64>) -> RuleFinding {
+        RuleFinding {
             code,
             subject: subject.to_owned(),
             severity: Severity::Suspect,
@@ -120,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_finding_is_read_with_its_number_and_how_it_moved() {
-        let pending = finding(Code::PendingSectors, "ata-197", 3, Some(1));
+        let pending = finding(SmartCode::PendingSectors, "ata-197", 3, Some(1));
         let moved = |value, day, week| -> Trends {
             let trend = Trend {
                 value,
@@ -135,7 +136,7 @@ mod tests {
             .into_iter()
             .collect()
         };
-        let of = |finding: &Finding, trends| finding.reading(&trends);
+        let of = |finding: &RuleFinding, trends| finding.reading(&trends);
         for (trends, text) in [
             (Trends::default(), "197 pending sectors: 3"),
             (moved(3, Some(0), Some(0)), "197 pending sectors: 3"),
@@ -150,22 +151,27 @@ mod tests {
         ] {
             assert_eq!(of(&pending, trends), text);
         }
-        let fast = finding(Code::GrownDefectsFast, "scsi-grown-defects-day", 9, Some(5));
+        let fast = finding(
+            SmartCode::GrownDefectsFast,
+            "scsi-grown-defects-day",
+            9,
+            Some(5),
+        );
         assert_eq!(
             of(&fast, moved(40, Some(9), Some(9))),
             "grown defects: 40, +9 since yesterday"
         );
-        let growing = finding(Code::ErrorsGrowing, "ata-197", 3, Some(3));
+        let growing = finding(SmartCode::ErrorsGrowing, "ata-197", 3, Some(3));
         assert_eq!(
             of(&growing, moved(17, Some(5), Some(5))),
             "197 pending sectors: 17, +5 since yesterday"
         );
-        let attribute = finding(Code::PrefailNow, "attribute-5", 3, Some(10));
+        let attribute = finding(SmartCode::PrefailNow, "attribute-5", 3, Some(10));
         assert_eq!(
             of(&attribute, Trends::default()),
             "attribute 5: 3, its threshold is 10"
         );
-        let other = finding(Code::BackgroundScanHalted, "background-scan", 3, None);
+        let other = finding(SmartCode::BackgroundScanHalted, "background-scan", 3, None);
         assert_eq!(of(&other, Trends::default()), "background-scan = 3");
     }
 
@@ -206,7 +212,7 @@ mod tests {
         ] {
             assert_eq!(with_value(message, limit, value), text);
         }
-        let hot = Condition {
+        let hot = SmartCondition {
             kind: ConditionKind::Overheating,
             level: super::super::ConditionLevel::Warning,
             value: 64,

@@ -7,7 +7,7 @@ use crate::{
     thresholds::Thresholds,
 };
 
-use super::{Code, Severity};
+use super::{Severity, SmartCode};
 
 /// What the rules of findings read.
 pub(super) struct Input<'a> {
@@ -126,7 +126,7 @@ impl Hit {
 
 /// One rule.
 pub(super) struct Rule {
-    pub code: Code,
+    pub code: SmartCode,
     pub severity: Severity,
     pub drives: Drives,
     /// What is read, by the name that smartctl's output or its documentation has for it.
@@ -141,7 +141,7 @@ pub(super) struct Rule {
     /// Where the rule is from.
     pub source: &'static str,
     /// The rule is skipped when one of these was found: of two rules on one number, the first that holds counts.
-    pub unless: &'static [Code],
+    pub unless: &'static [SmartCode],
 }
 
 impl Rule {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    Acknowledging, Condition, ConditionLevel, Finding, Severity,
+    Acknowledging, ConditionLevel, RuleFinding, Severity, SmartCondition,
     conditions::{self, ConditionRule},
     findings::RULES,
     rule::Rule,
@@ -45,7 +45,7 @@ pub fn rows(limits: &Thresholds) -> Vec<Row> {
 }
 
 /// The rule behind a finding of these facts.
-pub fn behind_finding(finding: &Finding, facts: &Facts, limits: &Thresholds) -> Option<Row> {
+pub fn behind_finding(finding: &RuleFinding, facts: &Facts, limits: &Thresholds) -> Option<Row> {
     let rule = RULES.iter().find(|rule| {
         rule.code == finding.code
             && rule.drives.includes(facts)
@@ -55,7 +55,7 @@ pub fn behind_finding(finding: &Finding, facts: &Facts, limits: &Thresholds) -> 
 }
 
 /// The rule behind a condition.
-pub fn behind_condition(condition: &Condition, limits: &Thresholds) -> Option<Row> {
+pub fn behind_condition(condition: &SmartCondition, limits: &Thresholds) -> Option<Row> {
     let mut rules = conditions::RULES.iter();
     let rule = rules.find(|rule| (rule.kind, rule.level) == (condition.kind, condition.level));
     rule.map(|rule| of_condition(rule, limits))
@@ -112,13 +112,13 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::rules::{Code, ConditionKind};
+    use crate::rules::{ConditionKind, SmartCode};
 
     #[test]
     fn every_code_and_condition_has_a_row_that_says_all() {
         let rows = rows(&Thresholds::default());
         let codes: BTreeSet<&str> = rows.iter().map(|row| row.code).collect();
-        for code in Code::ALL {
+        for code in SmartCode::ALL {
             assert!(codes.contains(code.as_str()), "{code}");
         }
         for kind in ConditionKind::ALL {

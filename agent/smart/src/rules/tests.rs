@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Code, ConditionKind, ConditionLevel, Severity, Verdict, WearSource, wear};
+use super::{ConditionKind, ConditionLevel, Severity, SmartCode, Verdict, WearSource, wear};
 use crate::{
     Acknowledgement, Assessment, Failure, FailureReason, History, Outcome, Thresholds,
     fixtures::{ATA_HDD, ATA_SSD, NVME, SCSI_HDD, SCSI_SSD, changed, drive},
@@ -13,7 +13,7 @@ use crate::{
 
 /// Polls of one place with one value after the other, ten minutes apart; the last one counts.
 struct Case {
-    code: Code,
+    code: SmartCode,
     severity: Severity,
     text: &'static str,
     place: &'static str,
@@ -24,27 +24,33 @@ struct Case {
 }
 
 /// Codes whose findings are BAD. That of an ATA drive's status is BAD, too, and others' are not.
-const BAD: &[Code] = &[
-    Code::PrefailNow,
-    Code::SelfTestFatal,
-    Code::PendingSectorsMany,
-    Code::OfflineUncorrectableMany,
-    Code::ReportedUncorrectMany,
-    Code::MediaErrorsMany,
-    Code::ErrorsGrowing,
-    Code::ReallocatedManyGrowing,
-    Code::FailurePredicted,
-    Code::UncorrectedErrorsFast,
-    Code::GrownDefectsFast,
-    Code::GrownDefectsMany,
-    Code::BackgroundScanHalted,
-    Code::ReliabilityDegraded,
-    Code::MediumReadOnly,
-    Code::SpareExhausted,
-    Code::MediaErrorsFast,
+const BAD: &[SmartCode] = &[
+    SmartCode::PrefailNow,
+    SmartCode::SelfTestFatal,
+    SmartCode::PendingSectorsMany,
+    SmartCode::OfflineUncorrectableMany,
+    SmartCode::ReportedUncorrectMany,
+    SmartCode::MediaErrorsMany,
+    SmartCode::ErrorsGrowing,
+    SmartCode::ReallocatedManyGrowing,
+    SmartCode::FailurePredicted,
+    SmartCode::UncorrectedErrorsFast,
+    SmartCode::GrownDefectsFast,
+    SmartCode::GrownDefectsMany,
+    SmartCode::BackgroundScanHalted,
+    SmartCode::ReliabilityDegraded,
+    SmartCode::MediumReadOnly,
+    SmartCode::SpareExhausted,
+    SmartCode::MediaErrorsFast,
 ];
 
-fn case(code: Code, text: &'static str, place: &'static str, below: &[i64], at: &[i64]) -> Case {
+fn case(
+    code: SmartCode,
+    text: &'static str,
+    place: &'static str,
+    below: &[i64],
+    at: &[i64],
+) -> Case {
     let values = |numbers: &[i64]| numbers.iter().map(|number| json!(number)).collect();
     Case {
         code,
@@ -61,7 +67,13 @@ fn case(code: Code, text: &'static str, place: &'static str, below: &[i64], at: 
     }
 }
 
-fn words(code: Code, text: &'static str, place: &'static str, below: Value, at: Value) -> Case {
+fn words(
+    code: SmartCode,
+    text: &'static str,
+    place: &'static str,
+    below: Value,
+    at: Value,
+) -> Case {
     Case {
         below: vec![below],
         at: vec![at],
@@ -109,7 +121,7 @@ fn cases() -> Vec<Case> {
     vec![
         // ATA
         words(
-            Code::StatusFailed,
+            SmartCode::StatusFailed,
             ATA_HDD,
             STATUS,
             json!(true),
@@ -117,7 +129,7 @@ fn cases() -> Vec<Case> {
         )
         .severity(Severity::Bad),
         case(
-            Code::StatusFailed,
+            SmartCode::StatusFailed,
             ATA_HDD,
             "smartctl.exit_status",
             &[0],
@@ -126,14 +138,14 @@ fn cases() -> Vec<Case> {
         .also("smart_status", Value::Null)
         .severity(Severity::Bad),
         words(
-            Code::PrefailNow,
+            SmartCode::PrefailNow,
             ATA_HDD,
             "attr 5 when_failed",
             json!(""),
             json!("now"),
         ),
         words(
-            Code::PrefailNow,
+            SmartCode::PrefailNow,
             ATA_HDD,
             "attr 9 when_failed",
             json!("now"),
@@ -142,60 +154,72 @@ fn cases() -> Vec<Case> {
         .below_is(vec![json!("past")])
         .also("ata_smart_attributes.table.4.flags.prefailure", json!(true)),
         words(
-            Code::OldAgeNow,
+            SmartCode::OldAgeNow,
             ATA_HDD,
             "attr 9 when_failed",
             json!("past"),
             json!("now"),
         ),
         words(
-            Code::PrefailPast,
+            SmartCode::PrefailPast,
             ATA_HDD,
             "attr 5 when_failed",
             json!(""),
             json!("past"),
         ),
         words(
-            Code::SelfTestFatal,
+            SmartCode::SelfTestFatal,
             ATA_HDD,
             ATA_TESTS,
             ata_tests(&[(1, 4)]),
             ata_tests(&[(1, 5)]),
         ),
         words(
-            Code::SelfTestFatal,
+            SmartCode::SelfTestFatal,
             ATA_HDD,
             ATA_TESTS,
             ata_tests(&[(1, 0), (1, 6)]),
             ata_tests(&[(1, 1), (1, 6)]),
         ),
         words(
-            Code::SelfTestFailed,
+            SmartCode::SelfTestFailed,
             ATA_HDD,
             ATA_TESTS,
             ata_tests(&[(2, 0), (1, 7)]),
             ata_tests(&[(1, 0), (2, 7)]),
         ),
         words(
-            Code::SelfTestFailed,
+            SmartCode::SelfTestFailed,
             ATA_HDD,
             ATA_TESTS,
             ata_tests(&[(1, 1), (1, 15)]),
             ata_tests(&[(1, 3)]),
         ),
         case(
-            Code::PendingSectorsMany,
+            SmartCode::PendingSectorsMany,
             ATA_HDD,
             "attr 197 raw",
             &[39],
             &[40],
         )
         .also(PHYSICAL, json!(512)),
-        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[0], &[1]),
-        case(Code::PendingSectors, ATA_HDD, "attr 197 raw", &[40], &[39])
-            .also(PHYSICAL, json!(512)),
         case(
-            Code::OfflineUncorrectableMany,
+            SmartCode::PendingSectors,
+            ATA_HDD,
+            "attr 197 raw",
+            &[0],
+            &[1],
+        ),
+        case(
+            SmartCode::PendingSectors,
+            ATA_HDD,
+            "attr 197 raw",
+            &[40],
+            &[39],
+        )
+        .also(PHYSICAL, json!(512)),
+        case(
+            SmartCode::OfflineUncorrectableMany,
             ATA_HDD,
             "attr 198 raw",
             &[39],
@@ -204,7 +228,7 @@ fn cases() -> Vec<Case> {
         .also(PHYSICAL, json!(512)),
         // Logical sectors, eight to a physical one.
         case(
-            Code::PendingSectorsMany,
+            SmartCode::PendingSectorsMany,
             ATA_HDD,
             "attr 197 raw",
             &[312],
@@ -212,7 +236,7 @@ fn cases() -> Vec<Case> {
         )
         .also(PHYSICAL, json!(4096)),
         case(
-            Code::OfflineUncorrectableMany,
+            SmartCode::OfflineUncorrectableMany,
             ATA_HDD,
             "attr 198 raw",
             &[312],
@@ -220,7 +244,7 @@ fn cases() -> Vec<Case> {
         )
         .also(PHYSICAL, json!(4096)),
         case(
-            Code::ReallocatedSectors,
+            SmartCode::ReallocatedSectors,
             ATA_HDD,
             "attr 5 raw",
             &[120],
@@ -229,7 +253,7 @@ fn cases() -> Vec<Case> {
         .also(PHYSICAL, json!(4096)),
         // What is no multiple of eight is physical sectors.
         case(
-            Code::ReallocatedSectors,
+            SmartCode::ReallocatedSectors,
             ATA_HDD,
             "attr 5 raw",
             &[15],
@@ -237,21 +261,21 @@ fn cases() -> Vec<Case> {
         )
         .also(PHYSICAL, json!(4096)),
         case(
-            Code::ReportedUncorrectMany,
+            SmartCode::ReportedUncorrectMany,
             ATA_HDD,
             "attr 187 raw",
             &[9999],
             &[10_000],
         ),
         case(
-            Code::ReportedUncorrectMany,
+            SmartCode::ReportedUncorrectMany,
             drive("ata-statistics-errors"),
             "ata_device_statistics.pages.2.table.0.value",
             &[9999],
             &[10_000],
         ),
         words(
-            Code::EnduranceExhausted,
+            SmartCode::EnduranceExhausted,
             WORN_SSD,
             "attr 202 when_failed",
             json!(""),
@@ -259,14 +283,14 @@ fn cases() -> Vec<Case> {
         )
         .also(STATUS, json!(true)),
         words(
-            Code::BackupFailed,
+            SmartCode::BackupFailed,
             ATA_SSD,
             "attr 202 when_failed",
             json!(""),
             json!("now"),
         ),
         words(
-            Code::BackupFailed,
+            SmartCode::BackupFailed,
             ATA_SSD,
             "attr 177 name",
             json!("Program_Fail_Count_Chip"),
@@ -274,10 +298,10 @@ fn cases() -> Vec<Case> {
         )
         .also("attr 177 when_failed", json!("now")),
         // Recovering from 1 to the start value without a count: it was never set.
-        case(Code::PrefailPast, ATA_HDD, "attr 5 worst", &[1], &[2])
+        case(SmartCode::PrefailPast, ATA_HDD, "attr 5 worst", &[1], &[2])
             .also("attr 5 when_failed", json!("past")),
         words(
-            Code::PrefailPast,
+            SmartCode::PrefailPast,
             ATA_HDD,
             "attr 5 raw",
             json!("0"),
@@ -286,68 +310,74 @@ fn cases() -> Vec<Case> {
         .also("attr 5 when_failed", json!("past"))
         .also("attr 5 worst", json!(1)),
         // A threshold at the value of a new drive.
-        case(Code::OldAgeNow, ATA_HDD, "attr 9 thresh", &[100], &[99])
-            .also("attr 9 when_failed", json!("now"))
-            .also("attr 9 value", json!(100))
-            .also("attr 9 worst", json!(100)),
         case(
-            Code::OfflineUncorrectable,
+            SmartCode::OldAgeNow,
+            ATA_HDD,
+            "attr 9 thresh",
+            &[100],
+            &[99],
+        )
+        .also("attr 9 when_failed", json!("now"))
+        .also("attr 9 value", json!(100))
+        .also("attr 9 worst", json!(100)),
+        case(
+            SmartCode::OfflineUncorrectable,
             ATA_HDD,
             "attr 198 raw",
             &[0],
             &[1],
         ),
         case(
-            Code::ErrorsGrowing,
+            SmartCode::ErrorsGrowing,
             ATA_HDD,
             "attr 5 raw",
             &[0, 1, 2, 2, 3],
             &[0, 1, 2, 3],
         ),
         case(
-            Code::ErrorsGrowing,
+            SmartCode::ErrorsGrowing,
             ATA_HDD,
             "attr 187 raw",
             &[0, 1, 2],
             &[0, 1, 2, 3],
         ),
         case(
-            Code::ErrorsGrowing,
+            SmartCode::ErrorsGrowing,
             ATA_HDD,
             "attr 197 raw",
             &[0, 1, 2],
             &[0, 1, 2, 3],
         ),
         case(
-            Code::ErrorsGrowing,
+            SmartCode::ErrorsGrowing,
             ATA_SSD,
             "attr 197 raw",
             &[3, 2, 1, 0],
             &[0, 1, 2, 3],
         ),
         case(
-            Code::ErrorsGrowing,
+            SmartCode::ErrorsGrowing,
             ATA_HDD,
             "attr 198 raw",
             &[0, 1, 2],
             &[0, 1, 2, 3],
         ),
         case(
-            Code::ReallocatedManyGrowing,
+            SmartCode::ReallocatedManyGrowing,
             ATA_HDD,
             "attr 5 raw",
             &[258, 259],
             &[259, 260],
         ),
         case(
-            Code::ReallocatedManyGrowing,
+            SmartCode::ReallocatedManyGrowing,
             ATA_SSD,
             "attr 5 raw",
             &[260, 260],
             &[259, 260],
         ),
         case(
-            Code::ReallocatedSectors,
+            SmartCode::ReallocatedSectors,
             ATA_HDD,
             "attr 5 raw",
             &[15],
@@ -355,7 +385,7 @@ fn cases() -> Vec<Case> {
         )
         .also(PHYSICAL, json!(512)),
         case(
-            Code::ReallocatedSectors,
+            SmartCode::ReallocatedSectors,
             ATA_HDD,
             "attr 5 raw",
             &[0x0001_0000],
@@ -363,17 +393,29 @@ fn cases() -> Vec<Case> {
         )
         .also(PHYSICAL, json!(512)),
         case(
-            Code::ReallocatedGrew,
+            SmartCode::ReallocatedGrew,
             ATA_HDD,
             "attr 5 raw",
             &[3, 3],
             &[3, 4],
         ),
-        case(Code::ReportedUncorrect, ATA_HDD, "attr 187 raw", &[0], &[1]),
-        case(Code::EndToEndErrors, ATA_HDD, "attr 184 raw", &[0], &[1]),
-        case(Code::SpinRetries, ATA_HDD, "attr 10 raw", &[0], &[1]),
         case(
-            Code::PendingDefects,
+            SmartCode::ReportedUncorrect,
+            ATA_HDD,
+            "attr 187 raw",
+            &[0],
+            &[1],
+        ),
+        case(
+            SmartCode::EndToEndErrors,
+            ATA_HDD,
+            "attr 184 raw",
+            &[0],
+            &[1],
+        ),
+        case(SmartCode::SpinRetries, ATA_HDD, "attr 10 raw", &[0], &[1]),
+        case(
+            SmartCode::PendingDefects,
             ATA_SSD,
             "ata_pending_defects_log.count",
             &[0],
@@ -381,14 +423,14 @@ fn cases() -> Vec<Case> {
         ),
         // SCSI
         words(
-            Code::StatusFailed,
+            SmartCode::StatusFailed,
             SCSI_HDD,
             STATUS,
             json!(true),
             json!(false),
         ),
         case(
-            Code::FailurePredicted,
+            SmartCode::FailurePredicted,
             SCSI_HDD,
             "smart_status.scsi.asc",
             &[0x5c],
@@ -396,7 +438,7 @@ fn cases() -> Vec<Case> {
         )
         .also(STATUS, json!(false)),
         case(
-            Code::DriveWarning,
+            SmartCode::DriveWarning,
             SCSI_HDD,
             "smart_status.scsi.asc",
             &[0x0c],
@@ -404,57 +446,57 @@ fn cases() -> Vec<Case> {
         )
         .also(STATUS, json!(false)),
         case(
-            Code::UncorrectedErrorsFast,
+            SmartCode::UncorrectedErrorsFast,
             SCSI_HDD,
             READ,
             &[5, 14],
             &[5, 15],
         ),
-        case(Code::UncorrectedErrors, SCSI_HDD, READ, &[0], &[1]),
+        case(SmartCode::UncorrectedErrors, SCSI_HDD, READ, &[0], &[1]),
         case(
-            Code::UncorrectedErrors,
+            SmartCode::UncorrectedErrors,
             SCSI_SSD,
             "scsi_error_counter_log.verify.total_uncorrected_errors",
             &[0],
             &[1],
         ),
         case(
-            Code::GrownDefectsFast,
+            SmartCode::GrownDefectsFast,
             SCSI_HDD,
             "scsi_grown_defect_list",
             &[0, 9],
             &[0, 10],
         ),
         case(
-            Code::GrownDefects,
+            SmartCode::GrownDefects,
             SCSI_HDD,
             "scsi_grown_defect_list",
             &[9],
             &[10],
         ),
         case(
-            Code::GrownDefectsMany,
+            SmartCode::GrownDefectsMany,
             SCSI_HDD,
             "scsi_grown_defect_list",
             &[999],
             &[1000],
         ),
         case(
-            Code::BackgroundScanHalted,
+            SmartCode::BackgroundScanHalted,
             SCSI_HDD,
             "scsi_background_scan.status.value",
             &[8],
             &[3],
         ),
         case(
-            Code::BackgroundScanErrors,
+            SmartCode::BackgroundScanErrors,
             SCSI_HDD,
             "scsi_background_scan.result_1.sense_key.value",
             &[1],
             &[3],
         ),
         words(
-            Code::BackgroundScanErrors,
+            SmartCode::BackgroundScanErrors,
             SCSI_HDD,
             "scsi_background_scan.result_1.reassign_status",
             json!("Recovered via rewrite in-place"),
@@ -462,14 +504,14 @@ fn cases() -> Vec<Case> {
         )
         .also("scsi_background_scan.result_1.sense_key.value", json!(3)),
         case(
-            Code::BackgroundScanErrors,
+            SmartCode::BackgroundScanErrors,
             SCSI_HDD,
             "scsi_background_scan.status.value",
             &[5],
             &[4],
         ),
         case(
-            Code::EnduranceExhausted,
+            SmartCode::EnduranceExhausted,
             SCSI_HDD,
             "smart_status.scsi.ascq",
             &[0],
@@ -478,7 +520,7 @@ fn cases() -> Vec<Case> {
         .also("smart_status.scsi.asc", json!(0x5d))
         .also(STATUS, json!(false)),
         case(
-            Code::EnduranceExhausted,
+            SmartCode::EnduranceExhausted,
             NVME,
             "nvme_smart_health_information_log.percentage_used",
             &[99],
@@ -487,89 +529,107 @@ fn cases() -> Vec<Case> {
         .also(WARNING, json!(4))
         .also(STATUS, json!(false)),
         case(
-            Code::HeliumLow,
+            SmartCode::HeliumLow,
             drive("ata-helium"),
             "attr 22 value",
             &[100],
             &[99],
         ),
         case(
-            Code::GrownDefectsGrew,
+            SmartCode::GrownDefectsGrew,
             SCSI_HDD,
             "scsi_grown_defect_list",
             &[3, 3],
             &[3, 4],
         ),
         case(
-            Code::PendingDefects,
+            SmartCode::PendingDefects,
             SCSI_HDD,
             "scsi_pending_defects.count",
             &[0],
             &[1],
         ),
         case(
-            Code::SelfTestFailed,
+            SmartCode::SelfTestFailed,
             SCSI_HDD,
             "scsi_self_test_0.result.value",
             &[2],
             &[3],
         ),
         case(
-            Code::SelfTestFailed,
+            SmartCode::SelfTestFailed,
             SCSI_SSD,
             "smartctl.exit_status",
             &[64],
             &[128],
         ),
         // NVMe
-        words(Code::StatusFailed, NVME, STATUS, json!(true), json!(false)),
-        case(Code::SpareLow, NVME, SPARE, &[10], &[9]),
-        case(Code::SpareLowUnworn, NVME, SPARE, &[50], &[49]),
+        words(
+            SmartCode::StatusFailed,
+            NVME,
+            STATUS,
+            json!(true),
+            json!(false),
+        ),
+        case(SmartCode::SpareLow, NVME, SPARE, &[10], &[9]),
+        case(SmartCode::SpareLowUnworn, NVME, SPARE, &[50], &[49]),
         case(
-            Code::SpareLowUnworn,
+            SmartCode::SpareLowUnworn,
             NVME,
             "nvme_smart_health_information_log.percentage_used",
             &[42],
             &[41],
         )
         .also(SPARE, json!(18)),
-        case(Code::MediaErrorsMany, NVME, MEDIA, &[999], &[1000]),
-        case(Code::SpareLow, NVME, GROUPS, &[2], &[1]),
-        case(Code::ReliabilityDegraded, NVME, GROUPS, &[8], &[4]),
-        case(Code::MediumReadOnly, NVME, GROUPS, &[4], &[8]),
-        case(Code::EnduranceExhausted, NVME, WARNING, &[4 | 16], &[4])
-            .also(
-                "nvme_smart_health_information_log.percentage_used",
-                json!(128),
-            )
-            .also(MEDIA, json!(13))
-            .also(STATUS, json!(false)),
-        case(Code::ReliabilityDegraded, NVME, MEDIA, &[13, 13], &[13, 14])
+        case(SmartCode::MediaErrorsMany, NVME, MEDIA, &[999], &[1000]),
+        case(SmartCode::SpareLow, NVME, GROUPS, &[2], &[1]),
+        case(SmartCode::ReliabilityDegraded, NVME, GROUPS, &[8], &[4]),
+        case(SmartCode::MediumReadOnly, NVME, GROUPS, &[4], &[8]),
+        case(
+            SmartCode::EnduranceExhausted,
+            NVME,
+            WARNING,
+            &[4 | 16],
+            &[4],
+        )
+        .also(
+            "nvme_smart_health_information_log.percentage_used",
+            json!(128),
+        )
+        .also(MEDIA, json!(13))
+        .also(STATUS, json!(false)),
+        case(
+            SmartCode::ReliabilityDegraded,
+            NVME,
+            MEDIA,
+            &[13, 13],
+            &[13, 14],
+        )
+        .also(
+            "nvme_smart_health_information_log.percentage_used",
+            json!(128),
+        )
+        .also(WARNING, json!(4)),
+        case(SmartCode::ReliabilityDegraded, NVME, SPARE, &[10], &[9])
             .also(
                 "nvme_smart_health_information_log.percentage_used",
                 json!(128),
             )
             .also(WARNING, json!(4)),
-        case(Code::ReliabilityDegraded, NVME, SPARE, &[10], &[9])
-            .also(
-                "nvme_smart_health_information_log.percentage_used",
-                json!(128),
-            )
-            .also(WARNING, json!(4)),
-        case(Code::SpareLow, NVME, WARNING, &[2], &[1]),
-        case(Code::ReliabilityDegraded, NVME, WARNING, &[2], &[4]),
-        case(Code::MediumReadOnly, NVME, WARNING, &[4], &[8]),
-        case(Code::BackupFailed, NVME, WARNING, &[8], &[16]),
-        case(Code::PmrUnreliable, NVME, WARNING, &[16], &[32]),
-        case(Code::SpareExhausted, NVME, SPARE, &[6], &[5]),
-        case(Code::SpareExhausted, NVME, SPARE, &[1], &[0]).also(
+        case(SmartCode::SpareLow, NVME, WARNING, &[2], &[1]),
+        case(SmartCode::ReliabilityDegraded, NVME, WARNING, &[2], &[4]),
+        case(SmartCode::MediumReadOnly, NVME, WARNING, &[4], &[8]),
+        case(SmartCode::BackupFailed, NVME, WARNING, &[8], &[16]),
+        case(SmartCode::PmrUnreliable, NVME, WARNING, &[16], &[32]),
+        case(SmartCode::SpareExhausted, NVME, SPARE, &[6], &[5]),
+        case(SmartCode::SpareExhausted, NVME, SPARE, &[1], &[0]).also(
             "nvme_smart_health_information_log.available_spare_threshold",
             json!(1),
         ),
-        case(Code::MediaErrorsFast, NVME, MEDIA, &[7, 16], &[7, 17]),
-        case(Code::MediaErrors, NVME, MEDIA, &[0], &[1]),
+        case(SmartCode::MediaErrorsFast, NVME, MEDIA, &[7, 16], &[7, 17]),
+        case(SmartCode::MediaErrors, NVME, MEDIA, &[0], &[1]),
         case(
-            Code::SelfTestFailed,
+            SmartCode::SelfTestFailed,
             NVME,
             "nvme_self_test_log.table.0.self_test_result.value",
             &[8],
@@ -657,7 +717,7 @@ fn hangs(assessment: &Assessment) -> bool {
         && assessment
             .reasons
             .iter()
-            .any(|reason| reason.code == Code::ProbeHang)
+            .any(|reason| reason.code == SmartCode::ProbeHang)
 }
 
 #[test]
@@ -684,15 +744,15 @@ fn a_state_other_than_running_is_suspect() {
     assert_eq!(with(None).verdict, Verdict::Good);
     let resetting = with(Some("resetting"));
     assert_eq!(resetting.verdict, Verdict::Suspect);
-    assert_eq!(resetting.findings[0].code, Code::NotRunning);
+    assert_eq!(resetting.findings[0].code, SmartCode::NotRunning);
 }
 
 #[test]
 fn every_code_has_a_case() {
-    let mut seen: BTreeSet<Code> = cases().iter().map(|case| case.code).collect();
+    let mut seen: BTreeSet<SmartCode> = cases().iter().map(|case| case.code).collect();
     // These do not come from JSON; the two tests above are theirs.
-    seen.extend([Code::ProbeHang, Code::NotRunning]);
-    for code in Code::ALL {
+    seen.extend([SmartCode::ProbeHang, SmartCode::NotRunning]);
+    for code in SmartCode::ALL {
         assert!(seen.contains(code), "no case for {code}");
     }
 }
@@ -834,7 +894,7 @@ fn every_condition_begins_at_its_threshold() {
     use ConditionKind::{CableErrors, CommandTimeouts, ImplausibleValues, Overheating, Wear};
     use ConditionLevel::{Info, NoNewVolumes, Warning};
     const HEAT: &str = "temperature.current";
-    let any = Code::StatusFailed;
+    let any = SmartCode::StatusFailed;
     let mut seen = BTreeSet::new();
     for (case, kind, level) in [
         (
@@ -1025,7 +1085,10 @@ fn a_real_combination_is_told_whole() {
         .collect();
     assert_eq!(
         found,
-        [(Code::UncorrectedErrors, 536), (Code::GrownDefects, 260)]
+        [
+            (SmartCode::UncorrectedErrors, 536),
+            (SmartCode::GrownDefects, 260)
+        ]
     );
     let ack = Acknowledgement {
         by: "operator".to_owned(),

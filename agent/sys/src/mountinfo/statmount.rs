@@ -65,14 +65,14 @@ const IDS: usize = 4096;
 
 /// struct mnt_id_req.
 #[repr(C)]
-struct Request {
+struct MountIdRequest {
     size: u32,
     spare: u32,
     id: UniqueId,
     param: u64,
 }
 
-impl Request {
+impl MountIdRequest {
     fn new(id: UniqueId, param: u64) -> Self {
         Self {
             size: size_of::<Self>() as u32,
@@ -100,7 +100,7 @@ pub(super) fn list() -> io::Result<Vec<UniqueId>> {
     let mut all = Vec::new();
     let mut ids = vec![0_u64; IDS];
     loop {
-        let request = Request::new(LSMT_ROOT, all.last().copied().unwrap_or(0));
+        let request = MountIdRequest::new(LSMT_ROOT, all.last().copied().unwrap_or(0));
         // SAFETY: the kernel reads a request of the size that it says, and writes at most as many ids as there is room for.
         let got = unsafe {
             libc::syscall(
@@ -184,7 +184,7 @@ fn id_of(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<UniqueId> {
 }
 
 fn ask(id: UniqueId, mask: u64) -> io::Result<Answer> {
-    let request = Request::new(id, mask);
+    let request = MountIdRequest::new(id, mask);
     let mut room = ROOM;
     loop {
         let mut bytes = vec![0_u8; room];

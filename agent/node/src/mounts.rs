@@ -1,0 +1,136 @@
+//! The table of mounts as the agent knows it, and what of it becomes part of the inventory: which volumes are in use.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::inventory::Inventory;
+use drivebay_fs::device;
+use drivebay_sys::mountinfo::{self, Change, MountEntry, MountInfoError, Table};
+
+/// The kernel's table could not be read or understood: nothing is known of the mounts by it.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read mountinfo")]
+pub struct MountTableError {
+    #[source]
+    source: MountInfoError,
+}
+
+/// The table as it is now, for who keeps nothing of it.
+pub(crate) fn read() -> Result<Vec<MountEntry>, MountTableError> {
+    mountinfo::read().map_err(|source| MountTableError { source })
+}
+
+/// The mounts of this mount namespace, as they were last read. Reading them touches no drive.
+#[derive(Debug)]
+pub struct Mounts {
+    inventory: Arc<Inventory>,
+    /// Held while it is read and published, so that an older reading never replaces a newer one.
+    table: Mutex<Table>,
+}
+
+impl Mounts {
+    /// Of nothing yet.
+    pub(crate) fn new(inventory: Arc<Inventory>) -> Self {
+        Self {
+            inventory,
+            table: Mutex::default(),
+        }
+    }
+
+    /// The mounts, as they were last read.
+    pub fn entries(&self) -> Vec<Arc<MountEntry>> {
+        self.table().entries()
+    }
+
+    /// How many are known at a resolved path.
+    pub fn count_at(&self, place: &Path) -> usize {
+        self.table().count_at(place)
+    }
+
+    /// The one that is seen at a resolved path.
+    pub fn last_at(&self, place: &Path) -> Option<Arc<MountEntry>> {
+        self.table().last_at(place)
+    }
+
+    /// Takes in mounts that are new or gone, and publishes which volumes are in use. What was changed of others is not
+    /// seen. The revision that shows it.
+    pub fn refresh(&self) -> Result<u64, MountTableError> {
+        self.publish(false, Table::refresh)
+    }
+
+    /// The same with every mount read again.
+    pub fn reread(&self) -> Result<u64, MountTableError> {
+        self.publish(true, Table::read_all)
+    }
+
+    /// The same with the mounts of volumes read again: their flags may have changed.
+    pub fn reread_of_volumes(&self) -> Result<u64, MountTableError> {
+        let snapshot = self.inventory.current();
+        let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
+        let numbers: HashSet<_> = placed().filter_map(|placed| placed.dev).collect();
+        let names: HashSet<_> = placed()
+            .filter_map(|placed| placed.device.as_deref())
+            .collect();
+        let is_named = |path: &Path, parent: &str| {
+            let name = path.strip_prefix(parent).ok().and_then(Path::to_str);
+            name.is_some_and(|name| names.contains(name))
+        };
+        let is_of_a_volume = |mount: &MountEntry| {
+            numbers.contains(&mount.dev)
+                || mount.fs_type == "btrfs"
+                || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
+        };
+        self.publish(true, |table| table.reread(is_of_a_volume))
+    }
+
+    /// Takes in one mount that was made just now: what else is mounted costs nothing. None: its id is not known.
+    pub(crate) fn take_in(&self, id: Option<u64>) -> Result<u64, MountTableError> {
+        match id {
+            Some(id) => self.publish(false, |table| table.take_in_one(id)),
+            None => self.refresh(),
+        }
+    }
+
+    /// Lets go what was known at a resolved path and is gone: what else is mounted costs nothing. How many mounts are still
+    /// known there.
+    pub(crate) fn drop_gone_at(&self, place: &Path) -> Result<usize, MountTableError> {
+        self.publish(false, |table| table.drop_gone_at(place))?;
+        Ok(self.count_at(place))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `again`: mounts that were known are read again. A btrfs that did not change may be of another device by now.
+    fn publish(
+        &self,
+        again: bool,
+        update: impl FnOnce(&mut Table) -> Result<Change, MountInfoError>,
+    ) -> Result<u64, MountTableError> {
+        let mut table = self.table();
+        let mut change = update(&mut table).map_err(|source| MountTableError { source })?;
+        if again {
+            let mounts = table.entries().into_iter();
+            let btrfs: Vec<_> = mounts.filter(|mount| mount.fs_type == "btrfs").collect();
+            change.gone.extend(btrfs.iter().cloned());
+            change.new.extend(btrfs);
+        }
+        if change.is_empty() {
+            return Ok(self.inventory.current().revision);
+        }
+        let numbers: HashMap<u64, _> = change
+            .new
+            .iter()
+            .filter(|mount| mount.fs_type == "btrfs")
+            .filter_map(|mount| Some((mount.id, device::source_number(mount)?)))
+            .collect();
+        let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();
+        Ok(self
+            .inventory
+            .update(|known| known.mounts.apply(&change, number_of)))
+    }
+}

@@ -1,0 +1,220 @@
+//! Publish: which job for which drive, until the drive has it where it was known.
+
+use std::{
+    borrow::Borrow,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Caller, MOUNT_DEADLINE, VolumeError, Volumes,
+    guard::VolumeGuard,
+    reach::{device_of, is_of_device},
+    stage::{all_options, same_use},
+};
+use drivebay_evidence::mounts::{Asked, Role};
+use drivebay_fs::{
+    jobs::{FsError, Publish, Published},
+    parse_mount_flags,
+};
+use drivebay_model::{DriveRef, FsType, Mode, Volume};
+use drivebay_sys::mountinfo::{self, MountEntry};
+use drivebay_worker::{RunError, Slot};
+
+/// How a volume is to be published, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct PublishRequest {
+    pub id: String,
+    pub staging: PathBuf,
+    pub target: PathBuf,
+    /// Use.
+    pub mode: Mode,
+    /// The filesystem the request names.
+    pub fs_type: Option<FsType>,
+    /// Mount flags.
+    pub flags: Vec<String>,
+    /// Never writable.
+    pub read_only: bool,
+    /// One target only (SINGLE_NODE_SINGLE_WRITER).
+    pub exclusive: bool,
+    /// For whom, NAMESPACE/NAME, where the caller says so.
+    pub pod: Option<String>,
+}
+
+impl Volumes {
+    /// Publishes a staged volume.
+    pub async fn publish(&self, request: PublishRequest) -> Result<(), VolumeError> {
+        let volume = self.require_scanned(&request.id).await?;
+        same_use(&volume, request.mode, request.fs_type)?;
+        let (uuid, id) = (volume.uuid, request.id.clone());
+        self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
+            this.publish_guarded(&held, &volume, request).await
+        })
+        .await
+    }
+
+    pub(super) async fn publish_guarded(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        request: PublishRequest,
+    ) -> Result<(), VolumeError> {
+        self.call_off_check(held).await;
+        let published = self.bind(held, volume, &request).await?;
+        let target = mountinfo::resolve(&request.target);
+        let before = self.node.expected().asked(volume.uuid, &target);
+        let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
+        if !published.changed && other_mode {
+            return Err(VolumeError::Fs(RunError::Job(FsError::Conflict {
+                path: target.display().to_string(),
+                how: "for another access mode; unpublish it first to change that".to_owned(),
+            })));
+        }
+        let flags = parse_mount_flags(&all_options(volume, &request.flags)).ok();
+        let read_only = request.read_only || flags.as_ref().is_some_and(|flags| flags.read_only);
+        self.node.mounts().take_in(published.mount)?;
+        let asked = Asked {
+            pod: request.pod,
+            exclusive: Some(request.exclusive),
+            // Of a mount that nobody knows how it was asked for, that stays so.
+            options: match published.changed {
+                true => flags.map(|flags| flags.all()),
+                false => before.options,
+            },
+        };
+        self.node
+            .expected()
+            .expect(target, volume.uuid, Role::Target, read_only, asked);
+        Ok(())
+    }
+
+    /// Runs the job. The drive is read again when it has the volume's device under another name or number than was known: an
+    /// LV that was activated again, or a partition nobody uses, which udev takes from the kernel and gives back after a
+    /// writer has closed the drive.
+    async fn bind(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        request: &PublishRequest,
+    ) -> Result<Published, VolumeError> {
+        let mut rereads = match request.mode {
+            Mode::Mount => 1,
+            Mode::Block => 3,
+        };
+        let mut volume = volume.clone();
+        loop {
+            let drive;
+            (drive, volume) = self.reach_settled(held, &volume).await?;
+            let job = self.publish_job(drive, &volume, request)?;
+            let worker = (&volume.drive, Slot::Foreground);
+            match self.node.run(worker, job, MOUNT_DEADLINE).await {
+                Err(RunError::Job(FsError::NotHere { .. })) if rereads > 0 => rereads -= 1,
+                done => return Ok(done?),
+            }
+            volume = self.look_again(&volume).await?;
+        }
+    }
+
+    /// The job for the volume as it is known. OtherTarget: a single writer has it already.
+    fn publish_job(
+        &self,
+        drive: DriveRef,
+        volume: &Volume,
+        request: &PublishRequest,
+    ) -> Result<Publish, VolumeError> {
+        let device = device_of(volume)?;
+        let targets = self.node.expected().targets(volume.uuid, request.exclusive);
+        if !targets.is_empty() {
+            self.node.mounts().refresh()?;
+            let other = other_target(
+                &self.node.mounts().entries(),
+                |mount| is_of_device(mount, &device.name, device.dev),
+                targets,
+                &mountinfo::resolve(&request.target),
+            );
+            if let Some(at) = other {
+                return Err(VolumeError::OtherTarget {
+                    uuid: volume.uuid,
+                    at: at.display().to_string(),
+                });
+            }
+        }
+        let asked = |path: &Path| {
+            let path = mountinfo::resolve(path);
+            self.node.expected().asked(volume.uuid, &path).options
+        };
+        Ok(Publish {
+            drive,
+            uuid: volume.uuid,
+            device,
+            staging_path: (request.mode == Mode::Mount).then(|| request.staging.clone()),
+            target: request.target.clone(),
+            read_only: request.read_only,
+            options: volume.placed.record.mount_options.clone(),
+            flags: request.flags.clone(),
+            staged_with: asked(&request.staging),
+            published_with: asked(&request.target),
+        })
+    }
+}
+
+/// Another target where the volume is published. None if it is published at this one: a call that is repeated is
+/// answered like the first. Paths are resolved. Pure.
+///
+/// Only the targets of our own calls count. The kubelet binds what is published once more, a subPath or a raw volume's
+/// device, and does so below directories that only it knows.
+fn other_target(
+    mounts: &[impl Borrow<MountEntry>],
+    is_of_volume: impl Fn(&MountEntry) -> bool,
+    targets: Vec<PathBuf>,
+    target: &Path,
+) -> Option<PathBuf> {
+    let published = |path: &Path| {
+        let at = mountinfo::mounts_at(mounts, path);
+        at.into_iter().any(&is_of_volume)
+    };
+    if published(target) {
+        return None;
+    }
+    targets
+        .into_iter()
+        .find(|path| path != target && published(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_target_of_our_own_stops_a_single_writer() {
+        let rows = b"1 2 8:3 / /staging rw - ext4 /dev/sda3 rw\n\
+            2 2 8:3 / /pods/a/mount rw - ext4 /dev/sda3 rw\n\
+            3 2 8:3 /var/db /pods/a/volume-subpaths/v/main/0 rw - ext4 /dev/sda3 rw\n\
+            4 2 8:4 / /pods/b/mount rw - ext4 /dev/sda4 rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let other = |targets: &[&str], target: &str| {
+            let targets = targets.iter().map(PathBuf::from).collect();
+            let of = |mount: &MountEntry| is_of_device(mount, "sda3", (8, 3));
+            other_target(&mounts, of, targets, Path::new(target))
+        };
+        // Repeated, also if there were two before the access mode was changed.
+        assert_eq!(other(&["/pods/a/mount"], "/pods/a/mount"), None);
+        assert_eq!(other(&["/pods/a/mount", "/staging"], "/pods/a/mount"), None);
+        // The kubelet's bind, a target that is not mounted, and one that another volume is mounted at.
+        assert_eq!(other(&[], "/pods/c/mount"), None);
+        assert_eq!(other(&["/pods/c/mount"], "/pods/d/mount"), None);
+        assert_eq!(other(&["/pods/b/mount"], "/pods/d/mount"), None);
+        assert_eq!(
+            other(&["/pods/a/mount"], "/pods/c/mount"),
+            Some(PathBuf::from("/pods/a/mount"))
+        );
+    }
+
+    #[test]
+    fn the_devices_own_node_is_a_mount_of_it() {
+        let rows = b"1 2 0:5 /sda3 /publish/v/pod rw - devtmpfs none rw\n\
+            2 2 0:5 /sda4 /publish/w/pod rw - devtmpfs none rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let of = |mount| is_of_device(mount, "sda3", (8, 3));
+        assert_eq!([of(&mounts[0]), of(&mounts[1])], [true, false]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Stage: which job for which worker, and what its outcome shows of the volume.
+
+use std::path::{Path, PathBuf};
+
+use super::{Caller, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
+use drivebay_evidence::mounts::{Asked, Role};
+use drivebay_fs::{
+    jobs::{FsError, Growth, Stage, StageMount, Staged},
+    parse_mount_flags,
+};
+use drivebay_model::{DriveId, FsType, Mode, Volume};
+use drivebay_sys::mountinfo;
+use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
+
+/// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
+const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
+/// Volumes of one drive that are staged at a time: one whose mkfs takes minutes keeps no other waiting.
+const STAGES: u32 = 4;
+/// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
+const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
+
+/// How a volume is to be staged, checked by the caller.
+#[derive(Debug, Clone)]
+pub struct StageRequest {
+    pub id: String,
+    pub path: PathBuf,
+    /// Use.
+    pub mode: Mode,
+    /// The filesystem the request names.
+    pub fs_type: Option<FsType>,
+    /// Mount flags.
+    pub flags: Vec<String>,
+    /// A reader-only access mode.
+    pub read_only: bool,
+}
+
+impl Volumes {
+    /// Whether this path was made read-only on purpose.
+    pub(super) fn meant_read_only(&self, path: &str) -> bool {
+        self.node.inventory().is_mounted_read_only(Path::new(path))
+    }
+
+    /// Stages the volume.
+    pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
+        let volume = self.require_scanned(&request.id).await?;
+        same_use(&volume, request.mode, request.fs_type)?;
+        let (uuid, id) = (volume.uuid, request.id.clone());
+        let staging = self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
+            this.stage_guarded(&held, &volume, request).await
+        });
+        // A repair goes on, and a repeat gets the same answer until it is done.
+        tokio::time::timeout(STAGE_ANSWER, staging)
+            .await
+            .unwrap_or_else(|_| Err(VolumeError::Pending { what: id.clone() }))
+    }
+
+    pub(super) async fn stage_guarded(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        request: StageRequest,
+    ) -> Result<(), VolumeError> {
+        self.call_off_check(held).await;
+        self.not_detached(volume)?;
+        let (drive, volume) = &self.reach_settled(held, volume).await?;
+        let class = self
+            .node
+            .config()
+            .classes
+            .iter()
+            .find(|class| class.name == volume.placed.record.class);
+        let staging = (request.mode == Mode::Mount).then(|| mountinfo::resolve(&request.path));
+        let given = all_options(volume, &request.flags);
+        let read_only = request.read_only || given.iter().any(|flag| flag == "ro");
+        // Refused ones are the worker's to refuse.
+        let options = parse_mount_flags(&given).ok();
+        let options = options.map(|flags| flags.of_filesystem());
+        let mounted_with = staging
+            .as_deref()
+            .and_then(|path| self.node.expected().asked(volume.uuid, path).options);
+        let job = Stage {
+            drive: drive.clone(),
+            uuid: volume.uuid,
+            mount: (request.mode == Mode::Mount).then(|| StageMount {
+                path: request.path,
+                fs_type: request.fs_type,
+                flags: request.flags,
+                read_only: request.read_only,
+                mounted_with: mounted_with.clone(),
+                xfs_retry_forever: class.is_some_and(|class| class.xfs_retry_forever),
+            }),
+            may_repair: false,
+        };
+        let staged = self.run_stage(volume, job).await;
+        let staged = match staged {
+            Ok(staged) => staged,
+            Err(error) => return Err(self.not_staged(volume, error).await),
+        };
+        if let Some(contents) = staged.contents {
+            self.node.inventory().put_contents(&volume.drive, contents);
+        }
+        if staged.already {
+            // It may have been remounted.
+            self.node.mounts().reread()?;
+        } else {
+            self.node.mounts().refresh()?;
+            self.node.inventory().mounted_afresh(volume.uuid);
+            self.node
+                .inventory()
+                .put_conditions(volume.uuid, Vec::new());
+        }
+        if let Some(path) = staging {
+            let asked = Asked {
+                // Of a mount that nobody knows how it was asked for, that stays so.
+                options: if staged.already {
+                    mounted_with
+                } else {
+                    options
+                },
+                ..Asked::default()
+            };
+            self.node
+                .expected()
+                .expect(path, volume.uuid, Role::Staging, read_only, asked);
+        }
+        self.learn_from_stage(volume.uuid, &staged.growth);
+        let grown = staged.growth == Growth::Grown;
+        tracing::info!(volume = %volume.uuid, formatted = staged.formatted, grown, already = staged.already, "volume staged");
+        Ok(())
+    }
+
+    /// Runs the job; where the filesystem needs a repair, once more with that, in a worker of its own: nothing else of the drive
+    /// waits for it.
+    async fn run_stage(&self, volume: &Volume, job: Stage) -> Result<Staged, RunError<FsError>> {
+        let worker = self.stage_worker(&volume.drive);
+        let staged = self.node.run(worker.clone(), job.clone(), STAGE_DEADLINE);
+        let device = match staged.await {
+            Err(RunError::Job(FsError::NeedsRepair { device, .. })) => device,
+            done => return done,
+        };
+        tracing::warn!(volume = %volume.uuid, drive = %volume.drive, device, "filesystem repair started");
+        let job = Stage {
+            may_repair: true,
+            ..job
+        };
+        let own = worker.on(Lane::Volume(volume.uuid));
+        self.node.run(own, job, REPAIR_DEADLINE).await
+    }
+
+    /// What a failed stage shows of the volume is its condition before the call is answered.
+    async fn not_staged(&self, volume: &Volume, error: RunError<FsError>) -> VolumeError {
+        match &error {
+            RunError::Job(FsError::Carve(error)) => {
+                self.reread_if_contradicted(volume, error).await
+            }
+            RunError::Job(error) => self.learn_from_failed_stage(&volume.placed, error),
+            _ => {}
+        }
+        error.into()
+    }
+
+    /// Which worker stages a volume of this drive: the first that is free, or the main one.
+    fn stage_worker(&self, drive: &DriveId) -> WorkerKey {
+        let main = WorkerKey::from((drive, Slot::Stage));
+        std::iter::once(Lane::Main)
+            .chain((1..STAGES).map(Lane::Number))
+            .map(|lane| main.on(lane))
+            .find(|worker| !self.node.pool().is_taken(worker))
+            .unwrap_or(main)
+    }
+}
+
+/// The mount options of the volume, and those that a request adds.
+pub(super) fn all_options(volume: &Volume, flags: &[String]) -> Vec<String> {
+    let own = volume.placed.record.mount_options.iter();
+    own.chain(flags).cloned().collect()
+}
+
+/// Whether the volume is used in this mode, with this filesystem if one is named.
+pub(super) fn same_use(
+    volume: &Volume,
+    mode: Mode,
+    fs_type: Option<FsType>,
+) -> Result<(), VolumeError> {
+    let record = &volume.placed.record;
+    let (is, asked) = match (record.fs_type, fs_type) {
+        _ if record.mode != mode => (record.mode.as_str(), mode.as_str()),
+        (Some(is), Some(asked)) if is != asked => (is.as_str(), asked.as_str()),
+        _ => return Ok(()),
+    };
+    Err(VolumeError::Fs(RunError::Job(FsError::Incompatible {
+        uuid: volume.uuid,
+        is: is.to_owned(),
+        asked: asked.to_owned(),
+    })))
+}
