@@ -1,5 +1,8 @@
 //! CreateVolume on this node: compare with what has the name, try drives in the order that `placement` chooses.
 
+mod compare;
+mod makeable;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::atomic::{AtomicBool, Ordering},
@@ -9,12 +12,11 @@ use std::{
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
+use self::{compare::compare, makeable::smallest_sector};
 use super::{
     CARVE_DEADLINE, VolumeError, Volumes,
-    compare::compare,
     guard::Key,
     in_flight::StillInFlight,
-    makeable::smallest_sector,
     placement::{self, InFlight, Need},
     reach_in,
 };
@@ -402,5 +404,4 @@ impl Volumes {
 }
 
 #[cfg(test)]
-#[path = "create_tests.rs"]
 mod tests;

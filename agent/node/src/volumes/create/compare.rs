@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{VolumeError, create::Request};
+use super::{super::VolumeError, Request};
 use drivebay_model::{
     ClassConfig, FsType, Mode, Record, VolumeSpec,
     created_for::{is_by_hand, requested},

@@ -1,6 +1,9 @@
 //! Whether a volume could be formatted and mounted as it is asked for: asked before anything of it is made.
 
-use super::{VolumeError, Volumes, create::Request};
+use super::{
+    super::{VolumeError, Volumes},
+    Request,
+};
 use drivebay_fs::{
     kernel_options::{self, Asked},
     mkfs_trial, parse_mount_flags,
