@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{super::VolumeError, Request};
+use super::{super::VolumeError, spec::use_of};
+use drivebay_csi::{NewVolume, validate::SizeRange};
 use drivebay_model::{
     ClassConfig, FsType, Mode, Record, VolumeSpec,
     created_for::{is_by_hand, requested},
@@ -44,57 +45,50 @@ impl<'a> From<&'a VolumeSpec> for Made<'a> {
 
 /// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
 pub(super) fn compare(
-    record: Made<'_>,
-    request: &Request,
+    volume: Made<'_>,
+    request: &NewVolume,
     class: &ClassConfig,
 ) -> Result<(), VolumeError> {
-    let size = record.size;
-    let fs = |mode: Mode, fs: Option<FsType>| match mode {
-        Mode::Mount => fs.unwrap_or(class.fs_type).as_str(),
-        Mode::Block => "block",
+    let size = volume.size;
+    let SizeRange { required, limit } = request.range;
+    let (mode, fs_type) = use_of(&request.content, class);
+    // A record may leave it to the class.
+    let words = |mode: Mode, fs_type: Option<FsType>| match mode {
+        Mode::Mount => ("mount", fs_type.unwrap_or(class.fs_type).as_str()),
+        Mode::Block => ("block", "block"),
     };
-    let has = (
-        record.class,
-        record.mode.as_str(),
-        fs(record.mode, record.fs_type),
-    );
+    let has = (volume.class, words(volume.mode, volume.fs_type));
     let asked = (
-        request.class.as_str(),
-        request.mode.as_str(),
-        fs(request.mode, request.fs_type),
+        request.class.as_deref().unwrap_or_default(),
+        words(mode, fs_type),
     );
-    let requested = requested(record.parameters);
-    let made_by_hand = is_by_hand(record.parameters);
-    let made = |by_hand| match by_hand {
-        true => "by hand",
-        false => "through CSI",
-    };
-    let fits = size >= request.size_bytes
-        && (request.limit_bytes == 0 || size <= request.limit_bytes)
-        && requested == request.parameters;
+    let kept = requested(volume.parameters);
+    let made_by_hand = is_by_hand(volume.parameters);
+    let fits =
+        size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
     // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
-    if has == asked && fits && made_by_hand == request.by_hand {
+    if has == asked && fits && made_by_hand == request.manual {
         return Ok(());
     }
+    let described = |(class, (mode, fs_type)): (&str, (&str, &str)),
+                     size: String,
+                     parameters: &BTreeMap<_, _>,
+                     by_hand| {
+        let made = match by_hand {
+            true => "by hand",
+            false => "through CSI",
+        };
+        format!("class {class}, {mode} {fs_type}, {size}, parameters {parameters:?}, made {made}")
+    };
+    let limit = limit.unwrap_or(0);
     Err(VolumeError::Exists {
         name: request.name.clone(),
-        has: format!(
-            "class {}, {} {}, {size} bytes, parameters {:?}, made {}",
-            has.0,
-            has.1,
-            has.2,
-            requested,
-            made(made_by_hand)
-        ),
-        asked: format!(
-            "class {}, {} {}, {} bytes (limit {}), parameters {:?}, made {}",
-            asked.0,
-            asked.1,
-            asked.2,
-            request.size_bytes,
-            request.limit_bytes,
-            request.parameters,
-            made(request.by_hand)
+        has: described(has, format!("{size} bytes"), &kept, made_by_hand),
+        asked: described(
+            asked,
+            format!("{required} bytes (limit {limit})"),
+            &request.parameters,
+            request.manual,
         ),
     })
 }

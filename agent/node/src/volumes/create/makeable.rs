@@ -1,9 +1,7 @@
 //! Whether a volume could be formatted and mounted as it is asked for: asked before anything of it is made.
 
-use super::{
-    super::{VolumeError, Volumes},
-    Request,
-};
+use super::super::VolumeError;
+use drivebay_csi::Content;
 use drivebay_fs::{
     kernel_options::{self, Asked},
     mkfs_trial, parse_mount_flags,
@@ -24,56 +22,49 @@ pub(super) fn smallest_sector(snapshot: &Snapshot, class: &str) -> u32 {
     sectors.min().unwrap_or(SECTOR)
 }
 
-impl Volumes {
-    /// What the kernel refuses would fail each stage of the new volume.
-    pub(super) async fn ask_kernel(
-        request: &Request,
-        spec: &VolumeSpec,
-    ) -> Result<(), VolumeError> {
-        let Some(fs_type) = spec.fs_type else {
-            return Ok(());
-        };
-        let invalid = |why: String| VolumeError::Invalid {
-            field: "mount options",
-            why,
-        };
-        let all: Vec<String> = spec
-            .mount_options
-            .iter()
-            .chain(&request.mount_flags)
-            .cloned()
-            .collect();
-        let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
-        match kernel_options::ask_soon(fs_type, flags).await {
-            Asked::Accepted => Ok(()),
-            Asked::Refused { options, why } => Err(invalid(format!(
-                "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
-                spec.class
-            ))),
-            Asked::NotChecked { why } => {
-                tracing::debug!(reason = why, "mount options not checked before the mount");
-                Ok(())
-            }
+/// What the kernel refuses would fail each stage of the new volume.
+pub(super) async fn check_mount_options(
+    content: &Content,
+    spec: &VolumeSpec,
+) -> Result<(), VolumeError> {
+    let (Some(fs_type), Content::Mount { mount_flags, .. }) = (spec.fs_type, content) else {
+        return Ok(());
+    };
+    let invalid = |why: String| VolumeError::Invalid {
+        field: "mount options",
+        why,
+    };
+    let all = [spec.mount_options.as_slice(), mount_flags].concat();
+    let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
+    match kernel_options::ask_soon(fs_type, flags).await {
+        Asked::Accepted => Ok(()),
+        Asked::Refused { options, why } => Err(invalid(format!(
+            "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
+            spec.class
+        ))),
+        Asked::NotChecked { why } => {
+            tracing::debug!(reason = why, "mount options not checked before the mount");
+            Ok(())
         }
     }
+}
 
-    /// What mkfs refuses on a drive with logical sectors of this size would fail the first stage of the new volume.
-    pub(super) async fn ask_mkfs(spec: &VolumeSpec, sector: u32) -> Result<(), VolumeError> {
-        let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
-            return Ok(());
-        };
-        match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes, sector).await {
-            None => Ok(()),
-            Some(why) => Err(VolumeError::Invalid {
-                field: "mkfs options",
-                why: format!(
-                    "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
-                    spec.mkfs_options.join(" "),
-                    spec.size_bytes,
-                    spec.class
-                ),
-            }),
-        }
+/// What mkfs refuses on a drive with logical sectors of this size would fail the first stage of the new volume.
+pub(super) async fn check_mkfs(spec: &VolumeSpec, sector: u32) -> Result<(), VolumeError> {
+    let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
+        return Ok(());
+    };
+    match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes, sector).await {
+        None => Ok(()),
+        Some(why) => Err(VolumeError::Invalid {
+            field: "mkfs options",
+            why: format!(
+                "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                spec.mkfs_options.join(" "),
+                spec.size_bytes,
+                spec.class
+            ),
+        }),
     }
 }
 

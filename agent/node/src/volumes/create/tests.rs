@@ -1,8 +1,12 @@
 //! When an existing volume is the one asked for.
 
+use std::collections::BTreeMap;
+
+use drivebay_csi::validate::SizeRange;
+
 use super::*;
 use drivebay_model::{
-    FsType, GIB,
+    CreatedFor, DriveState, GIB, RecordState,
     samples::{class, drive, placed, volume},
 };
 
@@ -19,42 +23,43 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         state: VolumeState::New,
         ..volume(&drive("sda", DriveState::Claimed, None), placed)
     };
-    let same = Request {
+    let same = NewVolume {
         name: "pvc-1".into(),
-        class: "bulk".into(),
-        size_bytes: GIB,
-        limit_bytes: 0,
-        mode: Mode::Mount,
-        fs_type: None,
-        mkfs_options: None,
-        mount_options: Vec::new(),
-        mount_flags: Vec::new(),
-        group: None,
+        class: Some("bulk".into()),
+        content: Content::mount(None),
+        range: SizeRange {
+            required: GIB,
+            limit: None,
+        },
         parameters: BTreeMap::new(),
-        created_for: CreatedFor::default(),
-        by_hand: false,
+        created_for: Default::default(),
+        manual: false,
     };
-    type Change = fn(&mut Request);
-    let cases: [(&str, bool, Change); 12] = [
+    type Change = fn(&mut NewVolume);
+    let cases: [(&str, bool, Change); 13] = [
         ("nothing", true, |_| {}),
         ("another claim", true, |it| {
             it.created_for.claim = "other".into()
         }),
         ("its filesystem by name", true, |it| {
-            it.fs_type = Some(FsType::Ext4)
+            it.content = Content::mount(Some("ext4"))
         }),
-        ("less", true, |it| it.size_bytes = GIB / 2),
-        ("a limit it keeps", true, |it| it.limit_bytes = GIB),
-        ("more", false, |it| it.size_bytes = GIB + 1),
+        ("less", true, |it| it.range.required = GIB / 2),
+        ("a limit it keeps", true, |it| it.range.limit = Some(GIB)),
+        ("more", false, |it| it.range.required = GIB + 1),
         ("a limit below it", false, |it| {
-            (it.size_bytes, it.limit_bytes) = (GIB / 2, GIB - 1);
+            it.range = SizeRange {
+                required: GIB / 2,
+                limit: Some(GIB - 1),
+            };
         }),
         ("another filesystem", false, |it| {
-            it.fs_type = Some(FsType::Xfs)
+            it.content = Content::mount(Some("xfs"))
         }),
-        ("block", false, |it| it.mode = Mode::Block),
-        ("another class", false, |it| it.class = "other".into()),
-        ("by hand", false, |it| it.by_hand = true),
+        ("block", false, |it| it.content = Content::Block),
+        ("another class", false, |it| it.class = Some("other".into())),
+        ("no class", false, |it| it.class = None),
+        ("by hand", false, |it| it.manual = true),
         ("another parameter", false, |it| {
             it.parameters.insert("a".into(), "b".into());
         }),
@@ -67,5 +72,47 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         if let Err(error) = compared {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
         }
+    }
+}
+
+#[test]
+fn options_are_checked_by_kind_of_filesystem_and_own_parameters_are_refused() {
+    let good = NewVolume {
+        name: "v".into(),
+        class: Some("bulk".into()),
+        content: Content::mount(Some("xfs")),
+        range: SizeRange::default(),
+        parameters: BTreeMap::from([("class".to_owned(), "bulk".to_owned())]),
+        created_for: Default::default(),
+        manual: false,
+    };
+    assert!(check(&good).is_ok());
+    type Change = fn(&mut NewVolume);
+    let rows: [(&str, Change); 3] = [
+        (
+            "mkfsOptions: option \"/dev/sdb\" is refused: it is a bare word where an option was expected",
+            |it| {
+                it.content = Content::Mount {
+                    fs_type: Some("ext4"),
+                    mkfs_options: vec!["/dev/sdb".into()],
+                    mount_options: Vec::new(),
+                    mount_flags: Vec::new(),
+                }
+            },
+        ),
+        ("fs_type: filesystem \"zfs\" is not known", |it| {
+            it.content = Content::mount(Some("zfs"))
+        }),
+        (
+            "parameters: \"byHand\" is what Drivebay itself keeps with a volume",
+            |it| {
+                it.parameters.insert("byHand".into(), "true".into());
+            },
+        ),
+    ];
+    for (text, change) in rows {
+        let mut request = good.clone();
+        change(&mut request);
+        assert_eq!(check(&request).unwrap_err().to_string(), text);
     }
 }
