@@ -20,13 +20,13 @@ use super::{
     compare::compare,
     failure::{Failures, Next, next},
     makeable::{check_mkfs, check_mount_options, smallest_sector},
-    spec::spec,
+    record::record,
 };
 use crate::state::Doubt;
 use drivebay_layout::jobs::{CarveError, Changed, Claim, Create};
 use drivebay_model::{
-    ClassConfig, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, RecordState, Volume,
-    VolumeSpec, cause::chain,
+    ClassConfig, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record, RecordState,
+    Volume, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
@@ -40,7 +40,8 @@ pub(super) struct Attempt<'a> {
     requested: &'a NewVolume,
     class: &'a ClassConfig,
     group: Option<Group>,
-    spec: VolumeSpec,
+    /// As it is sent to a drive, each time with another identity.
+    record: Record,
     /// mkfs takes the options on drives with logical sectors of this size, bytes.
     sector: u32,
     deleted: Vec<Uuid>,
@@ -66,23 +67,23 @@ impl<'a> Attempt<'a> {
                 "claim metadata is not valid in Kubernetes; volume is created without it"
             );
         }
-        let spec = spec(requested, created_for, class, unix_seconds());
-        if let Err(differs) = compare((&spec).into(), requested, class) {
+        let record = record(requested, created_for, class, unix_seconds());
+        if let Err(differs) = compare(&record, requested, class) {
             return Err(VolumeError::Invalid {
                 field: "request",
                 why: format!("no volume could be as it asks: {differs}"),
             });
         }
-        check_mount_options(&requested.content, &spec).await?;
+        check_mount_options(&requested.content, &record).await?;
         let inner = &volumes.inner;
         let sector = smallest_sector(&inner.inventory.current(), &class.name);
-        check_mkfs(&spec, sector).await?;
+        check_mkfs(&record, sector).await?;
         Ok(Self {
             volumes,
             requested,
             class,
             group: Group::of(&requested.parameters),
-            spec,
+            record,
             sector,
             deleted: inner.inventory.deleted(),
             until: Instant::now() + PLACE_DEADLINE,
@@ -114,7 +115,7 @@ impl<'a> Attempt<'a> {
                 // An agent that stops ends the wait, too.
             } else {
                 let now = inventory.current();
-                let need = need(&self.spec, self.group.as_ref());
+                let need = need(self.class, self.requested, self.group.as_ref());
                 return Err(self.failures.answer(&now, need, &self.tried));
             }
         }
@@ -138,11 +139,19 @@ impl<'a> Attempt<'a> {
                     || inner.guards.is_held(&Key::Drive(id.clone()))
                     || (claimed_only && unclaimed)
             };
-            let choice = placement::choose(&now, need(&self.spec, group), in_flight, excluded);
+            let choice = placement::choose(
+                &now,
+                need(self.class, self.requested, group),
+                in_flight,
+                excluded,
+            );
             awaits_poll.store(choice.awaits_poll, Ordering::Relaxed);
             choice
         };
-        let (bytes, group) = (self.spec.size_bytes, group.map(|group| group.name.as_str()));
+        let (bytes, group) = (
+            self.record.requested_bytes,
+            group.map(|group| group.name.as_str()),
+        );
         let sent = inner.creations.send(self.until, bytes, group, choose);
         sent.await.map_err(|StillInFlight| VolumeError::Pending {
             what: format!("the drives of class {}", self.class.name),
@@ -162,16 +171,16 @@ impl<'a> Attempt<'a> {
         };
         let sector = drive.facts.logical_sector;
         if sector != self.sector
-            && let Err(error) = check_mkfs(&self.spec, sector).await
+            && let Err(error) = check_mkfs(&self.record, sector).await
         {
             self.failures.unformattable.get_or_insert(error);
             return Ok(None);
         }
         // One of its own for each drive that is tried: an identity is never on two.
-        self.spec.uuid = Uuid::new_v4();
+        self.record.uuid = Uuid::new_v4();
         let doubt = Doubt {
             drive: drive.id.clone(),
-            uuid: self.spec.uuid,
+            uuid: self.record.uuid,
         };
         let underway = &volumes.inner.underway;
         let begun = underway.begin(name, &doubt).await;
@@ -182,7 +191,7 @@ impl<'a> Attempt<'a> {
         let done = volumes.run(&drive.id, Slot::Foreground, job, CARVE_DEADLINE);
         match done.await {
             Ok(done) => {
-                underway.end(self.spec.uuid).await;
+                underway.end(self.record.uuid).await;
                 volumes.inner.wanted.end(name);
                 self.created(&drive.id, done).map(Some)
             }
@@ -205,17 +214,19 @@ impl<'a> Attempt<'a> {
                 },
                 policy: self.class.claim,
             }),
-            spec: self.spec.clone(),
+            record: self.record.clone(),
+            raw_space: self.class.raw_space,
+            placement: self.class.placement,
             deleted: self.deleted.clone(),
         }
     }
 
     /// Publishes what is on the drive, and finds the volume there.
     fn created(&self, drive: &DriveId, done: Changed) -> Result<(Volume, u64), VolumeError> {
-        let spec = &self.spec;
+        let name = &self.requested.name;
         let mut all = done.contents.volumes.iter().map(|placed| &placed.record);
         let created = all.find(|record| {
-            record.name == spec.name
+            record.name == *name
                 && !matches!(record.state, RecordState::Erasing { .. })
                 && !self.deleted.contains(&record.uuid)
         });
@@ -225,10 +236,10 @@ impl<'a> Attempt<'a> {
         let current = inventory.current();
         let volume = created.and_then(|uuid| current.volumes.get(&uuid));
         let volume = volume.ok_or_else(|| VolumeError::Internal {
-            what: format!("volume {:?} is not in the answer of its drive", spec.name),
+            what: format!("volume {name:?} is not in the answer of its drive"),
         })?;
-        compare((&volume.placed.record).into(), self.requested, self.class)?;
-        tracing::info!(volume = %volume.uuid, name = %spec.name, %drive, bytes = spec.size_bytes, "volume created");
+        compare(&volume.placed.record, self.requested, self.class)?;
+        tracing::info!(volume = %volume.uuid, %name, %drive, bytes = self.record.requested_bytes, "volume created");
         Ok((volume.clone(), revision))
     }
 
@@ -266,11 +277,11 @@ impl<'a> Attempt<'a> {
     }
 }
 
-fn need<'a>(spec: &'a VolumeSpec, group: Option<&'a Group>) -> Need<'a> {
+fn need<'a>(class: &'a ClassConfig, requested: &NewVolume, group: Option<&'a Group>) -> Need<'a> {
     Need {
-        class: &spec.class,
-        bytes: spec.size_bytes,
-        placement: spec.placement,
+        class: &class.name,
+        bytes: requested.range.required,
+        placement: class.placement,
         group,
     }
 }

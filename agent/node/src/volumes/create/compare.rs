@@ -2,54 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{super::VolumeError, spec::use_of};
+use super::{super::VolumeError, record::use_of};
 use drivebay_csi::{NewVolume, validate::SizeRange};
 use drivebay_model::{
-    ClassConfig, FsType, Mode, Record, VolumeSpec,
+    ClassConfig, FsType, Mode, Record,
     created_for::{is_by_hand, requested},
 };
 
-/// What a request is compared with.
-pub(super) struct Made<'a> {
-    class: &'a str,
-    mode: Mode,
-    fs_type: Option<FsType>,
-    size: u64,
-    /// As they are kept.
-    parameters: &'a BTreeMap<String, String>,
-}
-
-impl<'a> From<&'a Record> for Made<'a> {
-    fn from(record: &'a Record) -> Self {
-        Self {
-            class: &record.class,
-            mode: record.mode,
-            fs_type: record.fs_type,
-            size: record.extent.len,
-            parameters: &record.parameters,
-        }
-    }
-}
-
-impl<'a> From<&'a VolumeSpec> for Made<'a> {
-    fn from(spec: &'a VolumeSpec) -> Self {
-        Self {
-            class: &spec.class,
-            mode: spec.mode,
-            fs_type: spec.fs_type,
-            size: spec.size_bytes,
-            parameters: &spec.parameters,
-        }
-    }
-}
-
 /// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
 pub(super) fn compare(
-    volume: Made<'_>,
+    record: &Record,
     request: &NewVolume,
     class: &ClassConfig,
 ) -> Result<(), VolumeError> {
-    let size = volume.size;
+    let size = record.extent.len;
     let SizeRange { required, limit } = request.range;
     let (mode, fs_type) = use_of(&request.content, class);
     // A record may leave it to the class.
@@ -57,13 +23,13 @@ pub(super) fn compare(
         Mode::Mount => ("mount", fs_type.unwrap_or(class.fs_type).as_str()),
         Mode::Block => ("block", "block"),
     };
-    let has = (volume.class, words(volume.mode, volume.fs_type));
+    let has = (record.class.as_str(), words(record.mode, record.fs_type));
     let asked = (
         request.class.as_deref().unwrap_or_default(),
         words(mode, fs_type),
     );
-    let kept = requested(volume.parameters);
-    let made_by_hand = is_by_hand(volume.parameters);
+    let kept = requested(&record.parameters);
+    let made_by_hand = is_by_hand(&record.parameters);
     let fits =
         size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
     // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.

@@ -6,7 +6,7 @@ use drivebay_fs::{
     kernel_options::{self, Asked},
     mkfs_trial, parse_mount_flags,
 };
-use drivebay_model::{DriveState, Snapshot, VolumeSpec};
+use drivebay_model::{DriveState, Record, Snapshot};
 
 /// Of a drive that does not say otherwise, bytes.
 const SECTOR: u32 = 512;
@@ -25,22 +25,22 @@ pub(super) fn smallest_sector(snapshot: &Snapshot, class: &str) -> u32 {
 /// What the kernel refuses would fail each stage of the new volume.
 pub(super) async fn check_mount_options(
     content: &Content,
-    spec: &VolumeSpec,
+    record: &Record,
 ) -> Result<(), VolumeError> {
-    let (Some(fs_type), Content::Mount { mount_flags, .. }) = (spec.fs_type, content) else {
+    let (Some(fs_type), Content::Mount { mount_flags, .. }) = (record.fs_type, content) else {
         return Ok(());
     };
     let invalid = |why: String| VolumeError::Invalid {
         field: "mount options",
         why,
     };
-    let all = [spec.mount_options.as_slice(), mount_flags].concat();
+    let all = [record.mount_options.as_slice(), mount_flags].concat();
     let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
     match kernel_options::ask_soon(fs_type, flags).await {
         Asked::Accepted => Ok(()),
         Asked::Refused { options, why } => Err(invalid(format!(
             "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
-            spec.class
+            record.class
         ))),
         Asked::NotChecked { why } => {
             tracing::debug!(reason = why, "mount options not checked before the mount");
@@ -50,19 +50,26 @@ pub(super) async fn check_mount_options(
 }
 
 /// What mkfs refuses on a drive with logical sectors of this size would fail the first stage of the new volume.
-pub(super) async fn check_mkfs(spec: &VolumeSpec, sector: u32) -> Result<(), VolumeError> {
-    let Some(fs_type) = spec.fs_type.filter(|_| !spec.mkfs_options.is_empty()) else {
+pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), VolumeError> {
+    let Some(fs_type) = record.fs_type.filter(|_| !record.mkfs_options.is_empty()) else {
         return Ok(());
     };
-    match mkfs_trial::refusal(fs_type, &spec.mkfs_options, spec.size_bytes, sector).await {
+    match mkfs_trial::refusal(
+        fs_type,
+        &record.mkfs_options,
+        record.requested_bytes,
+        sector,
+    )
+    .await
+    {
         None => Ok(()),
         Some(why) => Err(VolumeError::Invalid {
             field: "mkfs options",
             why: format!(
                 "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
-                spec.mkfs_options.join(" "),
-                spec.size_bytes,
-                spec.class
+                record.mkfs_options.join(" "),
+                record.requested_bytes,
+                record.class
             ),
         }),
     }

@@ -4,7 +4,7 @@ mod attempt;
 mod compare;
 mod failure;
 mod makeable;
-mod spec;
+mod record;
 
 use drivebay_csi::{Content, NewVolume, new_volume::InvalidField};
 
@@ -93,7 +93,7 @@ impl Volumes {
                 }),
             });
         }
-        compare((&volume.placed.record).into(), &requested, class)?;
+        compare(&volume.placed.record, &requested, class)?;
         Ok((volume.clone(), snapshot.revision))
     }
 

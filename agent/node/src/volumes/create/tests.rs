@@ -67,7 +67,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
     for (what, fits, change) in cases {
         let mut request = same.clone();
         change(&mut request);
-        let compared = compare((&volume.placed.record).into(), &request, &class);
+        let compared = compare(&volume.placed.record, &request, &class);
         assert_eq!(compared.is_ok(), fits, "{what}");
         if let Err(error) = compared {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");

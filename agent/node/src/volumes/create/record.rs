@@ -1,10 +1,10 @@
-//! What a drive is asked for: the request, completed by its class. Pure.
+//! The record of a volume that is to be created: the request, completed by its class. Pure.
 
 use drivebay_csi::{Content, NewVolume};
 use uuid::Uuid;
 
 use drivebay_model::{
-    ClassConfig, CreatedFor, FsType, Mode, VolumeSpec,
+    ClassConfig, CreatedFor, Extent, FsType, Mode, Record, RecordState,
     created_for::{keep_by_hand, keep_created_at},
 };
 
@@ -19,13 +19,13 @@ pub(super) fn use_of(content: &Content, class: &ClassConfig) -> (Mode, Option<Fs
     }
 }
 
-/// The volume of this request and class, created now (seconds since 1970); without an identity yet.
-pub(super) fn spec(
+/// The record of the volume of this request and class, created now (seconds since 1970). It has no identity and no place yet.
+pub(super) fn record(
     requested: &NewVolume,
     created_for: CreatedFor,
     class: &ClassConfig,
     now: u64,
-) -> VolumeSpec {
+) -> Record {
     let (mode, fs_type) = use_of(&requested.content, class);
     let (mkfs_options, mount_options) = match &requested.content {
         Content::Block => (Vec::new(), Vec::new()),
@@ -48,7 +48,8 @@ pub(super) fn spec(
         keep_by_hand(&mut parameters);
     }
     keep_created_at(now, &mut parameters);
-    VolumeSpec {
+    let size = requested.range.required;
+    Record {
         uuid: Uuid::nil(),
         name: requested.name.clone(),
         class: class.name.clone(),
@@ -56,11 +57,15 @@ pub(super) fn spec(
         fs_type,
         mkfs_options,
         mount_options,
-        size_bytes: requested.range.required,
         parameters,
         erase: class.erase,
-        raw_space: class.raw_space,
-        placement: class.placement,
+        requested_bytes: size,
+        extent: Extent {
+            start: 0,
+            len: size,
+        },
+        growing_to: None,
+        state: RecordState::Creating,
     }
 }
 
@@ -92,11 +97,17 @@ mod tests {
                 created_for: Default::default(),
                 manual: true,
             };
-            let spec = spec(&requested, CreatedFor::default(), &class, 7);
-            assert!(is_by_hand(&spec.parameters));
-            assert_eq!((spec.size_bytes, spec.class.as_str()), (GIB, "bulk"));
-            let (mkfs, mount) = (spec.mkfs_options.join(" "), spec.mount_options.join(","));
-            (spec.mode, spec.fs_type, mkfs, mount)
+            let record = record(&requested, CreatedFor::default(), &class, 7);
+            assert!(is_by_hand(&record.parameters));
+            assert_eq!(
+                (record.requested_bytes, record.class.as_str()),
+                (GIB, "bulk")
+            );
+            let (mkfs, mount) = (
+                record.mkfs_options.join(" "),
+                record.mount_options.join(","),
+            );
+            (record.mode, record.fs_type, mkfs, mount)
         };
         let row = |mode, fs_type, mkfs: &str, mount: &str| {
             (mode, fs_type, mkfs.to_owned(), mount.to_owned())
