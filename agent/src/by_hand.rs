@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use drivebay_common::rpc::logged;
+use drivebay_csi::NewVolume;
 use drivebay_proto::{
     VolumeId,
     agent::{self as wire, by_hand_server::ByHand},
@@ -10,10 +11,7 @@ use drivebay_proto::{
 };
 use tonic::{Request, Response, Status};
 
-use crate::{
-    csi::{status::status, validate},
-    uplink::service::understand,
-};
+use crate::csi::{status::status, validate};
 use drivebay_fs::parse_mount_flags;
 use drivebay_node::{
     context::NodeContext,
@@ -104,9 +102,9 @@ impl ByHand for ByHandService {
         request: Request<wire::CreateVolumeRequest>,
     ) -> Answer<wire::CreateVolumeResponse> {
         answer("ByHand/CreateVolume", async {
-            let mut asked = understand(request.into_inner())?;
-            asked.by_hand = true;
-            let (volume, revision) = self.volumes.create(asked).await?;
+            let mut requested = NewVolume::try_from(request.into_inner())?;
+            requested.manual = true;
+            let (volume, revision) = self.volumes.create(requested).await?;
             Ok(wire::CreateVolumeResponse {
                 volume: Some(self.node.sender().volume(&volume)),
                 revision,

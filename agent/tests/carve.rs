@@ -30,8 +30,8 @@ use drivebay_layout::jobs::{
     WipeProgress, WipeStep, ZeroStep,
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, RecordState,
-    VolumeSpec,
+    ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode,
+    Record, RecordState,
 };
 use drivebay_sys::sysfs;
 use drivebay_worker::{Context, Job};
@@ -140,11 +140,13 @@ impl Drive {
         self.create_as(spec(name, mib), ClaimPolicy::Blank)
     }
 
-    fn create_as(&self, spec: VolumeSpec, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, CarveError> {
         Create {
             drive: self.drive(),
             claim: self.claim(policy),
-            spec,
+            record,
+            raw_space: Default::default(),
+            placement: drivebay_model::Placement::Pack,
             deleted: Vec::new(),
         }
         .run(&mut Context::silent())
@@ -289,8 +291,8 @@ impl Drop for Mounted {
     }
 }
 
-fn spec(name: &str, mib: u64) -> VolumeSpec {
-    VolumeSpec {
+fn spec(name: &str, mib: u64) -> Record {
+    Record {
         uuid: Uuid::new_v4(),
         name: name.into(),
         class: "fast".into(),
@@ -299,11 +301,15 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         fs_type: None,
         mkfs_options: vec![],
         mount_options: vec![],
-        size_bytes: mib * MIB,
+        requested_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
-        raw_space: Default::default(),
-        placement: drivebay_model::Placement::Pack,
+        extent: Extent {
+            start: 0,
+            len: mib * MIB,
+        },
+        growing_to: None,
+        state: RecordState::Creating,
     }
 }
 
@@ -942,7 +948,7 @@ const PATTERN: &[u8] = b"somebody else's customer record";
 
 /// The volume of this name, raw, created as a sidecar does it: again and again, with the background's steps between.
 fn raw(drive: &Drive, name: &str, mib: u64, policy: ClaimPolicy) -> (Uuid, String) {
-    let spec = VolumeSpec {
+    let spec = Record {
         mode: Mode::Block,
         fs_type: None,
         ..spec(name, mib)
@@ -1100,7 +1106,9 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
     let create = Create {
         drive: drive.drive(),
         claim: Some(claim),
-        spec: spec("b", 8),
+        record: spec("b", 8),
+        raw_space: Default::default(),
+        placement: drivebay_model::Placement::Pack,
         deleted: Vec::new(),
     };
     assert!(matches!(

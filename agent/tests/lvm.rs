@@ -30,8 +30,8 @@ use drivebay_layout::jobs::{
     WipeStep,
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveRef, ErasePolicy, FsType, GIB, Label, Layout, MIB, Mode, Placed,
-    RecordState, VolumeSpec,
+    ClaimPolicy, Contents, DriveRef, ErasePolicy, Extent, FsType, GIB, Label, Layout, MIB, Mode,
+    Placed, Record, RecordState,
 };
 use drivebay_sys::{dm, lvm, sysfs};
 use drivebay_worker::{Context, Job};
@@ -222,24 +222,26 @@ impl Drive {
         }
     }
 
-    fn create_as(&self, spec: VolumeSpec, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, CarveError> {
         Create {
             drive: self.drive(),
             claim: Some(self.claim(policy)),
-            spec,
+            record,
+            raw_space: Default::default(),
+            placement: drivebay_model::Placement::default(),
             deleted: Vec::new(),
         }
         .run(&mut Context::silent())
     }
 
-    fn create(&self, spec: VolumeSpec) -> Result<Changed, CarveError> {
-        self.create_as(spec, ClaimPolicy::Blank)
+    fn create(&self, record: Record) -> Result<Changed, CarveError> {
+        self.create_as(record, ClaimPolicy::Blank)
     }
 
     /// A new volume, as it is on the drive.
-    fn carve(&self, spec: VolumeSpec) -> Placed {
-        let uuid = spec.uuid;
-        let changed = self.create(spec).unwrap();
+    fn carve(&self, record: Record) -> Placed {
+        let uuid = record.uuid;
+        let changed = self.create(record).unwrap();
         assert!(changed.changed);
         let placed = changed.contents.volume(uuid).unwrap().clone();
         assert_eq!(placed.ambiguous, None);
@@ -357,8 +359,8 @@ impl Drop for Drive {
     }
 }
 
-fn spec(name: &str, mib: u64) -> VolumeSpec {
-    VolumeSpec {
+fn spec(name: &str, mib: u64) -> Record {
+    Record {
         uuid: Uuid::new_v4(),
         name: name.into(),
         class: "fast".into(),
@@ -366,20 +368,24 @@ fn spec(name: &str, mib: u64) -> VolumeSpec {
         fs_type: Some(FsType::Ext4),
         mkfs_options: vec!["-E".into(), "lazy_itable_init=1,nodiscard".into()],
         mount_options: vec!["noatime".into()],
-        size_bytes: mib * MIB,
+        requested_bytes: mib * MIB,
         parameters: [
             ("class".to_owned(), "fast".to_owned()),
             ("ü key".to_owned(), "a=b, \"c\" \\ %".to_owned()),
         ]
         .into(),
         erase: ErasePolicy::Zero,
-        raw_space: Default::default(),
-        placement: drivebay_model::Placement::default(),
+        extent: Extent {
+            start: 0,
+            len: mib * MIB,
+        },
+        growing_to: None,
+        state: RecordState::Creating,
     }
 }
 
-fn block(name: &str, mib: u64) -> VolumeSpec {
-    VolumeSpec {
+fn block(name: &str, mib: u64) -> Record {
+    Record {
         mode: Mode::Block,
         fs_type: None,
         mkfs_options: vec![],
@@ -710,7 +716,7 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
 fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let volume = drive.carve(VolumeSpec {
+    let volume = drive.carve(Record {
         erase: ErasePolicy::Signatures,
         ..block("quick", 16)
     });
@@ -1206,7 +1212,7 @@ fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(2048);
     for fs_type in FsType::ALL {
-        let placed = drive.carve(VolumeSpec {
+        let placed = drive.carve(Record {
             fs_type: Some(fs_type),
             mkfs_options: vec![],
             ..spec(fs_type.as_str(), 400)

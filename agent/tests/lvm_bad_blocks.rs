@@ -25,7 +25,7 @@ use drivebay_layout::{
     marks::{self, Mark},
 };
 use drivebay_model::{
-    DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Placed, Record, RecordState, VolumeSpec,
+    DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Placed, Record, RecordState,
 };
 use lvm_support::Bench;
 use uuid::Uuid;
@@ -196,7 +196,7 @@ fn furnished() -> Option<Memory> {
     ];
     let mut copies = vec![0; plan::COPIES.len as usize];
     for (n, lv) in volumes {
-        let spec = VolumeSpec {
+        let record = Record {
             uuid: Uuid::from_u128(n),
             name: format!("pvc-{n}"),
             class: "fast".into(),
@@ -204,17 +204,16 @@ fn furnished() -> Option<Memory> {
             fs_type: None,
             mkfs_options: Vec::new(),
             mount_options: Vec::new(),
-            size_bytes: 4 * MIB,
+            requested_bytes: 4 * MIB,
             parameters: BTreeMap::new(),
             erase: ErasePolicy::Zero,
-            raw_space: Default::default(),
-            placement: drivebay_model::Placement::default(),
+            extent: Extent {
+                start: 0,
+                len: 4 * MIB,
+            },
+            growing_to: None,
+            state: RecordState::Block,
         };
-        let extent = Extent {
-            start: 0,
-            len: 4 * MIB,
-        };
-        let record = Record::new(&spec, extent, RecordState::Block);
         let create = words(&format!("lvcreate -an -Zn -Wn -l 4 -n {lv} {vg}"));
         run(tagged(create, tags::of_record(&record)));
         // After each change, as the agent does: two versions are kept, which LVM does not know of.

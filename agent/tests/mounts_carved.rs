@@ -12,7 +12,8 @@ use std::{
 use drivebay_fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount};
 use drivebay_layout::jobs::{CarveError, Claim, Create, Delete, Expand};
 use drivebay_model::{
-    ClaimPolicy, DriveRef, ErasePolicy, FsType, Label, MIB, Mode, Placed, RecordState, VolumeSpec,
+    ClaimPolicy, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
+    RecordState,
 };
 use drivebay_sys::{mount, sysfs};
 use drivebay_worker::{Context, Job};
@@ -80,7 +81,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         class: "test".to_owned(),
         drive_id: drive.id.clone(),
     };
-    let spec = VolumeSpec {
+    let record = Record {
         uuid,
         name: "pvc".to_owned(),
         class: "test".to_owned(),
@@ -88,11 +89,15 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         fs_type: Some(FsType::Xfs),
         mkfs_options: Vec::new(),
         mount_options: Vec::new(),
-        size_bytes: 400 * MIB,
+        requested_bytes: 400 * MIB,
         parameters: BTreeMap::new(),
         erase: ErasePolicy::Zero,
-        raw_space: Default::default(),
-        placement: drivebay_model::Placement::default(),
+        extent: Extent {
+            start: 0,
+            len: 400 * MIB,
+        },
+        growing_to: None,
+        state: RecordState::Creating,
     };
     let claim = Some(Claim {
         layout: drivebay_model::Layout::Partition,
@@ -102,7 +107,9 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
     run(Create {
         drive: drive.clone(),
         claim,
-        spec,
+        record,
+        raw_space: Default::default(),
+        placement: drivebay_model::Placement::default(),
         deleted: Vec::new(),
     })
     .unwrap();

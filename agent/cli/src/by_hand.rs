@@ -12,13 +12,14 @@ use drivebay_common::{
     progress::{Progress, waiting},
 };
 use drivebay_csi::{
-    size::{self, SizeError, Want},
-    validate::{self, InvalidRequest, SizeRange},
+    Content, NewVolume,
+    size::{self, SizeError},
+    validate::{self, Access, InvalidRequest, SizeRange},
 };
 use drivebay_proto::{
     VolumeId,
     agent::{
-        Class, CreateVolumeRequest, DeleteVolumeRequest, Drive, ExpandVolumeRequest,
+        Class, CreateVolumeRequest, CreatedFor, DeleteVolumeRequest, Drive, ExpandVolumeRequest,
         GetDriverRequest, InventoryUpdate, Volume,
     },
     controller::{GetVolumeResponse, VolumeOnNode},
@@ -212,17 +213,13 @@ pub(super) fn request(
         Some(named) => validate::filesystem("--fs", named)?,
         None => None,
     };
-    let range = SizeRange {
-        required: args.size,
-        limit: None,
+    let (access, fs_type) = match args.block {
+        true => (Access::Block, None),
+        false => (
+            Access::mount(fs_type),
+            Content::mount(fs_type).filesystem(class),
+        ),
     };
-    let want = Want {
-        class: Some(class.name.clone()),
-        block: args.block,
-        fs_type,
-        range,
-    };
-    let fs_type = want.filesystem(class);
     let said = [
         (names::PARAM_CLASS, Some(class.name.as_str())),
         (names::PARAM_FS_TYPE, fs_type),
@@ -236,19 +233,20 @@ pub(super) fn request(
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .collect();
     let parameters = validate::parameters(&said)?;
-    Ok(CreateVolumeRequest {
+    let volume = NewVolume {
         name: args.name.clone(),
-        class: class.name.clone(),
-        required_bytes: size::new_volume(range, want.rules(class))?,
-        limit_bytes: 0,
-        mode: if args.block { "block" } else { "mount" }.to_owned(),
-        fs_type: fs_type.unwrap_or_default().to_owned(),
-        mkfs_options: parameters.mkfs_options,
-        mount_options: parameters.mount_options,
-        parameters: parameters.kept.into_iter().collect(),
-        mount_flags: Vec::new(),
-        created_for: None,
-    })
+        class: Some(class.name.clone()),
+        content: Content::new(access, &parameters)?,
+        range: SizeRange {
+            required: args.size,
+            limit: None,
+        },
+        parameters: parameters.kept,
+        created_for: CreatedFor::default(),
+        manual: true,
+    };
+    let bytes = size::new_volume(volume.range, volume.content.size_rules(class))?;
+    Ok(volume.agent_request(&class.name, bytes))
 }
 
 /// The class that is named, or the only one.

@@ -10,7 +10,7 @@ use super::{
     jobs::Claim,
     lvm, open, partition, plan,
 };
-use drivebay_model::{Cause, DriveId, DriveRef, Label, Layout, VolumeSpec};
+use drivebay_model::{Cause, DriveId, DriveRef, Label, Layout};
 use drivebay_sys::blockdev::BlockDev;
 use drivebay_worker::Context;
 
@@ -39,12 +39,12 @@ pub(super) fn is_labelled(
     }
 }
 
-/// Claims a drive, or finishes a claim that was interrupted. The answer still holds its lock.
+/// Claims a drive for a volume of so many bytes, or finishes a claim that was interrupted. The answer still holds its lock.
 pub(super) fn claim(
     drive: &DriveRef,
     layout: Layout,
     claim: &Claim,
-    spec: &VolumeSpec,
+    bytes: u64,
     context: &mut Context,
 ) -> Result<BlockDev, CarveError> {
     let id = &drive.id;
@@ -53,7 +53,7 @@ pub(super) fn claim(
         Layout::Partition => partition::claim::no_partitions(&dev, id)?,
         Layout::Lvm => lvm::claim::no_partitions(&dev, id)?,
     }
-    room(&dev, layout, spec)?;
+    room(&dev, layout, bytes)?;
     if layout == Layout::Lvm {
         // Before anything is written: a drive with a VG and without a volume would be of no use to the other layout.
         drivebay_sys::lvm::presence().map_err(|error| CarveError::NoLvm {
@@ -85,18 +85,18 @@ pub(super) fn claim(
 }
 
 /// Whether the volume that the drive is claimed for will fit, so carved.
-fn room(dev: &BlockDev, layout: Layout, spec: &VolumeSpec) -> Result<(), CarveError> {
+fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
     let id = &dev.drive().id;
     let largest = claimable_bytes(layout, dev.size(), u64::from(dev.sector()));
     if largest == 0 {
         let reason = "TooSmall: it cannot hold what Drivebay keeps of it and a volume";
         return Err(refused(id, reason.into()));
     }
-    match plan::rounded(spec.size_bytes) {
+    match plan::rounded(bytes) {
         Some(needed) if needed <= largest => Ok(()),
         needed => Err(CarveError::NoSpace {
             drive: id.to_string(),
-            needed: needed.unwrap_or(spec.size_bytes),
+            needed: needed.unwrap_or(bytes),
             largest,
         }),
     }

@@ -15,8 +15,8 @@ use super::{
     zeroed::{self, Slots},
 };
 use drivebay_model::{
-    Cause, Contents, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace,
-    RecordState, Space, VolumeSpec, Zeroing, runs,
+    Cause, Contents, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace, Record,
+    RecordState, Space, Zeroing, runs,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -69,7 +69,7 @@ pub trait ClaimedDrive {
         more: u64,
     ) -> Result<Vec<Extent>, u64>;
     /// Makes a volume in these runs.
-    fn carve(&mut self, spec: &VolumeSpec, runs: &[Extent]) -> Result<(), CarveError>;
+    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError>;
     /// Appends these runs to a volume.
     fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError>;
     /// Fails while something else than the volume itself uses its space.
@@ -92,12 +92,18 @@ pub trait ClaimedDrive {
     fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError>;
 
     /// Carves a volume. One of the same name that lives and is none of `deleted` is the answer, unchanged.
-    fn create(&mut self, spec: &VolumeSpec, deleted: &[Uuid]) -> Result<Changed, CarveError> {
+    fn create(
+        &mut self,
+        record: &Record,
+        raw_space: RawSpace,
+        placement: Placement,
+        deleted: &[Uuid],
+    ) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let named = contents.volumes.iter().find(|placed| {
             !matches!(placed.record.state, RecordState::Erasing { .. })
                 && !deleted.contains(&placed.record.uuid)
-                && placed.record.name == spec.name
+                && placed.record.name == record.name
         });
         if let Some(placed) = named {
             fit(placed)?;
@@ -107,9 +113,9 @@ pub trait ClaimedDrive {
             }
             return unchanged(contents);
         }
-        if contents.volume(spec.uuid).is_some() {
+        if contents.volume(record.uuid).is_some() {
             let reason = "another volume on this drive has its identity";
-            return Err(ambiguous(spec.uuid, reason.into()));
+            return Err(ambiguous(record.uuid, reason.into()));
         }
         let drive = self.id().to_string();
         let no_space = |needed| CarveError::NoSpace {
@@ -117,13 +123,14 @@ pub trait ClaimedDrive {
             needed,
             largest: contents.largest_free(),
         };
-        let size = plan::rounded(spec.size_bytes).ok_or_else(|| no_space(spec.size_bytes))?;
-        let need = Need::of(spec.mode, spec.raw_space);
+        let requested = record.requested_bytes;
+        let size = plan::rounded(requested).ok_or_else(|| no_space(requested))?;
+        let need = Need::of(record.mode, raw_space);
         let runs = space::room(self, &contents, need, |drive, contents| {
-            let runs = drive.place(contents, size, spec.placement);
+            let runs = drive.place(contents, size, placement);
             runs.ok_or_else(|| no_space(size))
         })?;
-        self.carve(spec, &runs).map_err(|error| match error {
+        self.carve(record, &runs).map_err(|error| match error {
             CarveError::NoSpace { .. } => no_space(size),
             error => error,
         })?;

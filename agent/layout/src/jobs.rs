@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 pub use super::error::CarveError;
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, RawSpace, VolumeSpec,
+    ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, Placement, RawSpace, Record,
 };
 
 /// Reads a claimed drive: label, volumes, free space.
@@ -23,8 +23,12 @@ pub struct Create {
     pub drive: DriveRef,
     /// For a drive that is not ours yet: how to claim it. None: it must be ours.
     pub claim: Option<Claim>,
-    /// The volume; its size is rounded already.
-    pub spec: VolumeSpec,
+    /// The volume, with a new identity and a rounded size; its place and its first state are decided on the drive.
+    pub record: Record,
+    /// What it is made of if it is raw.
+    pub raw_space: RawSpace,
+    /// Which free place it gets.
+    pub placement: Placement,
     /// Volumes that were deleted while their drive was away. No drive knows of that: one of them must not be taken for the
     /// volume that is asked for.
     pub deleted: Vec<Uuid>,

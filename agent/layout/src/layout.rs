@@ -7,12 +7,12 @@ use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error, other_sector},
-    jobs::{Changed, Claim, SnapshotDevice},
+    jobs::{Changed, Create, SnapshotDevice},
     lvm,
     marks::{self, Mark},
     open, partition,
 };
-use drivebay_model::{Contents, DriveRef, Label, Layout, RecordState, VolumeSpec, cause::chain};
+use drivebay_model::{Contents, DriveRef, Label, Layout, RecordState, cause::chain};
 use drivebay_sys::blockdev::BlockDev;
 use drivebay_worker::Context;
 
@@ -85,23 +85,19 @@ pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed
 }
 
 /// Carves a volume, claiming the drive first when that is asked for and needed.
-pub(super) fn create(
-    drive: &DriveRef,
-    claim: Option<&Claim>,
-    spec: &VolumeSpec,
-    deleted: &[Uuid],
-    context: &mut Context,
-) -> Result<Changed, CarveError> {
+pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, CarveError> {
+    let drive = &job.drive;
     let mut dev = open::locked(drive)?;
+    let claim = job.claim.as_ref();
     let layout = of(&dev)?.or(claim.map(|claim| claim.layout));
     if let (Some(claim), Some(layout)) = (claim, layout)
         && !is_labelled(&dev, layout, claim)?
     {
         drop(dev);
-        dev = claim::claim(drive, layout, claim, spec, context)?;
+        dev = claim::claim(drive, layout, claim, job.record.requested_bytes, context)?;
         context.step("create");
     }
-    as_layout(&dev, layout, true)?.create(spec, deleted)
+    as_layout(&dev, layout, true)?.create(&job.record, job.raw_space, job.placement, &job.deleted)
 }
 
 /// Makes the drive another node's, if its label is still the one that was seen.

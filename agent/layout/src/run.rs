@@ -29,13 +29,7 @@ impl Job for Create {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("create");
-        layout::create(
-            &self.drive,
-            self.claim.as_ref(),
-            &self.spec,
-            &self.deleted,
-            context,
-        )
+        layout::create(&self, context)
     }
 }
 

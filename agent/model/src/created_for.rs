@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_proto::names;
+use drivebay_proto::{agent, names};
 use uuid::Uuid;
 
 use super::Record;
@@ -25,6 +25,16 @@ pub struct CreatedFor {
     pub namespace: String,
     /// The PersistentVolume.
     pub persistent_volume: String,
+}
+
+impl From<agent::CreatedFor> for CreatedFor {
+    fn from(given: agent::CreatedFor) -> Self {
+        Self {
+            claim: given.claim,
+            namespace: given.namespace,
+            persistent_volume: given.persistent_volume,
+        }
+    }
 }
 
 impl CreatedFor {

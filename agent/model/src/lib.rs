@@ -36,7 +36,7 @@ pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
-pub use volume::{FsType, Mode, Record, RecordState, VolumeSpec};
+pub use volume::{FsType, Mode, Record, RecordState};
 
 /// One mebibyte, in bytes.
 pub const MIB: u64 = 1024 * 1024;

@@ -69,35 +69,6 @@ impl Mode {
     }
 }
 
-/// What CreateVolume asks a drive for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeSpec {
-    /// Identity, chosen by the agent before the first step.
-    pub uuid: Uuid,
-    /// The CSI name, any Unicode but control characters, at most 128 bytes.
-    pub name: String,
-    /// The class it was asked from.
-    pub class: String,
-    /// Use.
-    pub mode: Mode,
-    /// Filesystem it will be formatted with (None for block).
-    pub fs_type: Option<FsType>,
-    /// Further mkfs arguments, one per element.
-    pub mkfs_options: Vec<String>,
-    /// Further mount options, one per element.
-    pub mount_options: Vec<String>,
-    /// Size in bytes, a multiple of the layout's extent.
-    pub size_bytes: u64,
-    /// The request's parameters, for ValidateVolumeCapabilities and for comparing repeats.
-    pub parameters: BTreeMap<String, String>,
-    /// What deleting it does to its bytes.
-    pub erase: super::ErasePolicy,
-    /// What it is made of if it is raw.
-    pub raw_space: super::RawSpace,
-    /// Which free place of the drive it gets.
-    pub placement: super::Placement,
-}
-
 /// The life of a volume on its drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
@@ -149,31 +120,10 @@ pub struct Record {
     pub erase: super::ErasePolicy,
     /// Size asked for at creation, bytes (an answered repeat compares with this).
     pub requested_bytes: u64,
-    /// Where it lies.
+    /// Where it lies. Of one that is to be created: from 0, as long as it is to be.
     pub extent: Extent,
     /// Intent to grow to this extent; the table has either this or `extent`.
     pub growing_to: Option<Extent>,
     /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
-}
-
-impl Record {
-    /// The record of a volume that is made as asked, lying there, in this state.
-    pub fn new(spec: &VolumeSpec, extent: Extent, state: RecordState) -> Self {
-        Self {
-            uuid: spec.uuid,
-            name: spec.name.clone(),
-            class: spec.class.clone(),
-            mode: spec.mode,
-            fs_type: spec.fs_type,
-            mkfs_options: spec.mkfs_options.clone(),
-            mount_options: spec.mount_options.clone(),
-            parameters: spec.parameters.clone(),
-            erase: spec.erase,
-            requested_bytes: spec.size_bytes,
-            extent,
-            growing_to: None,
-            state,
-        }
-    }
 }

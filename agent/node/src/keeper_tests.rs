@@ -196,20 +196,17 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         };
         known.remembered.drives.insert(facts.id, away);
     });
-    let request = crate::volumes::create::Request {
+    let request = drivebay_csi::NewVolume {
         name: name.clone(),
-        class: "bulk".into(),
-        size_bytes: 1 << 30,
-        limit_bytes: 0,
-        mode: drivebay_model::Mode::Block,
-        fs_type: None,
-        mkfs_options: None,
-        mount_options: Vec::new(),
-        mount_flags: Vec::new(),
-        group: None,
+        class: Some("bulk".into()),
+        content: drivebay_csi::Content::Block,
+        range: drivebay_csi::validate::SizeRange {
+            required: 1 << 30,
+            limit: None,
+        },
         parameters: BTreeMap::new(),
-        created_for: drivebay_model::CreatedFor::default(),
-        by_hand: false,
+        created_for: Default::default(),
+        manual: false,
     };
     let refused = rig.volumes.create(request).await;
     assert!(

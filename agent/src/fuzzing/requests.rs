@@ -1,5 +1,6 @@
 //! What arrives over sockets: CSI requests of the kubelet, requests of controllers, answers of workers.
 
+use drivebay_csi::NewVolume;
 use drivebay_proto::{agent as wire, csi as proto};
 use drivebay_service::{catalog::Catalog, inventory::Inventory};
 use prost::Message;
@@ -7,11 +8,11 @@ use prost::Message;
 use super::{Target, seeds};
 use crate::{
     csi::{status, validate},
-    uplink::{parts, service},
+    uplink::parts,
 };
 use drivebay_fs::{check_mkfs_options, parse_mount_flags};
 use drivebay_model::FsType;
-use drivebay_node::volumes::VolumeError;
+use drivebay_node::volumes::{VolumeError, create};
 use drivebay_worker::protocol::{Call, FrameReader, Reply, encode, read};
 
 const FRAMES: &str = include_str!("../../../controller/src/fuzzing/seeds/messages.txt");
@@ -168,9 +169,14 @@ fn options(data: &[u8]) {
 
 fn agent_requests(data: &[u8]) {
     if let Ok(request) = wire::CreateVolumeRequest::decode(data) {
-        match service::understand(request) {
-            Ok(request) => {
-                assert!(request.size_bytes > 0 && request.name.len() <= 128);
+        let parsed = NewVolume::try_from(request).map_err(VolumeError::from);
+        match parsed.and_then(|parsed| create::check(&parsed).map(|()| parsed)) {
+            Ok(parsed) => {
+                assert!(parsed.range.required > 0 && parsed.name.len() <= 128);
+                let bytes = parsed.range.required;
+                let again =
+                    parsed.agent_request(parsed.class.as_deref().unwrap_or_default(), bytes);
+                assert_eq!(NewVolume::try_from(again), Ok(parsed));
             }
             Err(error) => refused(&error),
         }

@@ -1,8 +1,9 @@
 //! The `Agent` service: what the controller and the command line ask of this node.
 
-use std::{collections::BTreeMap, pin::Pin, sync::Arc};
+use std::{pin::Pin, sync::Arc};
 
 use drivebay_common::{kept_placements::KeptPlacements, rpc::logged};
+use drivebay_csi::NewVolume;
 use drivebay_proto::{
     agent::{self as wire, agent_server::Agent},
     names,
@@ -12,20 +13,16 @@ use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status};
 
 use crate::{csi::status::status, uplink::latency};
-use drivebay_fs::{check_mkfs_options, parse_mount_flags};
 use drivebay_health::{
     CollectedEvidence,
     acknowledge::{AcknowledgeError, Acknowledger, Order},
 };
-use drivebay_model::{
-    CheckMethod, CreatedFor, DriveId, FsType, MIB, Mode, Snapshot, cause::chain,
-    created_for::requested,
-};
+use drivebay_model::{CheckMethod, DriveId, Snapshot, cause::chain};
 use drivebay_node::{
     context::NodeContext,
     inventory::wire::{finding, smart_finding},
     scan_loop::Rescans,
-    volumes::{Caller, VolumeError, Volumes, create, placement, wipe::named},
+    volumes::{Caller, VolumeError, Volumes, wipe::named},
 };
 use drivebay_smart::Acknowledgement;
 
@@ -187,12 +184,10 @@ impl Agent for AgentService {
         request: Request<wire::CreateVolumeRequest>,
     ) -> Answer<wire::CreateVolumeResponse> {
         logged("Agent/CreateVolume", async {
-            let asked = understand(request.into_inner()).map_err(|error| status(&error))?;
-            let (volume, revision) = self
-                .volumes
-                .create(asked)
-                .await
-                .map_err(|error| status(&error))?;
+            let requested = NewVolume::try_from(request.into_inner()).map_err(VolumeError::from);
+            let requested = requested.map_err(|error| status(&error))?;
+            let created = self.volumes.create(requested).await;
+            let (volume, revision) = created.map_err(|error| status(&error))?;
             Ok(wire::CreateVolumeResponse {
                 volume: Some(self.node.sender().volume(&volume)),
                 revision,
@@ -380,111 +375,4 @@ impl Agent for AgentService {
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
-}
-
-/// Checks a create request: the controller has done so already, but the drive is ours.
-pub(crate) fn understand(
-    request: wire::CreateVolumeRequest,
-) -> Result<create::Request, VolumeError> {
-    let invalid = |field: &'static str, why: String| VolumeError::Invalid { field, why };
-    if request.name.is_empty() || request.name.len() > 128 {
-        return Err(invalid("name", "must have 1 to 128 bytes".to_owned()));
-    }
-    if request.name.chars().any(char::is_control) {
-        return Err(invalid("name", "holds control characters".to_owned()));
-    }
-    let mode = match request.mode.as_str() {
-        "mount" => Mode::Mount,
-        "block" => Mode::Block,
-        other => {
-            return Err(invalid(
-                "mode",
-                format!("{other:?} is neither mount nor block"),
-            ));
-        }
-    };
-    let fs_type = match request.fs_type.as_str() {
-        "" => None,
-        text => Some(FsType::parse(text).ok_or_else(|| {
-            invalid(
-                "fs_type",
-                format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs"),
-            )
-        })?),
-    };
-    if request.required_bytes == 0 || !request.required_bytes.is_multiple_of(MIB) {
-        return Err(invalid(
-            "required_bytes",
-            format!(
-                "must be a multiple of 1 MiB above 0, got {}",
-                request.required_bytes
-            ),
-        ));
-    }
-    if request.limit_bytes != 0 && request.limit_bytes < request.required_bytes {
-        return Err(invalid(
-            "limit_bytes",
-            format!(
-                "{} is less than required_bytes {}",
-                request.limit_bytes, request.required_bytes
-            ),
-        ));
-    }
-    let words = |text: &str, separator: char| -> Vec<String> {
-        text.split(separator)
-            .map(str::trim)
-            .filter(|word| !word.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    let mkfs_options = words(&request.mkfs_options, ' ');
-    if let Some(fs_type) = fs_type {
-        check_mkfs_options(fs_type, &mkfs_options)
-            .map_err(|error| invalid("mkfsOptions", error.to_string()))?;
-    } else if !mkfs_options.is_empty() && mode == Mode::Mount {
-        return Err(invalid(
-            "mkfsOptions",
-            "need a filesystem: name one with fsType".to_owned(),
-        ));
-    }
-    let mount_options = words(&request.mount_options, ',');
-    parse_mount_flags(&mount_options)
-        .map_err(|error| invalid("mountOptions", error.to_string()))?;
-    parse_mount_flags(&request.mount_flags)
-        .map_err(|error| invalid("volume_capabilities", error.to_string()))?;
-    let parameters: BTreeMap<_, _> = request.parameters.into_iter().collect();
-    let asked = requested(&parameters);
-    if let Some(own) = parameters.keys().find(|key| !asked.contains_key(*key)) {
-        let why = format!("{own:?} is what Drivebay itself keeps with a volume");
-        return Err(invalid("parameters", why));
-    }
-    let told = request.created_for.unwrap_or_default();
-    let (created_for, dropped) = CreatedFor {
-        claim: told.claim,
-        namespace: told.namespace,
-        persistent_volume: told.persistent_volume,
-    }
-    .checked();
-    if !dropped.is_empty() {
-        tracing::warn!(
-            name = request.name,
-            fields = dropped.join(", "),
-            "claim metadata is not valid in Kubernetes; volume is created without it"
-        );
-    }
-    Ok(create::Request {
-        name: request.name,
-        class: request.class,
-        size_bytes: request.required_bytes,
-        limit_bytes: request.limit_bytes,
-        mode,
-        fs_type,
-        mkfs_options: (!mkfs_options.is_empty()).then_some(mkfs_options),
-        mount_options,
-        mount_flags: request.mount_flags,
-        group: placement::Group::of(&parameters),
-        parameters,
-        created_for,
-        by_hand: false,
-    })
 }

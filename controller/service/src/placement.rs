@@ -10,7 +10,8 @@ use drivebay_proto::csi::TopologyRequirement;
 
 use crate::inventory::Classes;
 use drivebay_csi::{
-    size::{self, SizeError, Want},
+    NewVolume,
+    size::{self, SizeError},
     topology::TopologyKey,
 };
 
@@ -136,8 +137,7 @@ fn starting(nodes: &[String]) -> String {
 /// asked whatever it reported: it may have the volume already, from a call whose answer was
 /// lost, and its own word is the only one that is certain.
 pub fn place(
-    name: &str,
-    want: &Want,
+    volume: &NewVolume,
     topology: Option<&TopologyRequirement>,
     key: &TopologyKey,
     nodes: &[Node],
@@ -153,7 +153,7 @@ pub fn place(
     if nodes.is_empty() || (asked.is_empty() && !away.is_empty()) {
         return Err(PlacementError::NotReady { nodes: away });
     }
-    let class = class(want, nodes)?;
+    let class = class(volume, nodes)?;
     if asked.is_empty() {
         let gone = ids(Presence::Gone);
         return Err(if gone.is_empty() {
@@ -181,7 +181,7 @@ pub fn place(
     let mut choices = Vec::new();
     let mut refused = None;
     for (node, report) in &having {
-        let bytes = match size::new_volume(want.range, want.rules(report)) {
+        let bytes = match size::new_volume(volume.range, volume.content.size_rules(report)) {
             Ok(bytes) => bytes,
             Err(error) => {
                 refused.get_or_insert(error);
@@ -220,7 +220,7 @@ pub fn place(
         });
     }
     choices.sort_by_cached_key(|(rank, room, choice)| {
-        let turn = turn(name, &choice.node);
+        let turn = turn(&volume.name, &choice.node);
         (*rank, Reverse(*room), turn, choice.node.clone())
     });
     Ok(choices.into_iter().map(|(_, _, choice)| choice).collect())
@@ -234,7 +234,7 @@ pub(crate) fn turn(name: &str, node: &str) -> u64 {
 }
 
 /// The class a request means: the one it names if any node has it, or the only one there is.
-fn class(want: &Want, nodes: &[Node]) -> Result<String, PlacementError> {
+fn class(volume: &NewVolume, nodes: &[Node]) -> Result<String, PlacementError> {
     let known: BTreeSet<&String> = nodes.iter().flat_map(|node| node.classes.keys()).collect();
     // Of an agent that was there before, the last report counts.
     let away = || -> Vec<String> {
@@ -243,7 +243,7 @@ fn class(want: &Want, nodes: &[Node]) -> Result<String, PlacementError> {
         away.map(|node| node.id.clone()).collect()
     };
     let names = || known.iter().map(|name| (*name).clone()).collect();
-    match &want.class {
+    match &volume.class {
         Some(class) if known.contains(class) => Ok(class.clone()),
         // It may be a class of an agent that has not reported yet.
         Some(_) if !away().is_empty() => Err(PlacementError::NotReady { nodes: away() }),

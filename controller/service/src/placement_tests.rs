@@ -1,7 +1,12 @@
 //! Placement, against tables and at random.
 
-use drivebay_csi::validate::SizeRange;
-use drivebay_proto::{agent::Class, csi::Topology};
+use std::collections::BTreeMap;
+
+use drivebay_csi::{Content, validate::SizeRange};
+use drivebay_proto::{
+    agent::{Class, CreatedFor},
+    csi::Topology,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -33,7 +38,7 @@ fn node(id: &str, classes: &[(&str, u64)]) -> Node {
         classes: classes
             .iter()
             .map(|(name, largest)| class(name, *largest))
-            .collect::<std::collections::BTreeMap<_, _>>()
+            .collect::<BTreeMap<_, _>>()
             .into(),
     }
 }
@@ -48,15 +53,18 @@ fn gone(mut node: Node) -> Node {
     node
 }
 
-fn want(class: Option<&str>, required: u64) -> Want {
-    Want {
+fn want(class: Option<&str>, required: u64) -> NewVolume {
+    NewVolume {
+        name: "v".to_owned(),
         class: class.map(str::to_owned),
-        block: false,
-        fs_type: None,
+        content: Content::mount(None),
         range: SizeRange {
             required,
             limit: None,
         },
+        parameters: BTreeMap::new(),
+        created_for: CreatedFor::default(),
+        manual: false,
     }
 }
 
@@ -72,11 +80,11 @@ fn asked(requisite: &[&str], preferred: &[&str]) -> Option<TopologyRequirement> 
 }
 
 fn nodes_of(
-    want: &Want,
+    want: &NewVolume,
     topology: Option<TopologyRequirement>,
     nodes: &[Node],
 ) -> Result<Vec<String>, PlacementError> {
-    let choices = place("v", want, topology.as_ref(), &key(), nodes)?;
+    let choices = place(want, topology.as_ref(), &key(), nodes)?;
     Ok(choices.into_iter().map(|choice| choice.node).collect())
 }
 
@@ -199,13 +207,13 @@ fn the_filesystem_of_the_class_sets_the_smallest_size() {
         class.fs_type = "xfs".into();
     }
     let mut wanted = want(Some("hdd"), MIB);
-    let bytes = |want: &Want| {
-        place("v", want, None, &key(), std::slice::from_ref(&xfs)).map(|choices| choices[0].bytes)
+    let bytes = |want: &NewVolume| {
+        place(want, None, &key(), std::slice::from_ref(&xfs)).map(|choices| choices[0].bytes)
     };
     assert_eq!(bytes(&wanted), Ok(300 * MIB));
     wanted.range.limit = Some(299 * MIB);
     assert!(matches!(bytes(&wanted), Err(PlacementError::Size(_))));
-    wanted.block = true;
+    wanted.content = Content::Block;
     assert_eq!(bytes(&wanted), Ok(MIB));
 }
 
@@ -227,7 +235,7 @@ proptest! {
         let name = |all: &[usize]| all.iter().map(|i| key().of(&i.to_string())).collect::<Vec<_>>();
         let topology = TopologyRequirement { requisite: name(&requisite), preferred: name(&preferred) };
         let want = want(named, gib * GIB);
-        match place("v", &want, Some(&topology), &key(), &nodes) {
+        match place(&want, Some(&topology), &key(), &nodes) {
             Ok(choices) => {
                 prop_assert!(!choices.is_empty());
                 let mut last = None;
@@ -279,12 +287,14 @@ fn equal_nodes_share_the_volumes() {
     let nodes: Vec<Node> = (0..10)
         .map(|n| node(&format!("n{n}"), &[("hdd", 10 * GIB)]))
         .collect();
-    let want = want(Some("hdd"), GIB);
-    let mut firsts = std::collections::BTreeMap::<String, usize>::new();
+    let mut firsts = BTreeMap::<String, usize>::new();
     for n in 0..1000 {
-        let name = format!("pvc-{n}");
-        let choices = place(&name, &want, None, &key(), &nodes).unwrap();
-        let again = place(&name, &want, None, &key(), &nodes).unwrap();
+        let want = NewVolume {
+            name: format!("pvc-{n}"),
+            ..want(Some("hdd"), GIB)
+        };
+        let choices = place(&want, None, &key(), &nodes).unwrap();
+        let again = place(&want, None, &key(), &nodes).unwrap();
         assert_eq!(choices, again);
         assert_eq!(choices.len(), nodes.len());
         *firsts.entry(choices[0].node.clone()).or_default() += 1;

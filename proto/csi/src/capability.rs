@@ -23,6 +23,12 @@ pub enum Access {
 }
 
 impl Access {
+    /// As a filesystem, without flags.
+    pub fn mount(fs_type: Option<&'static str>) -> Self {
+        let flags = Vec::new();
+        Self::Mount { fs_type, flags }
+    }
+
     /// The word in the agent's protocol: `block` or `mount`.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -41,22 +47,6 @@ pub struct Capability {
     pub read_only: bool,
     /// SINGLE_NODE_SINGLE_WRITER: one target only.
     pub single_writer: bool,
-}
-
-/// What all capabilities of a request add up to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities {
-    /// Raw device, not a filesystem.
-    pub block: bool,
-    /// The filesystem, when any of them names one.
-    pub fs_type: Option<&'static str>,
-}
-
-impl Capabilities {
-    /// The word in the agent's protocol: `block` or `mount`.
-    pub fn mode(&self) -> &'static str {
-        if self.block { "block" } else { "mount" }
-    }
 }
 
 /// Checks one capability. The field is `volume_capability` or `volume_capabilities`.
@@ -119,8 +109,8 @@ pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest
     }
 }
 
-/// Checks all capabilities of a request, of which there must be one, and that they go together.
-pub fn capabilities(given: &[VolumeCapability]) -> Result<Capabilities, InvalidRequest> {
+/// Checks all capabilities of a request, of which there must be one, and that they go together: as one, with the flags of all.
+pub fn capabilities(given: &[VolumeCapability]) -> Result<Access, InvalidRequest> {
     if given.is_empty() {
         return Err(InvalidRequest::Missing {
             field: "volume_capabilities",
@@ -140,26 +130,21 @@ pub fn capabilities(given: &[VolumeCapability]) -> Result<Capabilities, InvalidR
     if let Some(error) = unsupported {
         return Err(error);
     }
-    let block = all.contains(&Access::Block);
-    let mut chosen: Option<&'static str> = None;
-    for access in &all {
-        let Access::Mount { fs_type, .. } = access else {
-            continue;
-        };
-        if block {
-            return Err(InvalidRequest::MixedAccess);
-        }
-        match (chosen, *fs_type) {
-            (Some(first), Some(second)) if first != second => {
-                return Err(InvalidRequest::MixedFilesystems { first, second });
-            }
-            (None, Some(_)) => chosen = *fs_type,
-            _ => {}
-        }
+    let blocks = all.iter().filter(|one| **one == Access::Block).count();
+    if blocks > 0 && blocks < all.len() {
+        return Err(InvalidRequest::MixedAccess);
     }
-    Ok(Capabilities {
-        block,
+    let (mut chosen, mut all_flags) = (None, Vec::new());
+    for access in all {
+        let Access::Mount { fs_type, flags } = access else {
+            return Ok(Access::Block);
+        };
+        chosen = validate::one_filesystem(chosen, fs_type)?;
+        all_flags.extend(flags);
+    }
+    Ok(Access::Mount {
         fs_type: chosen,
+        flags: all_flags,
     })
 }
 

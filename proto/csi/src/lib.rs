@@ -9,9 +9,11 @@
 
 mod capability;
 pub mod health;
+pub mod new_volume;
 pub mod size;
 pub mod status;
 pub mod topology;
 pub mod validate;
 
 pub use health::HealthApi;
+pub use new_volume::{Content, NewVolume};

@@ -1,6 +1,6 @@
 //! From what a request says about size to the exact bytes a volume gets. Pure.
 
-use drivebay_proto::{agent::Class, names};
+use drivebay_proto::names;
 
 use crate::validate::SizeRange;
 
@@ -150,42 +150,6 @@ fn within(required: u64, rounded: u64, extent: u64, limit: Option<u64>) -> Resul
             limit,
         }),
         _ => Ok(rounded),
-    }
-}
-
-/// What is to be placed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// Class of drives; None: the only one there is.
-    pub class: Option<String>,
-    /// Raw device, not a filesystem.
-    pub block: bool,
-    /// Filesystem; None: the class's.
-    pub fs_type: Option<&'static str>,
-    pub range: SizeRange,
-}
-
-impl Want {
-    /// The filesystem a volume of this class gets; None for block, or if the class names one that is not known here.
-    pub fn filesystem(&self, class: &Class) -> Option<&'static str> {
-        if self.block {
-            return None;
-        }
-        self.fs_type.or_else(|| {
-            names::FILESYSTEMS
-                .iter()
-                .map(|(name, _)| *name)
-                .find(|name| *name == class.fs_type)
-        })
-    }
-
-    /// The size rules of this class for such a volume.
-    pub fn rules(&self, class: &Class) -> SizeRules {
-        SizeRules {
-            extent: class.extent_bytes,
-            smallest: class.smallest_volume_bytes,
-            fs_type: self.filesystem(class),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use drivebay_proto::{csi, names};
 
 pub mod anti_affinity;
 
-pub use crate::capability::{Access, Capabilities, Capability, capabilities, capability};
+pub use crate::capability::{Access, Capability, capabilities, capability};
 use drivebay_common::mount_flags::{OptionError, mount_flags};
 
 /// Longest string of a request, bytes (CSI: 128 unless a field says otherwise).
@@ -167,7 +167,8 @@ impl InvalidRequest {
     }
 }
 
-fn filesystems() -> String {
+/// The filesystems that Drivebay makes, for texts.
+pub(crate) fn filesystems() -> String {
     names::FILESYSTEMS.map(|(name, _)| name).join(", ")
 }
 
@@ -259,6 +260,11 @@ pub fn capacity_range(range: Option<&csi::CapacityRange>) -> Result<SizeRange, I
     };
     let required = unsigned("capacity_range.required_bytes", range.required_bytes)?;
     let limit = unsigned("capacity_range.limit_bytes", range.limit_bytes)?;
+    size_range(required, limit)
+}
+
+/// The range of these bytes; a limit of 0 is none.
+pub(crate) fn size_range(required: u64, limit: u64) -> Result<SizeRange, InvalidRequest> {
     if limit != 0 && limit < required {
         return Err(InvalidRequest::LimitBelowRequired { required, limit });
     }
@@ -310,10 +316,10 @@ pub struct Parameters {
     pub class: Option<String>,
     /// Filesystem for capabilities that name none.
     pub fs_type: Option<&'static str>,
-    /// Replaces the class's mkfs options; separated by spaces.
-    pub mkfs_options: String,
-    /// Added to the class's mount options; separated by commas.
-    pub mount_options: String,
+    /// Words that replace the class's mkfs options.
+    pub mkfs_options: Vec<String>,
+    /// Added to the class's mount options.
+    pub mount_options: Vec<String>,
     /// All of the above as given, to be kept with the volume. The provisioner's own keys are left out.
     pub kept: BTreeMap<String, String>,
 }
@@ -337,10 +343,10 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
                 parsed.class = Some(value.clone());
             }
             names::PARAM_FS_TYPE => parsed.fs_type = filesystem("parameters.fsType", value)?,
-            names::PARAM_MKFS_OPTIONS => parsed.mkfs_options = mkfs_options(value)?.to_owned(),
+            names::PARAM_MKFS_OPTIONS => parsed.mkfs_options = mkfs_options(value)?,
             // Checked below, together.
             names::PARAM_ANTI_AFFINITY_PATTERN | names::PARAM_ANTI_AFFINITY => {}
-            names::PARAM_MOUNT_OPTIONS => parsed.mount_options = mount_options(value)?.to_owned(),
+            names::PARAM_MOUNT_OPTIONS => parsed.mount_options = mount_options(value)?,
             names::RESERVED_FS_TYPE => {
                 reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
             }
@@ -371,7 +377,7 @@ pub fn one_filesystem(
 ///
 /// mkfs takes its device as a plain operand, so neither a path nor a second plain
 /// word after a plain word may pass: it could name another device.
-pub fn mkfs_options(options: &str) -> Result<&str, InvalidRequest> {
+pub fn mkfs_options(options: &str) -> Result<Vec<String>, InvalidRequest> {
     let key = names::PARAM_MKFS_OPTIONS;
     text("parameters.mkfsOptions", options, MAX_MAP_BYTES)?;
     let bad = |reason| InvalidRequest::BadParameter { key, reason };
@@ -386,23 +392,23 @@ pub fn mkfs_options(options: &str) -> Result<&str, InvalidRequest> {
         }
         after_option = option && word != "--";
     }
-    Ok(options)
+    Ok(words(options, ' '))
 }
 
 /// Mount options, separated by commas.
-pub fn mount_options(options: &str) -> Result<&str, InvalidRequest> {
+pub fn mount_options(options: &str) -> Result<Vec<String>, InvalidRequest> {
     let field = "parameters.mountOptions";
     text(field, options, MAX_MAP_BYTES)?;
-    let words: Vec<String> = options
-        .split(',')
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-        .map(str::to_owned)
-        .collect();
-    match mount_flags(&words) {
-        Ok(_) => Ok(options),
-        Err(refused) => Err(InvalidRequest::MountFlag { field, refused }),
-    }
+    let words = words(options, ',');
+    mount_flags(&words).map_err(|refused| InvalidRequest::MountFlag { field, refused })?;
+    Ok(words)
+}
+
+/// The parts of a text between separators, without white space around them; none of them is empty.
+pub(crate) fn words(text: &str, separator: char) -> Vec<String> {
+    let words = text.split(separator).map(str::trim);
+    let words = words.filter(|word| !word.is_empty());
+    words.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -439,10 +445,10 @@ mod tests {
         let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let parsed = parameters(&HashMap::from(given));
         let fields = parsed.as_ref().map(|all| {
-            let options = (all.mkfs_options.as_str(), all.mount_options.as_str());
+            let options = (all.mkfs_options.join("|"), all.mount_options.join("|"));
             (all.class.as_deref(), all.fs_type, options, all.kept.len())
         });
-        let options = ("-m reflink=1", "noatime,nodiratime");
+        let options = ("-m|reflink=1".to_owned(), "noatime|nodiratime".to_owned());
         assert_eq!(fields, Ok((Some("hdd"), Some("xfs"), options, 5)));
     }
 

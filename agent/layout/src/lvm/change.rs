@@ -17,8 +17,7 @@ use crate::{
     zeroed::Slots,
 };
 use drivebay_model::{
-    Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, VolumeSpec,
-    cause::chain,
+    Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, cause::chain,
 };
 
 impl ClaimedDrive for Session<'_> {
@@ -71,9 +70,9 @@ impl ClaimedDrive for Session<'_> {
         plan::grow(&contents.free, end.unwrap_or(0), more).ok_or(possible)
     }
 
-    fn carve(&mut self, spec: &VolumeSpec, runs: &[Extent]) -> Result<(), CarveError> {
+    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError> {
         let lvs = &self.committed.vg.lvs;
-        let lv_name = name::of_lv(self.vg(), &spec.name, spec.uuid, |name| {
+        let lv_name = name::of_lv(self.vg(), &record.name, record.uuid, |name| {
             lvs.iter().any(|lv| lv.name == name)
         });
         let mut args: Vec<OsString> = [
@@ -85,7 +84,7 @@ impl ClaimedDrive for Session<'_> {
         ]
         .map(OsString::from)
         .to_vec();
-        for tag in tags::of_record(&new_record(spec)) {
+        for tag in tags::of_record(&new_record(record)) {
             args.extend(["--addtag".into(), tag.into()]);
         }
         args.extend([
@@ -97,10 +96,13 @@ impl ClaimedDrive for Session<'_> {
             self.ranges(runs).into(),
         ]);
         let done = self.lvm("creating a volume", "lvcreate", args);
-        self.created(spec, done).map_err(|error| match error {
-            CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => in_doubt(&self.id, &error),
-            error => error,
-        })
+        self.created(record.uuid, done)
+            .map_err(|error| match error {
+                CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => {
+                    in_doubt(&self.id, &error)
+                }
+                error => error,
+            })
     }
 
     fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError> {
@@ -228,13 +230,9 @@ impl ClaimedDrive for Session<'_> {
 
 impl Session<'_> {
     /// What came of `lvcreate`.
-    fn created(
-        &mut self,
-        spec: &VolumeSpec,
-        done: Result<(), CarveError>,
-    ) -> Result<(), CarveError> {
+    fn created(&mut self, uuid: Uuid, done: Result<(), CarveError>) -> Result<(), CarveError> {
         self.see_again()?;
-        match (done, self.volume(spec.uuid)) {
+        match (done, self.volume(uuid)) {
             (Ok(()), Some(placed)) => {
                 fit(placed)?;
                 if placed.device.is_none() {
@@ -246,14 +244,14 @@ impl Session<'_> {
             (Err(error), None) => Err(error),
             (Err(error), Some(_)) => {
                 // It was never acknowledged, so it may go.
-                if let Some(lv) = self.view.lvs.get(&spec.uuid) {
+                if let Some(lv) = self.view.lvs.get(&uuid) {
                     let undone = self.lvm(
                         "undoing a creation that failed",
                         "lvremove",
                         vec!["--force".into(), self.path(lv)],
                     );
                     if let Err(left) = undone {
-                        tracing::error!(drive = %self.id, volume = %spec.uuid, error = %chain(&left), "cannot undo a failed volume creation");
+                        tracing::error!(drive = %self.id, volume = %uuid, error = %chain(&left), "cannot undo a failed volume creation");
                         return Err(
                             self.odd("a volume that was not created completely is still there")
                         );
@@ -298,6 +296,10 @@ pub(super) fn extents_of(runs: &[Extent]) -> String {
 }
 
 /// What the tags of a new volume say. LVM knows where it lies.
-fn new_record(spec: &VolumeSpec) -> Record {
-    Record::new(spec, Extent { start: 0, len: 0 }, first_state(spec))
+fn new_record(record: &Record) -> Record {
+    Record {
+        extent: Extent { start: 0, len: 0 },
+        state: first_state(record),
+        ..record.clone()
+    }
 }

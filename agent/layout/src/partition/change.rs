@@ -14,7 +14,7 @@ use crate::{
 };
 use drivebay_model::{
     Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Placement, Record, RecordState,
-    VOLUME_TYPE, VolumeSpec,
+    VOLUME_TYPE,
 };
 
 impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
@@ -66,7 +66,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         }])
     }
 
-    fn carve(&mut self, spec: &VolumeSpec, runs: &[Extent]) -> Result<(), CarveError> {
+    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError> {
         let full = || CarveError::TableFull {
             drive: self.id.to_string(),
             entries: ENTRIES as u32,
@@ -74,7 +74,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         let number = self.table.free_number().ok_or_else(full)?;
         let result = runs
             .iter()
-            .try_for_each(|extent| self.add(spec, *extent, number));
+            .try_for_each(|extent| self.add(record, *extent, number));
         self.settled(result)
     }
 
@@ -186,20 +186,23 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 }
 
 impl<D: Device + Kernel> Session<'_, D> {
-    fn add(&mut self, spec: &VolumeSpec, extent: Extent, number: u32) -> Result<(), CarveError> {
+    fn add(&mut self, record: &Record, extent: Extent, number: u32) -> Result<(), CarveError> {
         let mut intent = self.label.content.clone();
-        let record = Record::new(spec, extent, RecordState::Creating);
-        intent.records.push(Stored::from(record));
+        intent.records.push(Stored::from(Record {
+            extent,
+            state: RecordState::Creating,
+            ..record.clone()
+        }));
         self.commit_label(intent)?;
-        let entry = Entry::new(VOLUME_TYPE, spec.uuid, extent, self.table.sector);
+        let entry = Entry::new(VOLUME_TYPE, record.uuid, extent, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
         self.change(number, |dev| dev.add(number, extent))
             .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
-        let state = first_state(spec);
+        let state = first_state(record);
         self.commit_label(
             self.label
                 .content
-                .with(spec.uuid, |record| record.state = state),
+                .with(record.uuid, |record| record.state = state),
         )
     }
 

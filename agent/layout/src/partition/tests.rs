@@ -18,7 +18,7 @@ use crate::{
 };
 use drivebay_model::{
     ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, RawSpace,
-    Record, RecordState, VolumeSpec,
+    Record, RecordState,
 };
 
 pub(super) const SIZE: u64 = 48 * MIB;
@@ -42,8 +42,8 @@ fn how(policy: ClaimPolicy) -> Claim {
     }
 }
 
-pub(super) fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
-    VolumeSpec {
+pub(super) fn spec(n: u128, name: &str, mib: u64) -> Record {
+    Record {
         uuid: Uuid::from_u128(n),
         name: name.into(),
         class: "fast".into(),
@@ -52,11 +52,15 @@ pub(super) fn spec(n: u128, name: &str, mib: u64) -> VolumeSpec {
         fs_type: None,
         mkfs_options: vec![],
         mount_options: vec![],
-        size_bytes: mib * MIB,
+        requested_bytes: mib * MIB,
         parameters: Default::default(),
         erase: ErasePolicy::Zero,
-        raw_space: Default::default(),
-        placement: drivebay_model::Placement::Pack,
+        extent: Extent {
+            start: 0,
+            len: mib * MIB,
+        },
+        growing_to: None,
+        state: RecordState::Creating,
     }
 }
 
@@ -72,8 +76,17 @@ pub(super) fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
 }
 
 /// Carves, when no volume was deleted while the drive was away.
-pub(super) fn create(drive: &FakeDrive, spec: &VolumeSpec) -> Result<Changed, CarveError> {
-    session(drive).create(spec, &[])
+pub(super) fn create(drive: &FakeDrive, record: &Record) -> Result<Changed, CarveError> {
+    create_of(drive, record, RawSpace::default(), &[])
+}
+
+pub(super) fn create_of(
+    drive: &FakeDrive,
+    record: &Record,
+    raw_space: RawSpace,
+    deleted: &[Uuid],
+) -> Result<Changed, CarveError> {
+    session(drive).create(record, raw_space, drivebay_model::Placement::Pack, deleted)
 }
 
 /// Gives back what is erased.
@@ -607,7 +620,7 @@ fn a_volume_grows_only_into_free_space() {
 fn what_a_new_volume_will_be_is_planned_when_it_is_made() {
     let drive = claimed(512, ClaimPolicy::Blank);
     let made = |n, mode, fs_type| {
-        let spec = VolumeSpec {
+        let spec = Record {
             mode,
             fs_type,
             ..spec(n, &n.to_string(), 1)
@@ -692,7 +705,7 @@ fn a_record_only_moves_forward() {
             .changed
     );
     refused(a(), &fs(false, 0xf5));
-    let block = VolumeSpec {
+    let block = Record {
         mode: Mode::Block,
         fs_type: None,
         ..spec(0xd, "d", 1)
@@ -806,7 +819,7 @@ fn after_erasing_signatures_only_nobody_believes_that_free_space_is_zeros() {
     let drive = claimed(512, ClaimPolicy::Blank);
     create(
         &drive,
-        &VolumeSpec {
+        &Record {
             erase: ErasePolicy::Signatures,
             ..spec(0xa, "a", 8)
         },
@@ -854,7 +867,7 @@ fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_n
     // Found by its name while it lives; beside it once it counts as deleted.
     let same = create(&drive, &spec(0xd, "a", 4)).unwrap();
     assert!(!same.changed);
-    let beside = session(&drive).create(&spec(0xd, "a", 4), &[a()]).unwrap();
+    let beside = create_of(&drive, &spec(0xd, "a", 4), RawSpace::default(), &[a()]).unwrap();
     assert!(beside.changed);
     let contents = look(&drive);
     let named = |placed: &&drivebay_model::Placed| placed.record.name == "a";

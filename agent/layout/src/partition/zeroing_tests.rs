@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use uuid::Uuid;
 
-use super::tests::{a, claimed, coin, create, free, look, session, spec};
+use super::tests::{a, claimed, coin, create, create_of, free, look, session, spec};
 use crate::{
     claimed::ClaimedDrive,
     device::{self, Device},
@@ -14,7 +14,7 @@ use crate::{
     plan, zero_free,
 };
 use drivebay_model::{
-    ClaimPolicy, Extent, MIB, Mode, RawSpace, RecordState, VolumeSpec, Zeroing, runs,
+    ClaimPolicy, Extent, MIB, Mode, RawSpace, Record, RecordState, Zeroing, runs,
 };
 
 /// A claimed drive with somebody's data in all free space.
@@ -36,8 +36,8 @@ fn blocks(run: Extent) -> impl Iterator<Item = Extent> {
     starts.map(|start| Extent { start, len: 4096 })
 }
 
-fn raw(n: u128, mib: u64) -> VolumeSpec {
-    VolumeSpec {
+fn raw(n: u128, mib: u64) -> Record {
+    Record {
         mode: Mode::Block,
         ..spec(n, &format!("raw-{n}"), mib)
     }
@@ -97,11 +97,7 @@ fn a_raw_volume_and_its_growth_cost_one_command_each_and_show_nothing_where_the_
     for raw_space in [RawSpace::Zeroed, RawSpace::Sampled] {
         let uuid = Uuid::from_u128(raw_space as u128 + 1);
         drive.commands.set(0);
-        let volume = VolumeSpec {
-            raw_space,
-            ..raw(raw_space as u128 + 1, 8)
-        };
-        create(&drive, &volume).unwrap();
+        create_of(&drive, &raw(raw_space as u128 + 1, 8), raw_space, &[]).unwrap();
         assert_eq!((drive.commands.get(), drive.zeros_written.get()), (1, 0));
         assert_eq!(shows(&drive, uuid), None);
         drive.commands.set(0);
@@ -138,11 +134,7 @@ fn a_raw_volume_waits_with_progress_where_zeros_must_be_written() {
 #[test]
 fn sampled_space_is_handed_out_at_once_and_shows_what_was_there() {
     let drive = used(Zeroes::Written);
-    let volume = VolumeSpec {
-        raw_space: RawSpace::Sampled,
-        ..raw(0xa, 8)
-    };
-    create(&drive, &volume).unwrap();
+    create_of(&drive, &raw(0xa, 8), RawSpace::Sampled, &[]).unwrap();
     assert!(shows(&drive, a()).is_some());
     // No zeros are written to such a drive in the background.
     drive.zeros_written.set(0);

@@ -2,12 +2,12 @@
 
 use uuid::Uuid;
 
-use drivebay_model::{Mode, Record, RecordState, VolumeSpec};
+use drivebay_model::{Mode, Record, RecordState};
 
 /// The state of a volume that has just been made: decided here and now, so that the first stage has nothing to plan and a first
 /// raw publish nothing to write.
-pub(crate) fn first_state(spec: &VolumeSpec) -> RecordState {
-    match (spec.mode, spec.fs_type) {
+pub(crate) fn first_state(record: &Record) -> RecordState {
+    match (record.mode, record.fs_type) {
         (Mode::Mount, Some(fs_type)) => RecordState::Fs {
             fs_type,
             fs_uuid: Uuid::new_v4(),

@@ -221,20 +221,17 @@ async fn while_the_list_of_manual_mounts_is_not_known_an_orchestrator_deletes_no
 async fn creating_a_name_whose_volume_is_being_deleted_is_aborted() {
     let (rig, volume, id) = with_volume().await;
     let record = &volume.placed.record;
-    let request = || crate::volumes::create::Request {
+    let request = || drivebay_csi::NewVolume {
         name: record.name.clone(),
-        class: record.class.clone(),
-        size_bytes: record.extent.len,
-        limit_bytes: 0,
-        mode: record.mode,
-        fs_type: record.fs_type,
-        mkfs_options: None,
-        mount_options: Vec::new(),
-        mount_flags: Vec::new(),
-        group: None,
+        class: Some(record.class.clone()),
+        content: drivebay_csi::Content::mount(record.fs_type.map(drivebay_model::FsType::as_str)),
+        range: drivebay_csi::validate::SizeRange {
+            required: record.extent.len,
+            limit: None,
+        },
         parameters: record.parameters.clone(),
         created_for: Default::default(),
-        by_hand: false,
+        manual: false,
     };
     let made = rig.volumes.create(request()).await;
     assert_eq!(made.unwrap().0.uuid, volume.uuid);

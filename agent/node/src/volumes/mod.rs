@@ -7,7 +7,6 @@
 pub mod adopt;
 pub mod by_hand;
 pub mod checks;
-mod compare;
 pub mod create;
 pub mod delete;
 pub mod erase;
@@ -18,7 +17,6 @@ pub mod guard;
 pub mod in_flight;
 mod learned;
 pub mod locate;
-mod makeable;
 pub mod placement;
 pub mod publish;
 mod quarantine;

@@ -4,17 +4,20 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use drivebay_common::cli::chain;
-use drivebay_proto::agent::{self, agent_client::AgentClient};
+use drivebay_proto::{
+    agent::{self, agent_client::AgentClient},
+    csi::TopologyRequirement,
+};
 use tonic::Code;
 
-use super::create::{self, Choices, Create, CreateError};
+use super::create::{self, Choices, CreateError};
 use crate::{
     agents::{Agent, AgentChannel, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::Inventory,
     placement::{self, Choice},
 };
-use drivebay_csi::topology::TopologyKey;
+use drivebay_csi::{NewVolume, topology::TopologyKey};
 
 /// The agent that keeps where a name was sent answers from memory.
 const KEEP_DEADLINE: Duration = Duration::from_secs(1);
@@ -37,7 +40,8 @@ fn is_final(code: Code) -> bool {
 pub(super) struct Attempt<'a> {
     pub(super) agents: &'a Agents,
     pub(super) key: &'a TopologyKey,
-    pub(super) create: &'a Create,
+    pub(super) volume: &'a NewVolume,
+    pub(super) topology: Option<&'a TopologyRequirement>,
     /// Exactly one node may be asked.
     pub(super) is_one: bool,
 }
@@ -47,7 +51,7 @@ impl Attempt<'_> {
         &self,
         choices: Choices,
     ) -> Result<(String, agent::Volume), CreateError> {
-        let (agents, create, is_one) = (self.agents, self.create, self.is_one);
+        let (agents, is_one) = (self.agents, self.is_one);
         let mut refused = None;
         let Choices { settled, all } = choices;
         let mut left: VecDeque<Choice> = all.into();
@@ -69,7 +73,7 @@ impl Attempt<'_> {
                     continue;
                 }
             };
-            let (name, node) = (&create.name, &choice.node);
+            let (name, node) = (&self.volume.name, &choice.node);
             // Where one node is named, no second one can be asked while the answer is awaited, so the doubt is made durable
             // only if no final answer comes, and a create waits for no sync.
             if is_one {
@@ -77,7 +81,7 @@ impl Attempt<'_> {
             } else {
                 agents.notes().doubt(name, node).await?;
             }
-            let error = match ask(&agent, client, create, &choice).await {
+            let error = match ask(&agent, client, self.volume, &choice).await {
                 Ok(volume) => {
                     agents.notes().settle(name, node);
                     return Ok((choice.node.clone(), volume));
@@ -112,7 +116,7 @@ impl Attempt<'_> {
     /// The node to ask next: this one, or another that is as good by the request, where another controller has sent the name
     /// already. What is not asked goes back to `left`.
     async fn agreed(&self, first: Choice, left: &mut VecDeque<Choice>, tried: &[String]) -> Choice {
-        let topology = self.create.topology.as_ref();
+        let topology = self.topology;
         let rank = |node: &str| self.key.preference(topology, node);
         let Some(kept) = self.kept(&first.node, tried).await else {
             return first;
@@ -137,8 +141,8 @@ impl Attempt<'_> {
 
     /// The node that is kept for the name among all controllers. None: there is nothing to agree on, or nobody to ask.
     async fn kept(&self, node: &str, tried: &[String]) -> Option<String> {
-        let topology = self.create.topology.as_ref();
-        let name = &self.create.name;
+        let topology = self.topology;
+        let name = &self.volume.name;
         let there = self.agents.all().into_iter().filter(|agent| {
             self.key.allows(topology, agent.node()) && agent.look(Inventory::complete)
         });
@@ -170,11 +174,11 @@ impl Attempt<'_> {
 async fn ask(
     agent: &Arc<Agent>,
     mut client: AgentClient<AgentChannel>,
-    create: &Create,
+    requested: &NewVolume,
     choice: &Choice,
 ) -> Result<agent::Volume, CallError> {
     let instance = agent.instance();
-    let request = create.ask(choice);
+    let request = requested.agent_request(&choice.class, choice.bytes);
     let answer = call(CHANGE_DEADLINE, async move {
         client.create_volume(request).await
     })
@@ -182,7 +186,7 @@ async fn ask(
     let volume = answer.volume.ok_or_else(|| CallError::Nonsense {
         reason: "no volume in it".to_owned(),
     })?;
-    create.check(agent.node(), &volume)?;
+    create::check_answer(requested, agent.node(), &volume)?;
     agent.shows(&instance, answer.revision).await;
     Ok(volume)
 }

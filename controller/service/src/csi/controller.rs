@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     attach::{Attached, publish, unpublish},
-    create::{Create, Pending, create},
+    create::{Pending, create},
     delete::delete,
     grow::grow,
     listing::{list_health, list_volumes},
@@ -25,7 +25,13 @@ use crate::{
     page::parse_token,
     placement::PlacementError,
 };
-use drivebay_csi::{health::HealthApi, health::Whereabouts, size, topology::TopologyKey, validate};
+use drivebay_csi::{
+    Content, NewVolume,
+    health::{HealthApi, Whereabouts},
+    size,
+    topology::TopologyKey,
+    validate::{self, Access},
+};
 
 /// How the controller service presents itself.
 #[derive(Debug, Clone)]
@@ -76,10 +82,15 @@ impl ControllerService {
         result
     }
 
-    async fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
-        let wanted = Create::try_from(request)?;
+    async fn create(
+        &self,
+        mut request: CreateVolumeRequest,
+    ) -> Result<CreateVolumeResponse, Status> {
+        let topology = request.accessibility_requirements.take();
+        let requested = NewVolume::try_from(request)?;
         let (agents, key) = (self.agents.clone(), self.key.clone());
-        let (node, volume) = create(agents, key, self.pending.clone(), wanted).await?;
+        let created = create(agents, key, self.pending.clone(), requested, topology);
+        let (node, volume) = created.await?;
         Ok(CreateVolumeResponse {
             volume: Some(volumes::volume(volume, &node, &self.key)),
         })
@@ -105,7 +116,7 @@ impl ControllerService {
         let volume = self.agents.volume(id)?.volume;
         let refusal = match wanted {
             Err(error) => Some(error.to_string()),
-            Ok(wanted) => unsuitable(&volume, wanted, &request),
+            Ok(wanted) => unsuitable(&volume, &wanted, &request),
         };
         Ok(match refusal {
             Some(message) => ValidateVolumeCapabilitiesResponse {
@@ -166,25 +177,24 @@ impl ControllerService {
             maximum_volume_size: Some(0),
             minimum_volume_size: None,
         };
-        let capabilities = match request.volume_capabilities.as_slice() {
-            [] => None,
-            some => match validate::capabilities(some) {
-                Ok(all) => Some(all),
-                Err(_) => return nothing,
-            },
+        let access = match request.volume_capabilities.as_slice() {
+            [] => Ok(Access::mount(None)),
+            some => validate::capabilities(some),
         };
         let parameter = |key: &str| request.parameters.get(key).map(String::as_str);
         let fs_type = parameter(names::PARAM_FS_TYPE)
             .or_else(|| parameter(names::RESERVED_FS_TYPE))
             .map(|fs_type| validate::filesystem("parameters.fsType", fs_type));
-        let fs_type = match fs_type {
-            Some(Err(_)) => return nothing,
-            known => known.and_then(Result::ok).flatten(),
+        let content = match (access, fs_type.transpose()) {
+            (Ok(Access::Block), Ok(_)) => Content::Block,
+            (Ok(Access::Mount { fs_type, .. }), Ok(of_class)) => {
+                Content::mount(fs_type.or(of_class.flatten()))
+            }
+            _ => return nothing,
         };
         let query = CapacityQuery {
             class: parameter(names::PARAM_CLASS).filter(|class| !class.is_empty()),
-            capabilities,
-            fs_type,
+            content,
             topology: request.accessible_topology.as_ref(),
         };
         volumes::capacity(&self.agents, &self.key, &query)

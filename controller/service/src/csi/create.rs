@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use drivebay_proto::{VolumeId, agent, csi, names};
+use drivebay_proto::{VolumeId, agent, csi::TopologyRequirement};
 
 use super::attempt::Attempt;
 use crate::{
@@ -16,132 +16,38 @@ use crate::{
     placement::{self, Choice, Node, PlacementError, Presence},
 };
 use drivebay_csi::{
-    size::{self, SizeError, Want},
+    NewVolume,
+    size::{self, SizeError},
     topology::TopologyKey,
-    validate::{self, Capabilities, InvalidRequest, Parameters, SizeRange},
+    validate::SizeRange,
 };
 
-/// A CreateVolume request that can be served, if there is room.
-#[derive(Debug, Clone)]
-pub(crate) struct Create {
-    pub(super) name: String,
-    capabilities: Capabilities,
-    range: SizeRange,
-    parameters: Parameters,
-    /// Of all capabilities; the agent knows which are acceptable.
-    mount_flags: Vec<String>,
-    created_for: agent::CreatedFor,
-    pub(super) topology: Option<csi::TopologyRequirement>,
-}
-
-impl TryFrom<csi::CreateVolumeRequest> for Create {
-    type Error = InvalidRequest;
-
-    fn try_from(request: csi::CreateVolumeRequest) -> Result<Self, InvalidRequest> {
-        let name = validate::volume_name(&request.name)?.to_owned();
-        let capabilities = validate::capabilities(&request.volume_capabilities)?;
-        let range = validate::capacity_range(request.capacity_range.as_ref())?;
-        let mut parameters = validate::parameters(&request.parameters)?;
-        validate::one_filesystem(capabilities.fs_type, parameters.fs_type)?;
-        let group = validate::anti_affinity::group(&request.parameters)?;
-        // Kept with the volume, on its drive: the agent reads it again from there.
-        let kept = group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group));
-        parameters.kept.extend(kept);
-        let mount_flags = request
-            .volume_capabilities
-            .iter()
-            .filter_map(|capability| match &capability.access_type {
-                Some(csi::volume_capability::AccessType::Mount(mount)) => Some(&mount.mount_flags),
-                _ => None,
-            })
-            .flatten()
-            .cloned()
-            .collect();
-        if !request.mutable_parameters.is_empty() {
-            return Err(InvalidRequest::MutableParameters);
-        }
-        if request.volume_content_source.is_some() {
-            return Err(InvalidRequest::ContentSource);
-        }
-        let metadata = |key| request.parameters.get(key).cloned().unwrap_or_default();
-        let created_for = agent::CreatedFor {
-            claim: metadata(names::CLAIM_NAME),
-            namespace: metadata(names::CLAIM_NAMESPACE),
-            persistent_volume: metadata(names::PERSISTENT_VOLUME_NAME),
-        };
-        Ok(Self {
-            name,
-            capabilities,
-            range,
-            parameters,
-            mount_flags,
-            created_for,
-            topology: request.accessibility_requirements,
-        })
+/// The agent's answer must be what was asked for: the provisioner deletes a volume that is too small.
+pub(super) fn check_answer(
+    requested: &NewVolume,
+    node: &str,
+    volume: &agent::Volume,
+) -> Result<(), CallError> {
+    let bad = |reason: String| Err(CallError::Nonsense { reason });
+    let ours = volume
+        .id
+        .parse::<VolumeId>()
+        .is_ok_and(|id| id.node == node);
+    if !ours {
+        return bad(format!(
+            "volume id {:?} is not one of node {node}",
+            volume.id
+        ));
     }
-}
-
-impl Create {
-    fn want(&self) -> Want {
-        Want {
-            class: self.parameters.class.clone(),
-            block: self.capabilities.block,
-            fs_type: self.capabilities.fs_type.or(self.parameters.fs_type),
-            range: self.range,
-        }
+    if volume.name != requested.name || volume.mode != requested.content.mode() {
+        return bad(format!("volume {} is another one", volume.id));
     }
-
-    pub(super) fn ask(&self, choice: &Choice) -> agent::CreateVolumeRequest {
-        let want = self.want();
-        agent::CreateVolumeRequest {
-            name: self.name.clone(),
-            class: choice.class.clone(),
-            required_bytes: choice.bytes,
-            limit_bytes: self.range.limit.unwrap_or(0),
-            mode: self.capabilities.mode().to_owned(),
-            fs_type: want
-                .fs_type
-                .filter(|_| !want.block)
-                .unwrap_or_default()
-                .to_owned(),
-            mkfs_options: self.parameters.mkfs_options.clone(),
-            mount_options: self.parameters.mount_options.clone(),
-            parameters: self.parameters.kept.clone().into_iter().collect(),
-            mount_flags: self.mount_flags.clone(),
-            created_for: Some(self.created_for.clone()),
-        }
+    let SizeRange { required, limit } = requested.range;
+    let size = volume.size_bytes;
+    if size < required.max(1) || limit.is_some_and(|limit| size > limit) {
+        return bad(format!("volume {} has {size} bytes", volume.id));
     }
-
-    /// The agent's answer must be what was asked for: the provisioner deletes a volume that is too small.
-    pub(super) fn check(&self, node: &str, volume: &agent::Volume) -> Result<(), CallError> {
-        let bad = |reason: String| Err(CallError::Nonsense { reason });
-        let ours = volume
-            .id
-            .parse::<VolumeId>()
-            .is_ok_and(|id| id.node == node);
-        if !ours {
-            return bad(format!(
-                "volume id {:?} is not one of node {node}",
-                volume.id
-            ));
-        }
-        if volume.name != self.name || volume.mode != self.capabilities.mode() {
-            return bad(format!("volume {} is another one", volume.id));
-        }
-        let large_enough = volume.size_bytes >= self.range.required.max(1);
-        if !large_enough
-            || self
-                .range
-                .limit
-                .is_some_and(|limit| volume.size_bytes > limit)
-        {
-            return bad(format!(
-                "volume {} has {} bytes",
-                volume.id, volume.size_bytes
-            ));
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// No volume was made, or it is not known.
@@ -202,20 +108,22 @@ pub(crate) async fn create(
     agents: Agents,
     key: TopologyKey,
     pending: Pending,
-    create: Create,
+    volume: NewVolume,
+    topology: Option<TopologyRequirement>,
 ) -> Result<(String, agent::Volume), CreateError> {
-    let guard = pending.enter(&create.name)?;
+    let guard = pending.enter(&volume.name)?;
     // A caller that gives up drops its future; the name stays taken until the agent has answered.
     let task = tokio::spawn(async move {
         let _guard = guard;
-        let choices = choose(&agents, &key, &create)?;
-        let only = key.only_nodes(create.topology.as_ref());
-        let is_one = only.is_some_and(|nodes| nodes.len() == 1);
+        let topology = topology.as_ref();
+        let choices = choose(&agents, &key, &volume, topology)?;
+        let only = key.only_nodes(topology);
         let attempt = Attempt {
             agents: &agents,
             key: &key,
-            create: &create,
-            is_one,
+            volume: &volume,
+            topology,
+            is_one: only.is_some_and(|nodes| nodes.len() == 1),
         };
         attempt.try_each(choices).await
     });
@@ -231,33 +139,37 @@ pub(super) struct Choices {
 
 /// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one;
 /// first of all the one that was sent this name before and has not given a final answer.
-fn choose(agents: &Agents, key: &TopologyKey, create: &Create) -> Result<Choices, CreateError> {
-    let want = create.want();
-    let topology = create.topology.as_ref();
+fn choose(
+    agents: &Agents,
+    key: &TopologyKey,
+    new: &NewVolume,
+    topology: Option<&TopologyRequirement>,
+) -> Result<Choices, CreateError> {
     let allowed = |node: &str| key.allows(topology, node);
-    if let Some((agent, volume)) = named(agents, &create.name, allowed) {
+    if let Some((agent, volume)) = named(agents, &new.name, allowed) {
         let node = agent.node().to_owned();
         if !key.allows(topology, &node) {
-            let name = create.name.clone();
+            let name = new.name.clone();
             return Err(CreateError::Elsewhere { name, node });
         }
-        let class = want.class.clone().unwrap_or(volume.class);
+        let class = new.class.clone().unwrap_or(volume.class);
         let report = agent.look(|inventory| inventory.classes().get(&class).cloned());
-        let bytes = size::new_volume(want.range, want.rules(&report.unwrap_or_default()))?;
+        let rules = new.content.size_rules(&report.unwrap_or_default());
+        let bytes = size::new_volume(new.range, rules)?;
         return Ok(Choices {
             settled: 1,
             all: vec![Choice { node, class, bytes }],
         });
     }
-    let place = |nodes: &[Node]| placement::place(&create.name, &want, topology, key, nodes);
-    let mut doubts = agents.notes().doubts(&create.name);
+    let place = |nodes: &[Node]| placement::place(new, topology, key, nodes);
+    let mut doubts = agents.notes().doubts(&new.name);
     // Whether or not this process has ever heard of the node: a volume of this name may be there. Of nodes that the
     // requirements no longer allow nothing is asked: whoever changed them chose another node, and waiting for the
     // former one would hold the volume up for ever.
     doubts.retain(|node| !agents.is_given_up(node) && key.allows(topology, node));
     if let Some(away) = doubts.iter().find(|node| !is_there(agents, node)) {
         return Err(CreateError::InDoubt {
-            name: create.name.clone(),
+            name: new.name.clone(),
             node: away.clone(),
         });
     }

@@ -2,22 +2,27 @@
 
 use drivebay_proto::{agent, csi::ValidateVolumeCapabilitiesRequest, names};
 
-use drivebay_csi::validate::{self, InvalidRequest};
+use drivebay_csi::validate::{self, Access, InvalidRequest};
 
 /// Why the volume is not what the request describes; None when it is.
 pub(crate) fn unsuitable(
     volume: &agent::Volume,
-    wanted: validate::Capabilities,
+    wanted: &Access,
     request: &ValidateVolumeCapabilitiesRequest,
 ) -> Option<String> {
-    if wanted.mode() != volume.mode {
+    if wanted.as_str() != volume.mode {
         return Some(format!(
             "it is a {} volume, not a {} volume",
             volume.mode,
-            wanted.mode()
+            wanted.as_str()
         ));
     }
-    if let Some(fs_type) = wanted.fs_type.filter(|fs_type| *fs_type != volume.fs_type) {
+    if let Access::Mount {
+        fs_type: Some(fs_type),
+        ..
+    } = wanted
+        && *fs_type != volume.fs_type
+    {
         return Some(format!(
             "its filesystem is {}, not {fs_type}",
             volume.fs_type

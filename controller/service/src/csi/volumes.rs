@@ -7,11 +7,10 @@ use drivebay_proto::{agent, csi, names};
 use super::attach::Attached;
 use crate::agents::Agents;
 use drivebay_csi::{
+    Content,
     health::HealthApi,
     health::{self, Whereabouts},
-    size::Want,
     topology::TopologyKey,
-    validate::{Capabilities, SizeRange},
 };
 
 /// A size as CSI writes it. The agents' sizes fit; a larger one is shown as the largest there is.
@@ -58,14 +57,12 @@ pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi:
 }
 
 /// What GetCapacity is asked about.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CapacityQuery<'a> {
     /// Only this class.
     pub(crate) class: Option<&'a str>,
     /// Only for volumes like these.
-    pub(crate) capabilities: Option<Capabilities>,
-    /// The StorageClass's filesystem, where no capability names one.
-    pub(crate) fs_type: Option<&'static str>,
+    pub(crate) content: Content,
     /// Only on the nodes in this topology.
     pub(crate) topology: Option<&'a csi::Topology>,
 }
@@ -78,15 +75,6 @@ pub(crate) fn capacity(
     key: &TopologyKey,
     query: &CapacityQuery<'_>,
 ) -> csi::GetCapacityResponse {
-    let want = Want {
-        class: None,
-        block: query.capabilities.is_some_and(|all| all.block),
-        fs_type: query
-            .capabilities
-            .and_then(|all| all.fs_type)
-            .or(query.fs_type),
-        range: SizeRange::default(),
-    };
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
     // The provisioner asks for each node and class on its own, of a fleet many times a minute.
     let only = query.topology.and_then(|topology| key.only_node(topology));
@@ -110,7 +98,7 @@ pub(crate) fn capacity(
                 .values()
                 .filter(|class| query.class.is_none_or(|name| class.name == name))
             {
-                let least = want.rules(class).smallest_volume();
+                let least = query.content.size_rules(class).smallest_volume();
                 free = free.saturating_add(class.free_bytes);
                 smallest = Some(smallest.map_or(least, |known| known.min(least)));
                 // A piece that is too small for any volume is not a volume that could be made.

@@ -1,0 +1,289 @@
+//! One creation: drives are tried in the order of `placement`, one after the other, until one has the volume.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use drivebay_csi::NewVolume;
+use tokio::time::{Instant, timeout_at};
+use uuid::Uuid;
+
+use super::{
+    super::{
+        CARVE_DEADLINE, VolumeError, Volumes,
+        guard::Key,
+        in_flight::{Sent, StillInFlight},
+        placement::{self, Candidate, Choice, Group, InFlight, Need},
+    },
+    compare::compare,
+    failure::{Failures, Next, next},
+    makeable::{check_mkfs, check_mount_options, smallest_sector},
+    record::record,
+};
+use crate::state::Doubt;
+use drivebay_layout::jobs::{CarveError, Changed, Claim, Create};
+use drivebay_model::{
+    ClassConfig, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record, RecordState,
+    Volume, cause::chain,
+};
+use drivebay_sys::clock::unix_seconds;
+use drivebay_worker::{RunError, Slot};
+
+/// Longest a creation may wait for others before it that may take what it needs. Below the caller's own deadline.
+const PLACE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A creation and what came of the drives that were tried.
+pub(super) struct Attempt<'a> {
+    volumes: &'a Volumes,
+    requested: &'a NewVolume,
+    class: &'a ClassConfig,
+    group: Option<Group>,
+    /// As it is sent to a drive, each time with another identity.
+    record: Record,
+    /// mkfs takes the options on drives with logical sectors of this size, bytes.
+    sector: u32,
+    deleted: Vec<Uuid>,
+    until: Instant,
+    tried: BTreeSet<DriveId>,
+    /// Space of a claimed drive is being zeroed for it: no further one is claimed, unless another that is claimed can have it at once.
+    claimed_only: bool,
+    failures: Failures,
+}
+
+impl<'a> Attempt<'a> {
+    /// Refuses a volume that could be made nowhere, or that a repeat of the request would refuse.
+    pub(super) async fn new(
+        volumes: &'a Volumes,
+        requested: &'a NewVolume,
+        class: &'a ClassConfig,
+    ) -> Result<Self, VolumeError> {
+        let (created_for, dropped) = CreatedFor::from(requested.created_for.clone()).checked();
+        if !dropped.is_empty() {
+            tracing::warn!(
+                name = requested.name,
+                fields = dropped.join(", "),
+                "claim metadata is not valid in Kubernetes; volume is created without it"
+            );
+        }
+        let record = record(requested, created_for, class, unix_seconds());
+        if let Err(differs) = compare(&record, requested, class) {
+            return Err(VolumeError::Invalid {
+                field: "request",
+                why: format!("no volume could be as it asks: {differs}"),
+            });
+        }
+        check_mount_options(&requested.content, &record).await?;
+        let inventory = volumes.node.inventory();
+        let sector = smallest_sector(&inventory.current(), &class.name);
+        check_mkfs(&record, sector).await?;
+        Ok(Self {
+            volumes,
+            requested,
+            class,
+            group: Group::of(&requested.parameters),
+            record,
+            sector,
+            deleted: inventory.deleted(),
+            until: Instant::now() + PLACE_DEADLINE,
+            tried: BTreeSet::new(),
+            claimed_only: volumes.inner.wanted.is_waiting(&requested.name),
+            failures: Failures::default(),
+        })
+    }
+
+    /// Answers the volume with the revision that shows it.
+    pub(super) async fn run(mut self) -> Result<(Volume, u64), VolumeError> {
+        let inventory = self.volumes.node.inventory();
+        let mut snapshots = inventory.subscribe();
+        loop {
+            // Before the choice: what is polled after it must not be missed.
+            snapshots.borrow_and_update();
+            // Of the last choice.
+            let awaits_poll = AtomicBool::new(false);
+            if let Some((candidate, _sent)) = self.choose(&awaits_poll).await? {
+                if let Some(created) = self.try_drive(candidate).await? {
+                    return Ok(created);
+                }
+            } else if self.claimed_only && self.failures.unzeroed.is_none() {
+                // What it waited for is not there any more.
+                self.claimed_only = false;
+            } else if awaits_poll.into_inner()
+                && let Ok(Ok(())) = timeout_at(self.until, snapshots.changed()).await
+            {
+                // An agent that stops ends the wait, too.
+            } else {
+                let now = inventory.current();
+                let need = need(self.class, self.requested, self.group.as_ref());
+                return Err(self.failures.answer(&now, need, &self.tried));
+            }
+        }
+    }
+
+    /// The best drive that is left, with the volume counted as sent there until the second one is dropped.
+    async fn choose(
+        &self,
+        awaits_poll: &AtomicBool,
+    ) -> Result<Option<(Candidate, Sent)>, VolumeError> {
+        let inner = &self.volumes.inner;
+        let group = self.group.as_ref();
+        let claimed_only = self.claimed_only || self.failures.unzeroed.is_some();
+        let choose = |in_flight: &[InFlight]| -> Choice {
+            let now = self.volumes.node.inventory().current();
+            let excluded = |id: &DriveId| {
+                let drive = now.drives.get(id);
+                let unclaimed = drive.is_some_and(|drive| drive.state == DriveState::Available);
+                self.tried.contains(id)
+                    // One that is wiped is held.
+                    || inner.guards.is_held(&Key::Drive(id.clone()))
+                    || (claimed_only && unclaimed)
+            };
+            let choice = placement::choose(
+                &now,
+                need(self.class, self.requested, group),
+                in_flight,
+                excluded,
+            );
+            awaits_poll.store(choice.awaits_poll, Ordering::Relaxed);
+            choice
+        };
+        let (bytes, group) = (
+            self.record.requested_bytes,
+            group.map(|group| group.name.as_str()),
+        );
+        let sent = inner.creations.send(self.until, bytes, group, choose);
+        sent.await.map_err(|StillInFlight| VolumeError::Pending {
+            what: format!("the drives of class {}", self.class.name),
+        })
+    }
+
+    /// None: this drive does not take it, and another may.
+    async fn try_drive(
+        &mut self,
+        candidate: Candidate,
+    ) -> Result<Option<(Volume, u64)>, VolumeError> {
+        self.tried.insert(candidate.drive.clone());
+        let (volumes, name) = (self.volumes, &self.requested.name);
+        let snapshot = volumes.node.inventory().current();
+        let Some(drive) = snapshot.drives.get(&candidate.drive) else {
+            return Ok(None);
+        };
+        let sector = drive.facts.logical_sector;
+        if sector != self.sector
+            && let Err(error) = check_mkfs(&self.record, sector).await
+        {
+            self.failures.unformattable.get_or_insert(error);
+            return Ok(None);
+        }
+        // One of its own for each drive that is tried: an identity is never on two.
+        self.record.uuid = Uuid::new_v4();
+        let doubt = Doubt {
+            drive: drive.id.clone(),
+            uuid: self.record.uuid,
+        };
+        let underway = &volumes.inner.underway;
+        let begun = underway.begin(name, &doubt).await;
+        begun.map_err(|error| VolumeError::Internal {
+            what: chain(&error),
+        })?;
+        let job = self.job(drive, candidate.claim);
+        let done = volumes
+            .node
+            .run((&drive.id, Slot::Foreground), job, CARVE_DEADLINE);
+        match done.await {
+            Ok(done) => {
+                underway.end(self.record.uuid).await;
+                volumes.inner.wanted.end(name);
+                self.created(&drive.id, done).map(Some)
+            }
+            Err(error) => self.failed(doubt, error).await.map(|()| None),
+        }
+    }
+
+    fn job(&self, drive: &Drive, is_claimed: bool) -> Create {
+        let config = self.volumes.node.config();
+        Create {
+            drive: DriveRef::from(&drive.facts),
+            claim: is_claimed.then(|| Claim {
+                layout: self.class.layout,
+                label: Label {
+                    drive_uuid: Uuid::new_v4(),
+                    cluster: config.cluster.clone(),
+                    node: config.node_id.clone(),
+                    class: self.class.name.clone(),
+                    drive_id: drive.id.clone(),
+                },
+                policy: self.class.claim,
+            }),
+            record: self.record.clone(),
+            raw_space: self.class.raw_space,
+            placement: self.class.placement,
+            deleted: self.deleted.clone(),
+        }
+    }
+
+    /// Publishes what is on the drive, and finds the volume there.
+    fn created(&self, drive: &DriveId, done: Changed) -> Result<(Volume, u64), VolumeError> {
+        let name = &self.requested.name;
+        let mut all = done.contents.volumes.iter().map(|placed| &placed.record);
+        let created = all.find(|record| {
+            record.name == *name
+                && !matches!(record.state, RecordState::Erasing { .. })
+                && !self.deleted.contains(&record.uuid)
+        });
+        let created = created.map(|record| record.uuid);
+        let inventory = self.volumes.node.inventory();
+        let revision = inventory.put_contents(drive, done.contents);
+        let current = inventory.current();
+        let volume = created.and_then(|uuid| current.volumes.get(&uuid));
+        let volume = volume.ok_or_else(|| VolumeError::Internal {
+            what: format!("volume {name:?} is not in the answer of its drive"),
+        })?;
+        compare(&volume.placed.record, self.requested, self.class)?;
+        tracing::info!(volume = %volume.uuid, %name, %drive, bytes = self.record.requested_bytes, "volume created");
+        Ok((volume.clone(), revision))
+    }
+
+    /// Ok: another drive may be tried.
+    async fn failed(
+        &mut self,
+        doubt: Doubt,
+        error: RunError<CarveError>,
+    ) -> Result<(), VolumeError> {
+        let Doubt { drive, uuid } = &doubt;
+        let (volumes, name) = (self.volumes, &self.requested.name);
+        match next(&error) {
+            Next::TryAnother => {
+                volumes.inner.underway.end(*uuid).await;
+                tracing::warn!(%drive, error = %chain(&error), "drive refused a volume; trying another");
+                self.failures.refused = Some(error);
+                Ok(())
+            }
+            Next::ZeroAndTryAnother => {
+                volumes.inner.underway.end(*uuid).await;
+                // It may have been claimed for this.
+                volumes.want_zeroed(name, drive, &error).await;
+                self.failures.unzeroed.get_or_insert(error);
+                Ok(())
+            }
+            // The repeat looks, also after a restart.
+            Next::InDoubt => {
+                let name = name.clone();
+                let inventory = volumes.node.inventory();
+                inventory.update(|known| known.remembered.in_doubt.insert(name, doubt));
+                volumes.inner.keeper.settle().await;
+                Err(VolumeError::Carve(error))
+            }
+        }
+    }
+}
+
+fn need<'a>(class: &'a ClassConfig, requested: &NewVolume, group: Option<&'a Group>) -> Need<'a> {
+    Need {
+        class: &class.name,
+        bytes: requested.range.required,
+        placement: class.placement,
+        group,
+    }
+}

@@ -1,0 +1,60 @@
+//! Whether a volume that has the name, or that would be made, is the one that a request asks for. Pure.
+
+use std::collections::BTreeMap;
+
+use super::{super::VolumeError, record::use_of};
+use drivebay_csi::{NewVolume, validate::SizeRange};
+use drivebay_model::{
+    ClassConfig, FsType, Mode, Record,
+    created_for::{is_by_hand, requested},
+};
+
+/// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
+pub(super) fn compare(
+    record: &Record,
+    request: &NewVolume,
+    class: &ClassConfig,
+) -> Result<(), VolumeError> {
+    let size = record.extent.len;
+    let SizeRange { required, limit } = request.range;
+    let (mode, fs_type) = use_of(&request.content, class);
+    // A record may leave it to the class.
+    let words = |mode: Mode, fs_type: Option<FsType>| match mode {
+        Mode::Mount => ("mount", fs_type.unwrap_or(class.fs_type).as_str()),
+        Mode::Block => ("block", "block"),
+    };
+    let has = (record.class.as_str(), words(record.mode, record.fs_type));
+    let asked = (
+        request.class.as_deref().unwrap_or_default(),
+        words(mode, fs_type),
+    );
+    let kept = requested(&record.parameters);
+    let made_by_hand = is_by_hand(&record.parameters);
+    let fits =
+        size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
+    // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
+    if has == asked && fits && made_by_hand == request.manual {
+        return Ok(());
+    }
+    let described = |(class, (mode, fs_type)): (&str, (&str, &str)),
+                     size: String,
+                     parameters: &BTreeMap<_, _>,
+                     by_hand| {
+        let made = match by_hand {
+            true => "by hand",
+            false => "through CSI",
+        };
+        format!("class {class}, {mode} {fs_type}, {size}, parameters {parameters:?}, made {made}")
+    };
+    let limit = limit.unwrap_or(0);
+    Err(VolumeError::Exists {
+        name: request.name.clone(),
+        has: described(has, format!("{size} bytes"), &kept, made_by_hand),
+        asked: described(
+            asked,
+            format!("{required} bytes (limit {limit})"),
+            &request.parameters,
+            request.manual,
+        ),
+    })
+}

@@ -1,0 +1,118 @@
+//! What a drive's failure means for a creation, and the answer when no drive has the volume. Pure.
+
+use std::collections::BTreeSet;
+
+use super::super::{
+    VolumeError,
+    placement::{self, Need},
+};
+use drivebay_layout::{error::Fault, jobs::CarveError};
+use drivebay_model::{DriveId, Snapshot};
+use drivebay_worker::RunError;
+
+/// What follows from a drive's failure to create a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Never begun on this drive, or refused with nothing changed: another may do.
+    TryAnother,
+    /// As `TryAnother`, and the drive has the volume's space zeroed meanwhile, for a repeat.
+    ZeroAndTryAnother,
+    /// The drive may hold the volume: no other one is tried until a repeat has looked.
+    InDoubt,
+}
+
+/// A new error has to decide that here.
+pub(super) fn next(error: &RunError<CarveError>) -> Next {
+    match error {
+        RunError::Stuck { .. } | RunError::Busy { .. } => Next::TryAnother,
+        RunError::Deadline { .. }
+        | RunError::Cancelled { .. }
+        | RunError::Worker { .. }
+        | RunError::Stopping => Next::InDoubt,
+        RunError::Job(error) => match error {
+            CarveError::NotZeroed { .. } => Next::ZeroAndTryAnother,
+            CarveError::NoSpace { .. }
+            | CarveError::TableFull { .. }
+            | CarveError::NotClaimable { .. }
+            | CarveError::Busy { .. }
+            | CarveError::NotThisDrive { .. }
+            | CarveError::Locked { .. }
+            | CarveError::Unlabelled { .. }
+            | CarveError::NotErased { .. }
+            | CarveError::StillZeroed { .. }
+            | CarveError::LvmLocked { .. }
+            | CarveError::NoLvm { .. }
+            | CarveError::Host { .. }
+            | CarveError::OtherSector { .. }
+            | CarveError::Damaged { .. } => Next::TryAnother,
+            CarveError::Io { .. }
+            | CarveError::InDoubt { .. }
+            | CarveError::NoSuchVolume { .. }
+            | CarveError::InUse { .. }
+            | CarveError::Used { .. }
+            | CarveError::Ambiguous { .. }
+            | CarveError::CannotGrow { .. }
+            | CarveError::BadTransition { .. }
+            | CarveError::Lvm { .. } => Next::InDoubt,
+        },
+    }
+}
+
+/// Why drives that were tried do not have the volume.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    /// The last refusal.
+    pub(super) refused: Option<RunError<CarveError>>,
+    /// The first one because space is not zeroed yet.
+    pub(super) unzeroed: Option<RunError<CarveError>>,
+    /// The first one of mkfs, for a drive whose sectors are others than the class's smallest.
+    pub(super) unformattable: Option<VolumeError>,
+}
+
+impl Failures {
+    /// The answer when no drive is left to try.
+    pub(super) fn answer(
+        self,
+        now: &Snapshot,
+        need: Need<'_>,
+        tried: &BTreeSet<DriveId>,
+    ) -> VolumeError {
+        match self.unzeroed.or(self.refused) {
+            None if let Some(error) = self.unformattable => return error,
+            Some(
+                error @ (RunError::Stuck { .. }
+                | RunError::Busy { .. }
+                | RunError::Job(
+                    CarveError::StillZeroed { .. } | CarveError::NotZeroed { .. },
+                )),
+            ) => return VolumeError::Carve(error),
+            // There may be room: it is the host that cannot use it.
+            Some(RunError::Job(error)) if error.fault() == Fault::Host => {
+                return VolumeError::Carve(RunError::Job(error));
+            }
+            _ => {}
+        }
+        let (class, needed) = (need.class.to_owned(), need.bytes);
+        let drives = placement::only_its_group(now, need, |id| tried.contains(id));
+        if let (Some(group), Some(drives)) = (need.group, drives) {
+            return VolumeError::NoDriveApart {
+                class,
+                needed,
+                group: group.name.clone(),
+                drives,
+            };
+        }
+        let (largest, mut place) = placement::largest(now, need.class);
+        place.push_str(&placement::silent(now, need.class));
+        VolumeError::NoRoom {
+            class,
+            needed,
+            largest,
+            place,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "failure_tests.rs"]
+mod tests;

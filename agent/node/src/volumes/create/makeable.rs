@@ -1,0 +1,99 @@
+//! Whether a volume could be formatted and mounted as it is asked for: asked before anything of it is made.
+
+use super::super::VolumeError;
+use drivebay_csi::Content;
+use drivebay_fs::{
+    kernel_options::{self, Asked},
+    mkfs_trial, parse_mount_flags,
+};
+use drivebay_model::{DriveState, Record, Snapshot};
+
+/// Of a drive that does not say otherwise, bytes.
+const SECTOR: u32 = 512;
+
+/// The smallest logical sector size, bytes, of the drives that the class has or could claim: options that mkfs refuses there it
+/// refuses on all of them. Pure.
+pub(super) fn smallest_sector(snapshot: &Snapshot, class: &str) -> u32 {
+    let drives = snapshot.drives.values().filter(|drive| {
+        drive.class.as_deref() == Some(class)
+            && matches!(drive.state, DriveState::Available | DriveState::Claimed)
+    });
+    let sectors = drives.map(|drive| drive.facts.logical_sector);
+    sectors.min().unwrap_or(SECTOR)
+}
+
+/// What the kernel refuses would fail each stage of the new volume.
+pub(super) async fn check_mount_options(
+    content: &Content,
+    record: &Record,
+) -> Result<(), VolumeError> {
+    let (Some(fs_type), Content::Mount { mount_flags, .. }) = (record.fs_type, content) else {
+        return Ok(());
+    };
+    let invalid = |why: String| VolumeError::Invalid {
+        field: "mount options",
+        why,
+    };
+    let all = [record.mount_options.as_slice(), mount_flags].concat();
+    let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
+    match kernel_options::ask_soon(fs_type, flags).await {
+        Asked::Accepted => Ok(()),
+        Asked::Refused { options, why } => Err(invalid(format!(
+            "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
+            record.class
+        ))),
+        Asked::NotChecked { why } => {
+            tracing::debug!(reason = why, "mount options not checked before the mount");
+            Ok(())
+        }
+    }
+}
+
+/// What mkfs refuses on a drive with logical sectors of this size would fail the first stage of the new volume.
+pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), VolumeError> {
+    let Some(fs_type) = record.fs_type.filter(|_| !record.mkfs_options.is_empty()) else {
+        return Ok(());
+    };
+    match mkfs_trial::refusal(
+        fs_type,
+        &record.mkfs_options,
+        record.requested_bytes,
+        sector,
+    )
+    .await
+    {
+        None => Ok(()),
+        Some(why) => Err(VolumeError::Invalid {
+            field: "mkfs options",
+            why: format!(
+                "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                record.mkfs_options.join(" "),
+                record.requested_bytes,
+                record.class
+            ),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::samples::drive;
+
+    #[test]
+    fn the_smallest_sectors_of_a_class_are_those_of_its_drives_that_are_here() {
+        let mut snapshot = Snapshot::default();
+        assert_eq!(smallest_sector(&snapshot, "bulk"), SECTOR);
+        let mut add = |name: &str, class: &str, state, sector| {
+            let mut drive = drive(name, state, None);
+            drive.class = Some(class.to_owned());
+            drive.facts.logical_sector = sector;
+            snapshot.drives.insert(drive.id.clone(), drive);
+            smallest_sector(&snapshot, "bulk")
+        };
+        assert_eq!(add("a", "bulk", DriveState::Claimed, 4096), 4096);
+        assert_eq!(add("b", "other", DriveState::Claimed, 512), 4096);
+        assert_eq!(add("c", "bulk", DriveState::Missing, 512), 4096);
+        assert_eq!(add("d", "bulk", DriveState::Available, 512), 512);
+    }
+}

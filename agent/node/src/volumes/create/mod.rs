@@ -1,0 +1,125 @@
+//! CreateVolume on this node: find the volume that has the name and compare it with the request, or create it.
+
+mod attempt;
+mod compare;
+mod failure;
+mod makeable;
+mod record;
+
+use drivebay_csi::{Content, NewVolume, new_volume::InvalidField};
+
+use self::{attempt::Attempt, compare::compare};
+use super::{VolumeError, Volumes, guard::Key, reach::reach_in};
+use crate::inventory::assemble::is_live;
+use drivebay_fs::check_mkfs_options;
+use drivebay_model::{
+    ClassConfig, FsType, Snapshot, Volume, VolumeState,
+    created_for::requested as requested_parameters,
+};
+
+impl From<InvalidField> for VolumeError {
+    fn from(InvalidField { field, why }: InvalidField) -> Self {
+        Self::Invalid { field, why }
+    }
+}
+
+/// Checks what an agent alone knows of a request: which options each kind of filesystem may be made with, and which parameters
+/// Drivebay itself keeps with a volume.
+pub fn check(requested: &NewVolume) -> Result<(), VolumeError> {
+    let invalid = |field: &'static str, why: String| Err(VolumeError::Invalid { field, why });
+    if let Content::Mount {
+        fs_type: Some(name),
+        mkfs_options,
+        ..
+    } = &requested.content
+    {
+        let Some(fs_type) = FsType::parse(name) else {
+            return invalid("fs_type", format!("filesystem {name:?} is not known"));
+        };
+        if let Err(refused) = check_mkfs_options(fs_type, mkfs_options) {
+            return invalid("mkfsOptions", refused.to_string());
+        }
+    }
+    let others = requested_parameters(&requested.parameters);
+    let mut keys = requested.parameters.keys();
+    match keys.find(|key| !others.contains_key(*key)) {
+        Some(own) => {
+            let why = format!("{own:?} is what Drivebay itself keeps with a volume");
+            invalid("parameters", why)
+        }
+        None => Ok(()),
+    }
+}
+
+/// The volume that has this name. Pure.
+fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
+    let mut volumes = snapshot.volumes.values();
+    volumes.find(|volume| is_live(volume.state) && volume.placed.record.name == name)
+}
+
+impl Volumes {
+    /// Creates the volume, or finds the one that has its name. Answers it with the revision that shows it.
+    pub async fn create(&self, requested: NewVolume) -> Result<(Volume, u64), VolumeError> {
+        check(&requested)?;
+        let name = &requested.name;
+        let (key, what) = (Key::Name(name.clone()), format!("name {name:?}"));
+        self.changing(key, &what, |this| async move {
+            this.create_guarded(requested).await
+        })
+        .await
+    }
+
+    async fn create_guarded(&self, requested: NewVolume) -> Result<(Volume, u64), VolumeError> {
+        let name = &requested.name;
+        if let Err(why) = self.after_first_scan().await {
+            let id = name.clone();
+            return Err(VolumeError::CannotTell { id, why });
+        }
+        let class = self.class(requested.class.as_deref().unwrap_or_default())?;
+        self.resolve(name).await?;
+        self.undo_unfinished(name).await?;
+        self.not_changing(name)?;
+        // After that: what a change of the volume came to is in it.
+        let snapshot = self.node.inventory().current();
+        let Some(volume) = named(&snapshot, name) else {
+            return Attempt::new(self, &requested, class).await?.run().await;
+        };
+        if volume.state == VolumeState::Missing {
+            let why = reach_in(&snapshot, volume).err();
+            return Err(VolumeError::ExistsAway {
+                name: name.clone(),
+                why: why.map_or("its drive has just come back".to_owned(), |why| {
+                    why.to_string()
+                }),
+            });
+        }
+        compare(&volume.placed.record, &requested, class)?;
+        Ok((volume.clone(), snapshot.revision))
+    }
+
+    fn class(&self, name: &str) -> Result<&ClassConfig, VolumeError> {
+        let classes = &self.node.config().classes;
+        let found = classes.iter().find(|class| class.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
+            VolumeError::UnknownClass {
+                class: name.to_owned(),
+                known: known.join(", "),
+            }
+        })
+    }
+
+    /// Refuses to compare a volume with a request while a call changes it: it may be deleted just now.
+    fn not_changing(&self, name: &str) -> Result<(), VolumeError> {
+        let snapshot = self.node.inventory().current();
+        match named(&snapshot, name) {
+            Some(volume) if self.is_changing(volume.uuid) => Err(VolumeError::Pending {
+                what: format!("volume {}, which has the name {name:?},", volume.uuid),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! A CreateVolume request, parsed once: by the controller from CSI's message, by an agent from the controller's or a person's.
+//! Both messages become the same type by the same rules; only the texts of refusals are those of their protocols. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use drivebay_common::mount_flags::mount_flags;
+use drivebay_proto::{
+    agent::{self, Class, CreatedFor},
+    csi, names,
+};
+
+use crate::{
+    size::SizeRules,
+    validate::{self, Access, InvalidRequest, Parameters, SizeRange},
+};
+
+/// Sizes that an agent is asked for are multiples of this, bytes.
+const AGENT_EXTENT_BYTES: u64 = 1 << 20;
+
+/// A volume to be created.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewVolume {
+    pub name: String,
+    /// Class of drives; None: the only one there is.
+    pub class: Option<String>,
+    pub content: Content,
+    /// An agent is asked for the exact size as `required`, a multiple of 1 MiB above 0.
+    pub range: SizeRange,
+    /// Those of the request and the anti-affinity group; kept with the volume, and compared when a request is repeated.
+    pub parameters: BTreeMap<String, String>,
+    /// Kept with the volume as well, and not compared.
+    pub created_for: CreatedFor,
+    /// Created by a person on the node, not through CSI.
+    pub manual: bool,
+}
+
+/// How a volume is used, with what only that use has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A raw device; never formatted.
+    Block,
+    Mount {
+        /// One of `names::FILESYSTEMS`; None: the class's.
+        fs_type: Option<&'static str>,
+        /// Words for mkfs. They replace the class's unless there are none.
+        mkfs_options: Vec<String>,
+        /// Added to the class's.
+        mount_options: Vec<String>,
+        /// Mount flags of the capabilities: checked at creation, and not kept, since each stage brings its own.
+        mount_flags: Vec<String>,
+    },
+}
+
+impl Content {
+    /// A filesystem without options.
+    pub fn mount(fs_type: Option<&'static str>) -> Self {
+        Self::Mount {
+            fs_type,
+            mkfs_options: Vec::new(),
+            mount_options: Vec::new(),
+            mount_flags: Vec::new(),
+        }
+    }
+
+    /// What capabilities and parameters ask for together. A raw volume has none of the options.
+    pub fn new(access: Access, parameters: &Parameters) -> Result<Self, InvalidRequest> {
+        Ok(match access {
+            Access::Block => Self::Block,
+            Access::Mount { fs_type, flags } => Self::Mount {
+                fs_type: validate::one_filesystem(fs_type, parameters.fs_type)?,
+                mkfs_options: parameters.mkfs_options.clone(),
+                mount_options: parameters.mount_options.clone(),
+                mount_flags: flags,
+            },
+        })
+    }
+
+    /// The word in the agent's protocol: `block` or `mount`.
+    pub fn mode(&self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Mount { .. } => "mount",
+        }
+    }
+
+    /// The filesystem a volume of this class gets; None for block, or if the class names one that is not known here.
+    pub fn filesystem(&self, class: &Class) -> Option<&'static str> {
+        match self {
+            Self::Block => None,
+            Self::Mount { fs_type, .. } => fs_type.or_else(|| {
+                let mut known = names::FILESYSTEMS.iter().map(|(name, _)| *name);
+                known.find(|name| *name == class.fs_type)
+            }),
+        }
+    }
+
+    /// The size rules of this class for such a volume.
+    pub fn size_rules(&self, class: &Class) -> SizeRules {
+        SizeRules {
+            extent: class.extent_bytes,
+            smallest: class.smallest_volume_bytes,
+            fs_type: self.filesystem(class),
+        }
+    }
+}
+
+impl TryFrom<csi::CreateVolumeRequest> for NewVolume {
+    type Error = InvalidRequest;
+
+    fn try_from(request: csi::CreateVolumeRequest) -> Result<Self, InvalidRequest> {
+        let name = validate::volume_name(&request.name)?.to_owned();
+        let access = validate::capabilities(&request.volume_capabilities)?;
+        let range = validate::capacity_range(request.capacity_range.as_ref())?;
+        let parsed = validate::parameters(&request.parameters)?;
+        let content = Content::new(access, &parsed)?;
+        let group = validate::anti_affinity::group(&request.parameters)?;
+        let mut parameters = parsed.kept;
+        // Kept with the volume, on its drive: the agent reads it again from there.
+        parameters.extend(group.map(|group| (names::KEPT_ANTI_AFFINITY_GROUP.to_owned(), group)));
+        if !request.mutable_parameters.is_empty() {
+            return Err(InvalidRequest::MutableParameters);
+        }
+        if request.volume_content_source.is_some() {
+            return Err(InvalidRequest::ContentSource);
+        }
+        Ok(Self {
+            name,
+            class: parsed.class,
+            content,
+            range,
+            parameters,
+            created_for: created_for(&request.parameters),
+            manual: false,
+        })
+    }
+}
+
+fn created_for(parameters: &HashMap<String, String>) -> CreatedFor {
+    let metadata = |key| parameters.get(key).cloned().unwrap_or_default();
+    CreatedFor {
+        claim: metadata(names::CLAIM_NAME),
+        namespace: metadata(names::CLAIM_NAMESPACE),
+        persistent_volume: metadata(names::PERSISTENT_VOLUME_NAME),
+    }
+}
+
+/// A field of the agent's CreateVolumeRequest that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct InvalidField {
+    pub field: &'static str,
+    pub why: String,
+}
+
+impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
+    type Error = InvalidField;
+
+    /// The controller has checked its request already, but the drives are the agent's. What options a kind of filesystem may
+    /// be made with is for the agent to check.
+    fn try_from(request: agent::CreateVolumeRequest) -> Result<Self, InvalidField> {
+        let invalid = |field: &'static str, why: String| InvalidField { field, why };
+        validate::volume_name(&request.name).map_err(|error| {
+            let why = match error {
+                InvalidRequest::ControlCharacter { .. } => "holds control characters",
+                _ => "must have 1 to 128 bytes",
+            };
+            invalid("name", why.to_owned())
+        })?;
+        let is_block = match request.mode.as_str() {
+            "mount" => false,
+            "block" => true,
+            other => {
+                let why = format!("{other:?} is neither mount nor block");
+                return Err(invalid("mode", why));
+            }
+        };
+        let fs_type = validate::filesystem("fs_type", &request.fs_type).map_err(|_| {
+            let (given, known) = (&request.fs_type, validate::filesystems());
+            let why = format!("filesystem {given:?} is not known; there are {known}");
+            invalid("fs_type", why)
+        })?;
+        let range = agent_range(request.required_bytes, request.limit_bytes)?;
+        let mkfs_options = validate::words(&request.mkfs_options, ' ');
+        if fs_type.is_none() && !mkfs_options.is_empty() && !is_block {
+            let why = "need a filesystem: name one with fsType".to_owned();
+            return Err(invalid("mkfsOptions", why));
+        }
+        let mount_options = validate::words(&request.mount_options, ',');
+        for (field, flags) in [
+            ("mountOptions", &mount_options),
+            ("volume_capabilities", &request.mount_flags),
+        ] {
+            mount_flags(flags).map_err(|error| invalid(field, error.to_string()))?;
+        }
+        let content = match is_block {
+            true => Content::Block,
+            false => Content::Mount {
+                fs_type,
+                mkfs_options,
+                mount_options,
+                mount_flags: request.mount_flags,
+            },
+        };
+        Ok(Self {
+            name: request.name,
+            class: Some(request.class),
+            content,
+            range,
+            parameters: request.parameters.into_iter().collect(),
+            created_for: request.created_for.unwrap_or_default(),
+            manual: false,
+        })
+    }
+}
+
+fn agent_range(required: u64, limit: u64) -> Result<SizeRange, InvalidField> {
+    if required == 0 || !required.is_multiple_of(AGENT_EXTENT_BYTES) {
+        return Err(InvalidField {
+            field: "required_bytes",
+            why: format!("must be a multiple of 1 MiB above 0, got {required}"),
+        });
+    }
+    validate::size_range(required, limit).map_err(|_| InvalidField {
+        field: "limit_bytes",
+        why: format!("{limit} is less than required_bytes {required}"),
+    })
+}
+
+impl NewVolume {
+    /// The agent's request for this volume, of this class and exact size in bytes.
+    pub fn agent_request(&self, class: &str, bytes: u64) -> agent::CreateVolumeRequest {
+        let mut request = agent::CreateVolumeRequest {
+            name: self.name.clone(),
+            class: class.to_owned(),
+            required_bytes: bytes,
+            limit_bytes: self.range.limit.unwrap_or(0),
+            mode: self.content.mode().to_owned(),
+            parameters: self.parameters.clone().into_iter().collect(),
+            created_for: Some(self.created_for.clone()),
+            ..agent::CreateVolumeRequest::default()
+        };
+        if let Content::Mount {
+            fs_type,
+            mkfs_options,
+            mount_options,
+            mount_flags,
+        } = &self.content
+        {
+            request.fs_type = fs_type.unwrap_or_default().to_owned();
+            request.mkfs_options = mkfs_options.join(" ");
+            request.mount_options = mount_options.join(",");
+            request.mount_flags.clone_from(mount_flags);
+        }
+        request
+    }
+}
+
+#[cfg(test)]
+#[path = "new_volume_tests.rs"]
+mod tests;
