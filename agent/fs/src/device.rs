@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     jobs::{Device, FsError},
-    superblock,
+    kind::ext4::superblock,
 };
 use drivebay_layout::jobs::Snapshot;
 use drivebay_model::{Cause, DriveRef, Placed};

@@ -3,7 +3,9 @@
 
 use std::{fs::File, path::Path};
 
-use super::{backend::StageBackend, device::io_error, jobs::FsError, superblock, tools};
+use super::{
+    backend::StageBackend, device::io_error, jobs::FsError, kind::ext4::superblock, tools,
+};
 use drivebay_model::FsType;
 use drivebay_sys::fssize::{XfsGeometry, btrfs_device_bytes, xfs_geometry};
 use drivebay_worker::Context;

@@ -15,12 +15,13 @@ use super::{
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
+    kind::ext4::superblock,
     mkfs,
     mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
     refused_mount,
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
-    superblock, tools,
+    tools,
 };
 use drivebay_layout::jobs::CarveError;
 use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState};

@@ -4,7 +4,7 @@ use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use super::{Target, seeds};
 use drivebay_evidence::kmsg;
-use drivebay_fs::superblock;
+use drivebay_fs::kind::ext4::superblock;
 use drivebay_model::FsType;
 use drivebay_sys::{
     fanotify, mountinfo,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     check::{decode::End, tool},
-    superblock,
+    kind::ext4::superblock,
 };
 use drivebay_model::{
     Extent,

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    btrfs::Asked,
-    fsmap::{Owner, gaps, owners, owners_in_xfs},
+    fsmap::{Owner, gaps, owners},
     name,
+    xfs::owners_in_xfs,
 };
 use crate::{
     device::{self, Partition},
@@ -202,55 +202,6 @@ impl Work<'_> {
         Ok(found)
     }
 
-    fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
-        let mut asking: Vec<Asking> = Vec::new();
-        for piece in pieces {
-            match self.records(root, *piece) {
-                Err(error) => {
-                    asking.push((*piece, Err(cannot(format!("XFS does not answer: {error}")))));
-                }
-                Ok(found) => asking.extend(found.into_iter().map(|(piece, owners)| {
-                    let inodes: BTreeSet<u64> = owners.iter().filter_map(inode).collect();
-                    let held = if !inodes.is_empty() {
-                        Ok(inodes)
-                    } else if owners.contains(&Owner::Unknown) {
-                        Err(cannot(
-                            "the XFS does not say whose it is, as one made without reverse mapping (rmapbt) never does",
-                        ))
-                    } else {
-                        Err(metadata_or_free(&owners))
-                    };
-                    (piece, held)
-                })),
-            }
-        }
-        self.named(asking, Some(root))
-    }
-
-    fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
-        self.context.step("asking the filesystem");
-        let all = |why: String| {
-            pieces
-                .iter()
-                .map(|piece| (*piece, cannot(why.clone())))
-                .collect()
-        };
-        let asked = match Asked::new(root.as_fd()) {
-            Ok(asked) => asked,
-            Err(why) => return all(why),
-        };
-        let mut found = Vec::new();
-        for piece in pieces {
-            let until = self.until;
-            let context = &mut *self.context;
-            found.extend(asked.range(*piece, &mut || {
-                context.step("asking the filesystem");
-                Instant::now() < until && !context.is_alone()
-            }));
-        }
-        found
-    }
-
     /// Inodes by their paths, as far as those are found in time.
     pub(super) fn named(
         &mut self,
@@ -310,13 +261,6 @@ impl Work<'_> {
                 BTreeMap::new()
             }
         }
-    }
-}
-
-fn inode(owner: &Owner) -> Option<u64> {
-    match owner {
-        Owner::Inode(inode) => Some(*inode),
-        _ => None,
     }
 }
 

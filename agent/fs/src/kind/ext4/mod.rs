@@ -1,0 +1,3 @@
+//! ext4.
+
+pub mod superblock;

@@ -1,0 +1,3 @@
+//! What differs between filesystems.
+
+pub mod ext4;
