@@ -247,10 +247,10 @@ fn heads() -> Vec<Vec<u8>> {
 
 /// A tenant can write any superblock. On no drive does it become larger than the device.
 fn superblocks(data: &[u8]) {
-    for kind in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
-        let _ = superblock::is_unfinished(kind, data);
+    for kind in FsType::ALL {
+        let _ = drivebay_fs::kind::of(kind).is_unfinished(data);
     }
-    let Some(ext4) = superblock::ext4(data) else {
+    let Some(ext4) = superblock::parse(data) else {
         return;
     };
     // The largest device of Linux has 2^63 bytes.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     check::{decode::End, tool},
-    kind::ext4::superblock,
+    kind::{HEAD_BYTES, ext4::superblock},
 };
 use drivebay_model::{
     Extent,
@@ -38,8 +38,8 @@ impl Work<'_> {
     ) -> Vec<(Extent, Holds)> {
         let all = |why: &str| pieces.iter().map(|piece| (*piece, cannot(why))).collect();
         self.context.step("reading the superblock");
-        let head = direct::read_node(&self.partition.node, 0, superblock::HEAD_BYTES);
-        let Some(sb) = head.ok().and_then(|head| superblock::ext4(&head)) else {
+        let head = direct::read_node(&self.partition.node, 0, HEAD_BYTES);
+        let Some(sb) = head.ok().and_then(|head| superblock::parse(&head)) else {
             // debugfs cannot open it either.
             let primary = |piece: &Extent| piece.start < 2048;
             let held = pieces.iter().map(|piece| {
@@ -147,18 +147,20 @@ impl Work<'_> {
 
     /// Runs one request, read-only. `without_bitmaps`: those of a large filesystem are hundreds of megabytes.
     fn debugfs(&mut self, request: &str, without_bitmaps: bool) -> Result<String, String> {
-        let mut args: Vec<std::ffi::OsString> = Vec::new();
-        if without_bitmaps {
-            args.push("-c".into());
-        }
-        args.extend([
-            "-R".into(),
-            request.into(),
-            self.partition.node.clone().into(),
-        ]);
+        let args = match without_bitmaps {
+            true => &["-c", "-R", request][..],
+            false => &["-R", request],
+        };
         let (limit, device) = (self.left(), &self.partition.device);
         let command = request.split(' ').next().unwrap_or_default();
-        match tool::run_tool("debugfs", args, device, limit, self.context) {
+        match tool::run(
+            "debugfs",
+            args,
+            &self.partition.node,
+            device,
+            limit,
+            self.context,
+        ) {
             None => Err("the agent is gone".to_owned()),
             Some(End::Exited { stdout, stderr, .. }) => {
                 if stdout.trim().is_empty() {

@@ -1,3 +1,184 @@
-//! What differs between filesystems.
+//! What differs between filesystems: a file for each, behind [Filesystem], and the table [of].
+//!
+//! No method has a default and no field of [Facts] is optional to write, so that what a new filesystem lacks does not compile.
 
+use std::{ffi::OsString, io, path::Path};
+
+use uuid::Uuid;
+
+use super::{
+    backend::StageBackend,
+    check::decode::Checker,
+    device::Partition,
+    jobs::{FsError, StageMount},
+    mkfs::Plan,
+    mkfs_options::Allowed,
+};
+use drivebay_model::FsType;
+use drivebay_worker::Context;
+
+pub mod btrfs;
 pub mod ext4;
+pub mod xfs;
+
+/// Bytes from the start of the device that are read without mounting it.
+pub const HEAD_BYTES: usize = 4096;
+
+/// The table of filesystems.
+pub fn of(fs_type: FsType) -> &'static dyn Filesystem {
+    match fs_type {
+        FsType::Ext4 => &ext4::Ext4,
+        FsType::Xfs => &xfs::Xfs,
+        FsType::Btrfs => &btrfs::Btrfs,
+    }
+}
+
+/// All of them.
+pub fn all() -> impl Iterator<Item = &'static dyn Filesystem> {
+    FsType::ALL.into_iter().map(of)
+}
+
+/// Whether mounts of a type, as the mount table names it, have device numbers of their own: they are told by their source.
+pub fn has_anonymous_device(fs_type: &str) -> bool {
+    FsType::parse(fs_type).is_some_and(|fs_type| of(fs_type).facts().anonymous_device)
+}
+
+/// What can be said of a filesystem without code.
+#[derive(Debug)]
+pub struct Facts {
+    /// Debian's package of `tools`.
+    pub package: &'static str,
+    /// Every program that is run for this filesystem.
+    pub tools: &'static [&'static str],
+    pub mkfs: &'static str,
+    /// What a volume may ask of mkfs, see [check_mkfs_options](super::check_mkfs_options).
+    pub mkfs_options: &'static [Allowed],
+    /// Mounts have device numbers of their own, not their device's.
+    pub anonymous_device: bool,
+    /// What the kernel logs of a superblock, or of what it points to, that cannot be, when it refuses a mount.
+    pub damage: &'static [&'static str],
+    pub repair: Repair,
+    /// For a filesystem that is not mounted.
+    pub checker: &'static Checker,
+    pub live_check: LiveCheck,
+    /// Offsets of blocks of 4 KiB, one of which every mount changes.
+    pub changed_by_mount: &'static [u64],
+}
+
+/// Commands for an operator, without the device.
+#[derive(Debug)]
+pub struct Repair {
+    /// For a filesystem that the kernel found corrupt while it mounted it.
+    pub corrupt: &'static str,
+    /// Restores the superblock from a copy.
+    pub superblock: &'static str,
+    /// For a filesystem that a check found damaged.
+    pub damage: &'static str,
+}
+
+/// How a mounted filesystem is checked so that the answer can be believed.
+#[derive(Debug)]
+pub enum LiveCheck {
+    /// On a snapshot, once its log was replayed there.
+    Snapshot(Replay),
+    /// By the filesystem's own scrub. It is never copied.
+    Scrub(Scrub),
+}
+
+/// How the log on a snapshot is replayed.
+#[derive(Debug)]
+pub enum Replay {
+    Tool {
+        program: &'static str,
+        arguments: &'static [&'static str],
+        /// Exit codes after which it is replayed.
+        done: &'static [i32],
+    },
+    /// By a mount with these options.
+    Mount { options: &'static [&'static str] },
+}
+
+/// A check of a mounted filesystem by itself.
+#[derive(Debug)]
+pub struct Scrub {
+    pub checker: &'static Checker,
+    /// The command that mends blocks of which a good copy exists, for an operator.
+    pub mend: &'static str,
+    /// Ends the kernel's scrub of the filesystem mounted there; false when there was none.
+    pub cancel: fn(&Path) -> io::Result<bool>,
+}
+
+impl Facts {
+    /// Its scrub, if it has one.
+    pub fn scrub(&self) -> Option<&Scrub> {
+        match &self.live_check {
+            LiveCheck::Scrub(scrub) => Some(scrub),
+            LiveCheck::Snapshot(_) => None,
+        }
+    }
+}
+
+/// Arguments and environment of an mkfs that makes nothing on a device.
+#[derive(Debug)]
+pub struct Trial {
+    pub args: Vec<OsString>,
+    pub env: Vec<(&'static str, OsString)>,
+}
+
+/// A filesystem that volumes can have.
+pub trait Filesystem: Sync {
+    fn facts(&self) -> &'static Facts;
+
+    /// Arguments of [Facts::mkfs].
+    ///
+    /// No discard: the space was erased when its last owner left, and discarding terabytes would make the first mount slow. Nothing
+    /// is forced: on an Empty device that is not needed, and without it mkfs.xfs and mkfs.btrfs refuse whatever we failed to see.
+    fn mkfs(&self, plan: &Plan<'_>, node: &Path) -> Vec<OsString>;
+
+    /// The same as a trial: `file` has the size of the device, and is taken for one with logical sectors of `sector` bytes.
+    fn try_mkfs(&self, plan: &Plan<'_>, sector: u32, file: &Path) -> Trial;
+
+    /// Why no trial is needed: these mkfs options cannot be on a drive with logical sectors of `sector` bytes. Pure.
+    fn refuse_sector(&self, options: &[String], sector: u32) -> Option<String>;
+
+    /// What every mount has besides the options that were asked for. Pure.
+    fn default_option(&self, asked: &[String]) -> Option<&'static str>;
+
+    /// Whether the device's first [HEAD_BYTES] prove that its mkfs never came to its end, or that nobody ever mounted what it made.
+    /// Pure.
+    fn is_unfinished(&self, head: &[u8]) -> bool;
+
+    /// Repairs what has to be repaired before it is mounted for writing. What comes of that is no error: the mount decides. Answers
+    /// [FsError::NeedsRepair] where `may_repair` is false.
+    fn repair(
+        &self,
+        backend: &dyn StageBackend,
+        partition: &Partition,
+        volume: Uuid,
+        may_repair: bool,
+        context: &mut Context,
+    ) -> Result<(), FsError>;
+
+    /// Settings of a filesystem that is mounted from this device. The data is as safe without them: a failure is logged.
+    fn configure(&self, device: &str, mount: &StageMount);
+
+    /// Whether the kernel has a superblock for the device of this name in sysfs, mounted visibly or not. Reads sysfs only.
+    fn has_superblock(&self, device: &str) -> bool;
+
+    /// Whether it is smaller than its tool would make it on `device_bytes`.
+    fn is_smaller(&self, mount: &Path, node: &Path, device_bytes: u64) -> Result<bool, FsError>;
+
+    /// Why it cannot be grown to this size. Pure.
+    fn refuse_growth(&self, device_bytes: u64) -> Option<&'static str>;
+
+    /// Program and arguments that grow it to its device.
+    fn grow(&self, mount: &Path, node: &Path) -> (&'static str, Vec<OsString>);
+
+    /// What else to say of a tool that failed to grow it, from its message. Pure.
+    fn explain_growth(&self, message: &str) -> Option<&'static str>;
+}
+
+/// The words as arguments.
+fn arguments<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
+    words.into_iter().map(OsString::from).collect()
+}
