@@ -41,7 +41,7 @@ const DEPTH: usize = 16;
 const MOST_SECTORS: usize = 4096;
 
 impl Work<'_> {
-    pub(super) fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
+    pub(crate) fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
         self.context.step("asking the filesystem");
         let all = |why: String| {
             pieces

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     debugfs::{self, BlockOwner},
-    fsmap::Owner,
+    fsmap::{Owner, owners, with_gaps},
     locate::{Asking, Work, cannot, metadata_or_free},
     name,
 };
@@ -31,7 +31,7 @@ impl Work<'_> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    pub(super) fn ext4(
+    pub(crate) fn ext4(
         &mut self,
         pieces: &[Extent],
         root: Option<&Directory>,
@@ -59,7 +59,7 @@ impl Work<'_> {
             let found = root.map(|root| self.records(root, *piece));
             match found {
                 Some(Ok(found)) => {
-                    for (piece, owners) in found {
+                    for (piece, owners) in with_gaps(*piece, owners(*piece, &found)) {
                         if owners.contains(&Owner::Unknown) {
                             open.push((piece, true));
                         } else {
@@ -93,7 +93,10 @@ impl Work<'_> {
                 ),
             }
         }
-        self.named(known, root)
+        self.named(known, |work, wanted| match root {
+            Some(root) => work.walked(root, wanted),
+            None => work.checked(wanted),
+        })
     }
 
     /// By debugfs, which reads the device: what is not yet written back is in the cache that it reads through.
@@ -182,7 +185,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
+    fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
         let mut paths = BTreeMap::new();
         for inode in wanted.iter().take(NAMED_FILES) {
             // One at a time: a name with line breaks in it could pass for a line of another inode.

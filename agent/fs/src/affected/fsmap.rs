@@ -64,6 +64,17 @@ pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Ve
     all
 }
 
+/// The pieces found of a range, and the rest of it with an unknown owner: ext4 leaves out blocks that it has set aside for files that
+/// grow.
+pub(super) fn with_gaps(
+    range: Extent,
+    mut found: Vec<(Extent, BTreeSet<Owner>)>,
+) -> Vec<(Extent, BTreeSet<Owner>)> {
+    let gaps = gaps(range, found.iter().map(|(piece, _)| *piece)).into_iter();
+    found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
+    found
+}
+
 fn owner(record: &Record) -> Owner {
     match (record.flags & SPECIAL_OWNER != 0, record.owner) {
         (false, inode) => Owner::Inode(inode),

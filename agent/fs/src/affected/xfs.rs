@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::{
-    fsmap::{Owner, gaps, owners},
+    fsmap::{Owner, gaps, owners, with_gaps},
     locate::{Asking, Work, cannot, metadata_or_free},
 };
 use drivebay_model::{Extent, unreadable::Holds};
 use drivebay_sys::{fsmap::Record, path::Directory};
 
 impl Work<'_> {
-    pub(super) fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
+    pub(crate) fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
         let mut asking: Vec<Asking> = Vec::new();
         for piece in pieces {
-            match self.records(root, *piece) {
+            match owners_in_xfs(*piece, |piece| self.records(root, piece)) {
                 Err(error) => {
                     asking.push((*piece, Err(cannot(format!("XFS does not answer: {error}")))));
                 }
-                Ok(found) => asking.extend(found.into_iter().map(|(piece, owners)| {
+                Ok(found) => asking.extend(with_gaps(*piece, found).into_iter().map(|(piece, owners)| {
                     let inodes: BTreeSet<u64> = owners.iter().filter_map(inode).collect();
                     let held = if !inodes.is_empty() {
                         Ok(inodes)
@@ -32,7 +32,7 @@ impl Work<'_> {
                 })),
             }
         }
-        self.named(asking, Some(root))
+        self.named(asking, |work, wanted| work.walked(root, wanted))
     }
 }
 

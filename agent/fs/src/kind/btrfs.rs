@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{Facts, Filesystem, LiveCheck, Repair, Scrub, Trial, arguments};
 use crate::{
+    affected::locate::Work,
     backend::StageBackend,
     check::decode::{Checker, cannot_open, complaints, corrupt, has, unclear, unseen},
     device::{Partition, io_error},
@@ -17,8 +18,8 @@ use crate::{
     mkfs::Plan,
     mkfs_options::{Allowed, Value},
 };
-use drivebay_model::{CheckOutcome, Inconclusive};
-use drivebay_sys::{btrfs::cancel_scrub, fssize::btrfs_device_bytes};
+use drivebay_model::{CheckOutcome, Extent, Inconclusive, unreadable::Holds};
+use drivebay_sys::{btrfs::cancel_scrub, fssize::btrfs_device_bytes, path::Directory};
 use drivebay_worker::Context;
 
 pub(super) struct Btrfs;
@@ -268,6 +269,18 @@ impl Filesystem for Btrfs {
 
     fn explain_growth(&self, _message: &str) -> Option<&'static str> {
         None
+    }
+
+    fn locate(
+        &self,
+        work: &mut Work<'_>,
+        pieces: &[Extent],
+        root: Option<&Directory>,
+    ) -> Vec<(Extent, Holds)> {
+        match root {
+            Some(root) => work.btrfs(pieces, root),
+            None => work.unmounted(pieces),
+        }
     }
 }
 

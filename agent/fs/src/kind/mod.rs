@@ -7,6 +7,7 @@ use std::{ffi::OsString, io, path::Path};
 use uuid::Uuid;
 
 use super::{
+    affected::locate::Work,
     backend::StageBackend,
     check::decode::Checker,
     device::Partition,
@@ -14,7 +15,8 @@ use super::{
     mkfs::Plan,
     mkfs_options::Allowed,
 };
-use drivebay_model::FsType;
+use drivebay_model::{Extent, FsType, unreadable::Holds};
+use drivebay_sys::path::Directory;
 use drivebay_worker::Context;
 
 pub mod btrfs;
@@ -176,6 +178,15 @@ pub trait Filesystem: Sync {
 
     /// What else to say of a tool that failed to grow it, from its message. Pure.
     fn explain_growth(&self, message: &str) -> Option<&'static str>;
+
+    /// What pieces of the volume hold, asked of a mount, whose root is opened, or without one. Writes nothing. Pieces may be answered
+    /// in parts, and in any order.
+    fn locate(
+        &self,
+        work: &mut Work<'_>,
+        pieces: &[Extent],
+        root: Option<&Directory>,
+    ) -> Vec<(Extent, Holds)>;
 }
 
 /// The words as arguments.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{Facts, Filesystem, LiveCheck, Repair, Replay, Trial, arguments};
 use crate::{
+    affected::locate::Work,
     backend::StageBackend,
     check::decode::{Checker, cannot_open, complaints, corrupt, dirty, unclear, unseen},
     device::{Partition, io_error},
@@ -17,8 +18,11 @@ use crate::{
     mkfs::Plan,
     mkfs_options::{Allowed, Value},
 };
-use drivebay_model::CheckOutcome;
-use drivebay_sys::fssize::{XfsGeometry, xfs_geometry};
+use drivebay_model::{CheckOutcome, Extent, unreadable::Holds};
+use drivebay_sys::{
+    fssize::{XfsGeometry, xfs_geometry},
+    path::Directory,
+};
 use drivebay_worker::Context;
 
 pub(super) struct Xfs;
@@ -258,6 +262,18 @@ impl Filesystem for Xfs {
 
     fn explain_growth(&self, _message: &str) -> Option<&'static str> {
         None
+    }
+
+    fn locate(
+        &self,
+        work: &mut Work<'_>,
+        pieces: &[Extent],
+        root: Option<&Directory>,
+    ) -> Vec<(Extent, Holds)> {
+        match root {
+            Some(root) => work.xfs(pieces, root),
+            None => work.unmounted(pieces),
+        }
     }
 }
 

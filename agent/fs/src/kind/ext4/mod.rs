@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::{Facts, Filesystem, HEAD_BYTES, LiveCheck, Repair, Replay, Trial, arguments};
 use crate::{
+    affected::locate::Work,
     backend::StageBackend,
     check::decode::{Checker, cannot_open, corrupt, dirty, has, unclear, unseen},
     device::{Partition, io_error},
@@ -14,7 +15,8 @@ use crate::{
     mkfs_options::{Allowed, Value},
     tools,
 };
-use drivebay_model::{CheckOutcome, FsType};
+use drivebay_model::{CheckOutcome, Extent, FsType, unreadable::Holds};
+use drivebay_sys::path::Directory;
 use drivebay_worker::Context;
 
 pub mod superblock;
@@ -295,6 +297,15 @@ impl Filesystem for Ext4 {
         message.contains("Permission denied").then_some(
             "growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag",
         )
+    }
+
+    fn locate(
+        &self,
+        work: &mut Work<'_>,
+        pieces: &[Extent],
+        root: Option<&Directory>,
+    ) -> Vec<(Extent, Holds)> {
+        work.ext4(pieces, root)
     }
 }
 
