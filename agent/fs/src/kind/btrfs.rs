@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Facts, Filesystem, LiveCheck, Repair, Scrub, Trial, arguments};
+use super::{Facts, Filesystem, LiveCheck, LogEvent, Repair, Scrub, Trial, arguments};
 use crate::{
     affected::locate::Work,
     backend::StageBackend,
@@ -184,6 +184,18 @@ fn kinds(summary: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
+/// What btrfs says, at the level of an error, when it does not do what somebody asked for: a mount, a balance, a scrub. Nothing is
+/// wrong with the filesystem; of a mount that fails because of damage other lines tell.
+const REFUSED: &[&str] = &[
+    "unrecognized ",
+    "open_ctree failed",
+    "cannot mount ",
+    "cannot disable ",
+    "bad mount option",
+    "balance: ",
+    "scrub: ",
+];
+
 impl Filesystem for Btrfs {
     fn facts(&self) -> &'static Facts {
         &FACTS
@@ -281,6 +293,39 @@ impl Filesystem for Btrfs {
             Some(root) => work.btrfs(pieces, root),
             None => work.unmounted(pieces),
         }
+    }
+
+    fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)> {
+        // `BTRFS error (device sda): …`, and of an aborted transaction `BTRFS: error (device sda) in …`.
+        let (_, rest) = text.split_once("BTRFS")?;
+        let (level, rest) = rest.split_once(" (device ")?;
+        let level = level.trim_start_matches([':', ' ']);
+        let device = rest.split([')', ' ', ':']).next()?;
+        let said = rest.split_once("): ").map_or(rest, |(_, said)| said);
+        if REFUSED.iter().any(|words| said.starts_with(words)) {
+            return None;
+        }
+        let event = if rest.contains("forced readonly") {
+            LogEvent::ReadOnly
+        } else if [
+            "csum failed",
+            "corrupt leaf",
+            "corrupt node",
+            "checksum verify failed",
+            "checksum error at",
+            "parent transid verify failed",
+            "bad tree block start",
+        ]
+        .iter()
+        .any(|words| rest.contains(words))
+        {
+            LogEvent::Corrupt
+        } else if matches!(level, "error" | "critical") {
+            LogEvent::Error
+        } else {
+            return None;
+        };
+        Some((event, device))
     }
 }
 

@@ -127,6 +127,19 @@ pub struct Trial {
     pub env: Vec<(&'static str, OsString)>,
 }
 
+/// What a line of the kernel log says of a filesystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogEvent {
+    /// It found something that should not be, or could not write.
+    Error,
+    /// It found its structures, or data by its checksum, damaged.
+    Corrupt,
+    /// It refuses all work.
+    ShutDown,
+    /// It takes no more writes.
+    ReadOnly,
+}
+
 /// A filesystem that volumes can have.
 pub trait Filesystem: Sync {
     fn facts(&self) -> &'static Facts;
@@ -187,9 +200,19 @@ pub trait Filesystem: Sync {
         pieces: &[Extent],
         root: Option<&Directory>,
     ) -> Vec<(Extent, Holds)>;
+
+    /// Reads a line of the kernel log: what happened, and the device that it names. None: it is of no filesystem of this kind, or is
+    /// no evidence. Pure.
+    fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)>;
 }
 
 /// The words as arguments.
 fn arguments<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
+}
+
+/// What stands between two texts, the second being any of the characters of `until`.
+pub fn between<'a>(text: &'a str, from: &str, until: &[char]) -> Option<&'a str> {
+    let (_, rest) = text.split_once(from)?;
+    Some(rest.split(until).next().unwrap_or(rest))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Facts, Filesystem, LiveCheck, Repair, Replay, Trial, arguments};
+use super::{Facts, Filesystem, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between};
 use crate::{
     affected::locate::Work,
     backend::StageBackend,
@@ -274,6 +274,41 @@ impl Filesystem for Xfs {
             Some(root) => work.xfs(pieces, root),
             None => work.unmounted(pieces),
         }
+    }
+
+    fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)> {
+        let device = between(text, "XFS (", &[')'])?;
+        let any = |words: &[&str]| words.iter().any(|words| text.contains(words));
+        let event = if any(&[
+            "shutting down filesystem",
+            "Shutting down filesystem",
+            "has been shut down",
+            "xfs_do_force_shutdown",
+        ]) {
+            LogEvent::ShutDown
+        } else if any(&[
+            "Corruption detected",
+            "Corruption warning",
+            // EUCLEAN and EBADMSG.
+            "log mount/recovery failed: error -117",
+            "log mount/recovery failed: error -74",
+            "Metadata corruption detected",
+            "Internal error",
+            "Corruption of in-memory data",
+            "Metadata CRC error detected",
+        ]) {
+            LogEvent::Corrupt
+        } else if any(&[
+            "metadata I/O error",
+            "log I/O error",
+            "Log I/O Error",
+            "Failing async write",
+        ]) {
+            LogEvent::Error
+        } else {
+            return None;
+        };
+        Some((event, device))
     }
 }
 

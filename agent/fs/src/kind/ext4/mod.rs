@@ -4,7 +4,9 @@ use std::{ffi::OsString, fs::File, os::unix::fs::FileExt, path::Path};
 
 use uuid::Uuid;
 
-use super::{Facts, Filesystem, HEAD_BYTES, LiveCheck, Repair, Replay, Trial, arguments};
+use super::{
+    Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between,
+};
 use crate::{
     affected::locate::Work,
     backend::StageBackend,
@@ -307,6 +309,36 @@ impl Filesystem for Ext4 {
     ) -> Vec<(Extent, Holds)> {
         work.ext4(pieces, root)
     }
+
+    fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)> {
+        if let Some(device) = between(text, "EXT4-fs error (device ", &[')', ':']) {
+            return Some((LogEvent::Error, device));
+        }
+        if let Some(device) = between(text, "EXT4-fs (", &[')', ':']) {
+            let any = |words: &[&str]| words.iter().any(|words| text.contains(words));
+            return if text.contains("Remounting filesystem read-only") {
+                Some((LogEvent::ReadOnly, device))
+            } else if any(&["Data will be lost", "potential data loss"]) {
+                Some((LogEvent::Error, device))
+            } else {
+                None
+            };
+        }
+        // Data that a file was to have.
+        if let Some(journal) = between(text, "IO errors while flushing file data on ", &['.', ' '])
+        {
+            return Some((LogEvent::Error, journaled(journal)));
+        }
+        // jbd2 names its journal: the device, a hyphen, an inode number.
+        let journal = between(text, "Aborting journal on device ", &['.', ' '])?;
+        Some((LogEvent::ReadOnly, journaled(journal)))
+    }
+}
+
+fn journaled(journal: &str) -> &str {
+    journal
+        .rsplit_once('-')
+        .map_or(journal, |(device, _)| device)
 }
 
 fn split_extended(options: &[String]) -> (String, Vec<String>) {
