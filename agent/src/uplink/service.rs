@@ -399,7 +399,10 @@ pub(crate) fn understand(
         text => Some(FsType::parse(text).ok_or_else(|| {
             invalid(
                 "fs_type",
-                format!("filesystem {text:?} is not known; there are ext4, xfs, btrfs"),
+                format!(
+                    "filesystem {text:?} is not known; there are {}",
+                    FsType::ALL.map(FsType::as_str).join(", ")
+                ),
             )
         })?),
     };

@@ -44,6 +44,8 @@ static FACTS: Facts = Facts {
         cancel: cancel_scrub,
     }),
     changed_by_mount: &[64 << 10],
+    error_events: None,
+    count_errors: None,
 };
 
 const MKFS_OPTIONS: &[Allowed] = &[

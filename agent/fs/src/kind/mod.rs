@@ -16,7 +16,7 @@ use super::{
     mkfs_options::Allowed,
 };
 use drivebay_model::{Extent, FsType, unreadable::Holds};
-use drivebay_sys::path::Directory;
+use drivebay_sys::{fanotify::FsId, path::Directory};
 use drivebay_worker::Context;
 
 pub mod btrfs;
@@ -65,6 +65,19 @@ pub struct Facts {
     pub live_check: LiveCheck,
     /// Offsets of blocks of 4 KiB, one of which every mount changes.
     pub changed_by_mount: &'static [u64],
+    /// None: its errors are found without them, later or less surely.
+    pub error_events: Option<ErrorEvents>,
+    /// Reads how many errors the kernel has counted on a filesystem, by the name of its device; None when none is mounted from it.
+    pub count_errors: Option<fn(&str) -> io::Result<Option<u64>>>,
+}
+
+/// Errors that the kernel reports by fanotify (FAN_FS_ERROR). A mark succeeds on a filesystem that reports none, too.
+#[derive(Debug)]
+pub struct ErrorEvents {
+    /// Major and minor version of the first Linux that reports them.
+    pub since: (u8, u8),
+    /// The id that statfs gives of a filesystem with this UUID on the device of this number, from what is known of it. Pure.
+    pub fsid: fn(Option<Uuid>, (u32, u32)) -> Option<FsId>,
 }
 
 /// Commands for an operator, without the device.

@@ -8,7 +8,9 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Facts, Filesystem, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between};
+use super::{
+    ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between,
+};
 use crate::{
     affected::locate::Work,
     backend::StageBackend,
@@ -20,6 +22,7 @@ use crate::{
 };
 use drivebay_model::{CheckOutcome, Extent, unreadable::Holds};
 use drivebay_sys::{
+    fanotify::FsId,
     fssize::{XfsGeometry, xfs_geometry},
     path::Directory,
 };
@@ -44,6 +47,11 @@ static FACTS: Facts = Facts {
         options: &["nouuid"],
     }),
     changed_by_mount: &[0],
+    error_events: Some(ErrorEvents {
+        since: (7, 0),
+        fsid,
+    }),
+    count_errors: None,
 };
 
 const MKFS_OPTIONS: &[Allowed] = &[
@@ -310,6 +318,12 @@ impl Filesystem for Xfs {
         };
         Some((event, device))
     }
+}
+
+/// It has its device number (fs/xfs/xfs_super.c).
+fn fsid(_fs_uuid: Option<Uuid>, (major, minor): (u32, u32)) -> Option<FsId> {
+    // new_encode_dev in include/linux/kdev_t.h.
+    Some([(minor & 0xff) | (major << 8) | ((minor & !0xff) << 12), 0])
 }
 
 /// The value of `-s size=` among options of mkfs.xfs, as it is given; None: there is no such option.

@@ -3,7 +3,7 @@
 use super::{VolumeError, Volumes, create::Request};
 use drivebay_fs::{
     kernel_options::{self, Asked},
-    mkfs_trial, parse_mount_flags,
+    kind, mkfs_trial, parse_mount_flags,
 };
 use drivebay_model::{DriveState, Snapshot, VolumeSpec};
 
@@ -64,7 +64,8 @@ impl Volumes {
             Some(why) => Err(VolumeError::Invalid {
                 field: "mkfs options",
                 why: format!(
-                    "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                    "{} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                    kind::of(fs_type).facts().mkfs,
                     spec.mkfs_options.join(" "),
                     spec.size_bytes,
                     spec.class

@@ -49,7 +49,7 @@ use crate::{
 };
 use drivebay_config::Config;
 use drivebay_evidence::{mounts::Expected, suspects::Suspects};
-use drivebay_fs::{device, jobs::Usage};
+use drivebay_fs::{device, jobs::Usage, kind::has_anonymous_device};
 use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState};
 use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
 use drivebay_sys::mountinfo::{Change, MountEntry, MountInfoError, Table};
@@ -455,7 +455,7 @@ impl Volumes {
         };
         let is_of_a_volume = |mount: &MountEntry| {
             numbers.contains(&mount.dev)
-                || mount.fs_type == "btrfs"
+                || has_anonymous_device(&mount.fs_type)
                 || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
         };
         self.publish_mounts(true, |table| table.reread(is_of_a_volume))
@@ -483,7 +483,8 @@ impl Volumes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `again`: mounts that were known are read again. A btrfs that did not change may be of another device by now.
+    /// `again`: mounts that were known are read again. One that is told by its source and did not change may be of another device by
+    /// now.
     fn publish_mounts(
         &self,
         again: bool,
@@ -493,9 +494,11 @@ impl Volumes {
         let mut change = update(&mut table).map_err(|source| VolumeError::Mountinfo { source })?;
         if again {
             let mounts = table.entries().into_iter();
-            let btrfs: Vec<_> = mounts.filter(|mount| mount.fs_type == "btrfs").collect();
-            change.gone.extend(btrfs.iter().cloned());
-            change.new.extend(btrfs);
+            let by_source: Vec<_> = mounts
+                .filter(|mount| has_anonymous_device(&mount.fs_type))
+                .collect();
+            change.gone.extend(by_source.iter().cloned());
+            change.new.extend(by_source);
         }
         if change.is_empty() {
             return Ok(self.inner.inventory.current().revision);
@@ -503,7 +506,7 @@ impl Volumes {
         let numbers: HashMap<u64, _> = change
             .new
             .iter()
-            .filter(|mount| mount.fs_type == "btrfs")
+            .filter(|mount| has_anonymous_device(&mount.fs_type))
             .filter_map(|mount| Some((mount.id, device::source_number(mount)?)))
             .collect();
         let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();

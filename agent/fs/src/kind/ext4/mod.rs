@@ -5,7 +5,8 @@ use std::{ffi::OsString, fs::File, os::unix::fs::FileExt, path::Path};
 use uuid::Uuid;
 
 use super::{
-    Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between,
+    ErrorEvents, Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Repair, Replay, Trial,
+    arguments, between,
 };
 use crate::{
     affected::locate::Work,
@@ -18,7 +19,7 @@ use crate::{
     tools,
 };
 use drivebay_model::{CheckOutcome, Extent, FsType, unreadable::Holds};
-use drivebay_sys::path::Directory;
+use drivebay_sys::{blockstat, fanotify::FsId, path::Directory};
 use drivebay_worker::Context;
 
 pub mod superblock;
@@ -45,6 +46,11 @@ static FACTS: Facts = Facts {
         done: &[0, 1],
     }),
     changed_by_mount: &[0],
+    error_events: Some(ErrorEvents {
+        since: (5, 16),
+        fsid,
+    }),
+    count_errors: Some(blockstat::ext4_errors),
 };
 
 const MKFS_OPTIONS: &[Allowed] = &[
@@ -333,6 +339,16 @@ impl Filesystem for Ext4 {
         let journal = between(text, "Aborting journal on device ", &['.', ' '])?;
         Some((LogEvent::ReadOnly, journaled(journal)))
     }
+}
+
+/// It folds its UUID (fs/ext4/super.c, `ext4_statfs`).
+fn fsid(fs_uuid: Option<Uuid>, _dev: (u32, u32)) -> Option<FsId> {
+    let fs_uuid = fs_uuid?;
+    let [a, b] = fs_uuid.as_bytes().as_chunks::<8>().0 else {
+        return None;
+    };
+    let folded = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+    Some([folded as u32, (folded >> 32) as u32])
 }
 
 fn journaled(journal: &str) -> &str {
