@@ -229,3 +229,6 @@ pub fn between<'a>(text: &'a str, from: &str, until: &[char]) -> Option<&'a str>
     let (_, rest) = text.split_once(from)?;
     Some(rest.split(until).next().unwrap_or(rest))
 }
+
+#[cfg(test)]
+mod tests;
