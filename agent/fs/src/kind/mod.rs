@@ -1,6 +1,6 @@
-//! What differs between filesystems: a file for each, behind [Filesystem], and the table [of].
+//! What differs between filesystems: one file for each, which implements [Filesystem].
 //!
-//! No method has a default and no field of [Facts] is optional to write, so that what a new filesystem lacks does not compile.
+//! No method has a default implementation and [Facts] is written in full by each, so that what a new filesystem lacks does not compile.
 
 use std::{ffi::OsString, io, path::Path};
 
@@ -26,7 +26,6 @@ pub mod xfs;
 /// Bytes from the start of the device that are read without mounting it.
 pub const HEAD_BYTES: usize = 4096;
 
-/// The table of filesystems.
 pub fn of(fs_type: FsType) -> &'static dyn Filesystem {
     match fs_type {
         FsType::Ext4 => &ext4::Ext4,
@@ -35,32 +34,30 @@ pub fn of(fs_type: FsType) -> &'static dyn Filesystem {
     }
 }
 
-/// All of them.
 pub fn all() -> impl Iterator<Item = &'static dyn Filesystem> {
     FsType::ALL.into_iter().map(of)
 }
 
-/// Whether mounts of a type, as the mount table names it, have device numbers of their own: they are told by their source.
+/// Whether mounts of this type, as the mount table names it, have anonymous device numbers: they are identified by their source.
 pub fn has_anonymous_device(fs_type: &str) -> bool {
     FsType::parse(fs_type).is_some_and(|fs_type| of(fs_type).facts().anonymous_device)
 }
 
-/// What can be said of a filesystem without code.
 #[derive(Debug)]
 pub struct Facts {
     /// Debian's package of `tools`.
     pub package: &'static str,
-    /// Every program that is run for this filesystem.
+    /// Every program that the agent runs for this filesystem.
     pub tools: &'static [&'static str],
     pub mkfs: &'static str,
-    /// What a volume may ask of mkfs, see [check_mkfs_options](super::check_mkfs_options).
+    /// The only options of mkfs that a volume may have, see [check_mkfs_options](super::check_mkfs_options).
     pub mkfs_options: &'static [Allowed],
-    /// Mounts have device numbers of their own, not their device's.
+    /// Its mounts have anonymous device numbers, not the number of their device.
     pub anonymous_device: bool,
-    /// What the kernel logs of a superblock, or of what it points to, that cannot be, when it refuses a mount.
+    /// Parts of lines that the kernel logs when it refuses to mount a damaged superblock, or one that points to damage.
     pub damage: &'static [&'static str],
     pub repair: Repair,
-    /// For a filesystem that is not mounted.
+    /// Checks a filesystem that is not mounted.
     pub checker: &'static Checker,
     pub live_check: LiveCheck,
     /// Offsets of blocks of 4 KiB, one of which every mount changes.
@@ -124,7 +121,6 @@ pub struct Scrub {
 }
 
 impl Facts {
-    /// Its scrub, if it has one.
     pub fn scrub(&self) -> Option<&Scrub> {
         match &self.live_check {
             LiveCheck::Scrub(scrub) => Some(scrub),
@@ -140,7 +136,7 @@ pub struct Trial {
     pub env: Vec<(&'static str, OsString)>,
 }
 
-/// What a line of the kernel log says of a filesystem.
+/// What a line of the kernel log reports about a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEvent {
     /// It found something that should not be, or could not write.
@@ -153,7 +149,6 @@ pub enum LogEvent {
     ReadOnly,
 }
 
-/// A filesystem that volumes can have.
 pub trait Filesystem: Sync {
     fn facts(&self) -> &'static Facts;
 
@@ -166,18 +161,19 @@ pub trait Filesystem: Sync {
     /// The same as a trial: `file` has the size of the device, and is taken for one with logical sectors of `sector` bytes.
     fn try_mkfs(&self, plan: &Plan<'_>, sector: u32, file: &Path) -> Trial;
 
-    /// Why no trial is needed: these mkfs options cannot be on a drive with logical sectors of `sector` bytes. Pure.
+    /// Why these mkfs options are impossible on a drive with logical sectors of `sector` bytes, where that is known without a trial.
+    /// Pure.
     fn refuse_sector(&self, options: &[String], sector: u32) -> Option<String>;
 
-    /// What every mount has besides the options that were asked for. Pure.
+    /// The option that a mount gets in addition to those asked for. Pure.
     fn default_option(&self, asked: &[String]) -> Option<&'static str>;
 
     /// Whether the device's first [HEAD_BYTES] prove that its mkfs never came to its end, or that nobody ever mounted what it made.
     /// Pure.
     fn is_unfinished(&self, head: &[u8]) -> bool;
 
-    /// Repairs what has to be repaired before it is mounted for writing. What comes of that is no error: the mount decides. Answers
-    /// [FsError::NeedsRepair] where `may_repair` is false.
+    /// Repairs a filesystem that must not be mounted for writing before that. A failed repair is logged and is no error, since the
+    /// mount decides. Fails with [FsError::NeedsRepair] if a repair is needed and `may_repair` is false.
     fn repair(
         &self,
         backend: &dyn StageBackend,
@@ -187,7 +183,7 @@ pub trait Filesystem: Sync {
         context: &mut Context,
     ) -> Result<(), FsError>;
 
-    /// Settings of a filesystem that is mounted from this device. The data is as safe without them: a failure is logged.
+    /// Changes settings of the filesystem that was mounted from this device. A failure is logged and is no error.
     fn configure(&self, device: &str, mount: &StageMount);
 
     /// Whether the kernel has a superblock for the device of this name in sysfs, mounted visibly or not. Reads sysfs only.
@@ -202,11 +198,11 @@ pub trait Filesystem: Sync {
     /// Program and arguments that grow it to its device.
     fn grow(&self, mount: &Path, node: &Path) -> (&'static str, Vec<OsString>);
 
-    /// What else to say of a tool that failed to grow it, from its message. Pure.
+    /// A hint for the message of a tool that failed to grow it. Pure.
     fn explain_growth(&self, message: &str) -> Option<&'static str>;
 
-    /// What pieces of the volume hold, asked of a mount, whose root is opened, or without one. Writes nothing. Pieces may be answered
-    /// in parts, and in any order.
+    /// Finds what pieces of the volume hold. `root` is the opened root of a mount of it, if it is mounted. Writes nothing. Pieces may
+    /// be answered in parts, in any order.
     fn locate(
         &self,
         work: &mut Work<'_>,
@@ -214,8 +210,8 @@ pub trait Filesystem: Sync {
         root: Option<&Directory>,
     ) -> Vec<(Extent, Holds)>;
 
-    /// Reads a line of the kernel log: what happened, and the device that it names. None: it is of no filesystem of this kind, or is
-    /// no evidence. Pure.
+    /// Reads a line of the kernel log: what happened, and the kernel name of the device. None if the line is not about a filesystem of
+    /// this kind, or reports no error. Pure.
     fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)>;
 }
 

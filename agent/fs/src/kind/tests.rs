@@ -91,7 +91,7 @@ fn a_check_sees_a_mount_meanwhile() {
 }
 
 #[test]
-fn only_btrfs_of_all_types_is_told_by_the_source_of_its_mounts() {
+fn only_mounts_of_btrfs_are_identified_by_their_source() {
     assert!(has_anonymous_device("btrfs"));
     for fs_type in ["ext4", "xfs", "nfs", "overlay", ""] {
         assert!(!has_anonymous_device(fs_type), "{fs_type}");
