@@ -64,9 +64,11 @@ pub struct Facts {
     pub changed_by_mount: &'static [u64],
     /// None: its errors are found without them, later or less surely.
     pub error_events: Option<ErrorEvents>,
-    /// Reads how many errors the kernel has counted on a filesystem, by the name of its device; None when none is mounted from it.
-    pub count_errors: Option<fn(&str) -> io::Result<Option<u64>>>,
+    pub count_errors: Option<CountErrors>,
 }
+
+/// Reads how many errors the kernel has counted on a filesystem, by the name of its device; None when none is mounted from it.
+pub type CountErrors = fn(&str) -> io::Result<Option<u64>>;
 
 /// Errors that the kernel reports by fanotify (FAN_FS_ERROR). A mark succeeds on a filesystem that reports none, too.
 #[derive(Debug)]
