@@ -24,16 +24,18 @@ pub fn grow(
         path: mount.display().to_string(),
         output,
     };
-    if let Some(why) = kind.refuse_growth(device_bytes) {
+    if let Some((least, why)) = kind.facts().least_growth
+        && device_bytes < least
+    {
         return Err(failed(why.to_owned()));
     }
     let (program, args) = kind.grow(mount, &node);
     let output = tools::run(backend, program, args, (device, None), context)?;
     if output.code != Some(0) {
         let message = format!("{program}: {}", tools::excerpt(&output));
-        return Err(failed(match kind.explain_growth(&message) {
-            Some(hint) => format!("{message}; {hint}"),
-            None => message,
+        return Err(failed(match kind.facts().growth_hint {
+            Some((part, hint)) if message.contains(part) => format!("{message}; {hint}"),
+            _ => message,
         }));
     }
     Ok(true)

@@ -5,7 +5,7 @@ use drivebay_model::FsType;
 
 /// For mounting. Both mount APIs give the same numbers; the kernel log has the details.
 pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
-    let repair = kind::of(fs_type).facts().repair.corrupt;
+    let repair = kind::of(fs_type).facts().advice.corrupt;
     match errno {
         Some(libc::EUCLEAN) => format!("the {fs_type} filesystem is corrupt; see dmesg, save what matters, then run {repair} /dev/{device}"),
         // EFSBADCRC.
@@ -35,7 +35,7 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
 /// For a filesystem whose first superblock is damaged or gone: a power cut can tear one that spans sectors. Drivebay
 /// writes nothing to it by itself, because with the wrong copy a repair loses what could still be saved.
 pub fn superblock_copies(fs_type: FsType, device: &str) -> String {
-    let repair = kind::of(fs_type).facts().repair.superblock;
+    let repair = kind::of(fs_type).facts().advice.superblock;
     format!(
         "{fs_type} keeps copies of its superblock: save the bytes of /dev/{device}, then `{repair} /dev/{device}` restores it from one"
     )

@@ -252,7 +252,7 @@ impl<'a> Staging<'a> {
             }
         }
         if let Some(device) = &placed.device {
-            kind::of(self.fs_type).configure(device, self.mount);
+            self.configure(device);
         }
         Ok(Staged {
             contents: self.contents,
@@ -360,7 +360,7 @@ impl<'a> Staging<'a> {
                 how: format!("and not from {}", partition.device),
             });
         }
-        kind::of(self.fs_type).configure(&partition.device, self.mount);
+        self.configure(&partition.device);
         let growth = self.grow(&partition.device, partition.bytes, context);
         if !was_mounted {
             self.advance(fs_uuid, true, context)?;
@@ -428,7 +428,10 @@ impl<'a> Staging<'a> {
             return Ok(());
         }
         let (volume, may_repair) = (self.job.uuid, self.job.may_repair);
-        kind::of(self.fs_type).repair(self.backend, partition, volume, may_repair, context)
+        match kind::of(self.fs_type).facts().repair {
+            Some(repair) => repair(self.backend, partition, volume, may_repair, context),
+            None => Ok(()),
+        }
     }
 
     /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
@@ -503,6 +506,12 @@ impl<'a> Staging<'a> {
         ) && partition
             .head()
             .is_ok_and(|head| kind::of(self.fs_type).is_unfinished(&head))
+    }
+
+    fn configure(&self, device: &str) {
+        if let Some(configure) = kind::of(self.fs_type).facts().configure {
+            configure(device, self.mount);
+        }
     }
 
     fn refused(&self, refusal: Refusal, partition: &Partition, cause: Option<Cause>) -> FsError {

@@ -34,7 +34,7 @@ pub fn conditions(checked: &Checked, fs_type: FsType) -> Vec<Condition> {
             Reason::FilesystemCorrupted,
             format!(
                 "{}{how} found its filesystem damaged: {what}; save what reads, delete the pod, and repair it ({}); it is checked again after each use",
-                check.tool, facts.repair.damage
+                check.tool, facts.advice.damage
             ),
         ),
     };

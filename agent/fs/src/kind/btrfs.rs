@@ -6,21 +6,17 @@ use std::{
     path::Path,
 };
 
-use uuid::Uuid;
-
-use super::{Facts, Filesystem, LiveCheck, LogEvent, Repair, Scrub, Trial, arguments};
+use super::{Advice, Facts, Filesystem, LiveCheck, LogEvent, Scrub, Trial, arguments};
 use crate::{
     affected::locate::Work,
-    backend::StageBackend,
     check::decode::{Checker, cannot_open, complaints, corrupt, has, unclear, unseen},
-    device::{Partition, io_error},
-    jobs::{FsError, StageMount},
+    device::io_error,
+    jobs::FsError,
     mkfs::Plan,
     mkfs_options::{Allowed, Value},
 };
 use drivebay_model::{CheckOutcome, Extent, Inconclusive, unreadable::Holds};
 use drivebay_sys::{btrfs::cancel_scrub, fssize::btrfs_device_bytes, path::Directory};
-use drivebay_worker::Context;
 
 pub(super) struct Btrfs;
 
@@ -31,11 +27,19 @@ static FACTS: Facts = Facts {
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: true,
     damage: DAMAGE,
-    repair: Repair {
+    advice: Advice {
         corrupt: "btrfs check --readonly",
         superblock: "btrfs rescue super-recover",
         damage: "btrfs scrub, or from a backup",
     },
+    repair: None,
+    configure: None,
+    // btrfs_ioctl_resize answers EINVAL for anything smaller.
+    least_growth: Some((
+        256 << 20,
+        "the kernel resizes btrfs only to 256 MiB or more; expand the volume to that",
+    )),
+    growth_hint: None,
     checker: &BTRFS_CHECK,
     // A snapshot has the same filesystem UUID, and btrfs takes devices by that: it would not be told from the volume.
     live_check: LiveCheck::Scrub(Scrub {
@@ -74,8 +78,6 @@ const DAMAGE: &[&str] = &[
 
 /// btrfs rounds its device's size down to its sector size, of which this is the usual and smallest one here.
 const SECTOR: u64 = 4096;
-/// btrfs_ioctl_resize answers EINVAL for anything smaller, in bytes.
-const LEAST_RESIZE: u64 = 256 * 1024 * 1024;
 
 /// Both commands say it in the same words.
 const TOO_OLD: &[&str] = &[
@@ -235,19 +237,6 @@ impl Filesystem for Btrfs {
         false
     }
 
-    fn repair(
-        &self,
-        _backend: &dyn StageBackend,
-        _partition: &Partition,
-        _volume: Uuid,
-        _may_repair: bool,
-        _context: &mut Context,
-    ) -> Result<(), FsError> {
-        Ok(())
-    }
-
-    fn configure(&self, _device: &str, _mount: &StageMount) {}
-
     fn has_superblock(&self, device: &str) -> bool {
         fs::read_dir("/sys/fs/btrfs").is_ok_and(|mut all| {
             all.any(|one| {
@@ -269,20 +258,10 @@ impl Filesystem for Btrfs {
         Ok(bytes < device_bytes / SECTOR * SECTOR)
     }
 
-    fn refuse_growth(&self, device_bytes: u64) -> Option<&'static str> {
-        (device_bytes < LEAST_RESIZE).then_some(
-            "the kernel resizes btrfs only to 256 MiB or more; expand the volume to that",
-        )
-    }
-
     fn grow(&self, mount: &Path, _node: &Path) -> (&'static str, Vec<OsString>) {
         let mut args = arguments(["filesystem", "resize", "max"]);
         args.push(mount.into());
         ("btrfs", args)
-    }
-
-    fn explain_growth(&self, _message: &str) -> Option<&'static str> {
-        None
     }
 
     fn locate(

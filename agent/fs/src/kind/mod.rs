@@ -56,7 +56,15 @@ pub struct Facts {
     pub anonymous_device: bool,
     /// Parts of lines that the kernel logs when it refuses to mount a damaged superblock, or one that points to damage.
     pub damage: &'static [&'static str],
-    pub repair: Repair,
+    pub advice: Advice,
+    /// Repairs a filesystem that must not be mounted for writing before that.
+    pub repair: Option<RepairFlagged>,
+    /// Changes settings of the filesystem that was mounted from the device of this name. A failure is logged.
+    pub configure: Option<fn(&str, &StageMount)>,
+    /// Fewest bytes to which it can be grown, and the reason to give for fewer.
+    pub least_growth: Option<(u64, &'static str)>,
+    /// A part of the message of a tool that could not grow it, and what to add to that.
+    pub growth_hint: Option<(&'static str, &'static str)>,
     /// Checks a filesystem that is not mounted.
     pub checker: &'static Checker,
     pub live_check: LiveCheck,
@@ -70,6 +78,11 @@ pub struct Facts {
 /// Reads how many errors the kernel has counted on a filesystem, by the name of its device; None when none is mounted from it.
 pub type CountErrors = fn(&str) -> io::Result<Option<u64>>;
 
+/// A failed repair is logged and is no error, since the mount decides. Fails with [FsError::NeedsRepair] if the volume with this UUID
+/// needs a repair and none may be made (false).
+pub type RepairFlagged =
+    fn(&dyn StageBackend, &Partition, Uuid, bool, &mut Context) -> Result<(), FsError>;
+
 /// Errors that the kernel reports by fanotify (FAN_FS_ERROR). A mark succeeds on a filesystem that reports none, too.
 #[derive(Debug)]
 pub struct ErrorEvents {
@@ -81,7 +94,7 @@ pub struct ErrorEvents {
 
 /// Commands for an operator, without the device.
 #[derive(Debug)]
-pub struct Repair {
+pub struct Advice {
     /// For a filesystem that the kernel found corrupt while it mounted it.
     pub corrupt: &'static str,
     /// Restores the superblock from a copy.
@@ -174,34 +187,14 @@ pub trait Filesystem: Sync {
     /// Pure.
     fn is_unfinished(&self, head: &[u8]) -> bool;
 
-    /// Repairs a filesystem that must not be mounted for writing before that. A failed repair is logged and is no error, since the
-    /// mount decides. Fails with [FsError::NeedsRepair] if a repair is needed and `may_repair` is false.
-    fn repair(
-        &self,
-        backend: &dyn StageBackend,
-        partition: &Partition,
-        volume: Uuid,
-        may_repair: bool,
-        context: &mut Context,
-    ) -> Result<(), FsError>;
-
-    /// Changes settings of the filesystem that was mounted from this device. A failure is logged and is no error.
-    fn configure(&self, device: &str, mount: &StageMount);
-
     /// Whether the kernel has a superblock for the device of this name in sysfs, mounted visibly or not. Reads sysfs only.
     fn has_superblock(&self, device: &str) -> bool;
 
     /// Whether it is smaller than its tool would make it on `device_bytes`.
     fn is_smaller(&self, mount: &Path, node: &Path, device_bytes: u64) -> Result<bool, FsError>;
 
-    /// Why it cannot be grown to this size. Pure.
-    fn refuse_growth(&self, device_bytes: u64) -> Option<&'static str>;
-
     /// Program and arguments that grow it to its device.
     fn grow(&self, mount: &Path, node: &Path) -> (&'static str, Vec<OsString>);
-
-    /// A hint for the message of a tool that failed to grow it. Pure.
-    fn explain_growth(&self, message: &str) -> Option<&'static str>;
 
     /// Finds what pieces of the volume hold. `root` is the opened root of a mount of it, if it is mounted. Writes nothing. Pieces may
     /// be answered in parts, in any order.

@@ -9,13 +9,12 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, Repair, Replay, Trial, arguments, between,
+    Advice, ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, Replay, Trial, arguments, between,
 };
 use crate::{
     affected::locate::Work,
-    backend::StageBackend,
     check::decode::{Checker, cannot_open, complaints, corrupt, dirty, unclear, unseen},
-    device::{Partition, io_error},
+    device::io_error,
     jobs::{FsError, StageMount},
     mkfs::Plan,
     mkfs_options::{Allowed, Value},
@@ -26,7 +25,6 @@ use drivebay_sys::{
     fssize::{XfsGeometry, xfs_geometry},
     path::Directory,
 };
-use drivebay_worker::Context;
 
 pub(super) struct Xfs;
 
@@ -37,11 +35,15 @@ static FACTS: Facts = Facts {
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: false,
     damage: DAMAGE,
-    repair: Repair {
+    advice: Advice {
         corrupt: "xfs_repair -n",
         superblock: "xfs_repair",
         damage: "xfs_repair",
     },
+    repair: None,
+    configure: Some(limit_retries),
+    least_growth: None,
+    growth_hint: None,
     checker: &XFS_REPAIR,
     live_check: LiveCheck::Snapshot(Replay::Mount {
         options: &["nouuid"],
@@ -221,34 +223,6 @@ impl Filesystem for Xfs {
         head.starts_with(b"XFSB") && head.get(126) == Some(&1)
     }
 
-    fn repair(
-        &self,
-        _backend: &dyn StageBackend,
-        _partition: &Partition,
-        _volume: Uuid,
-        _may_repair: bool,
-        _context: &mut Context,
-    ) -> Result<(), FsError> {
-        Ok(())
-    }
-
-    /// Makes it shut down on a dying drive rather than retry a metadata write for ever, which would hang every unmount.
-    fn configure(&self, device: &str, mount: &StageMount) {
-        if mount.xfs_retry_forever {
-            return;
-        }
-        for class in ["EIO", "ENODEV", "ENOSPC", "default"] {
-            let file = Path::new("/sys/fs/xfs")
-                .join(device)
-                .join("error/metadata")
-                .join(class)
-                .join("max_retries");
-            if let Err(error) = fs::write(&file, "0") {
-                tracing::error!(path = %file.display(), %error, "cannot limit XFS metadata write retries; XFS may retry forever on this volume");
-            }
-        }
-    }
-
     fn has_superblock(&self, device: &str) -> bool {
         Path::new("/sys/fs/xfs").join(device).exists()
     }
@@ -260,16 +234,8 @@ impl Filesystem for Xfs {
         Ok(geometry.data_blocks < blocks_on(geometry, device_bytes))
     }
 
-    fn refuse_growth(&self, _device_bytes: u64) -> Option<&'static str> {
-        None
-    }
-
     fn grow(&self, mount: &Path, _node: &Path) -> (&'static str, Vec<OsString>) {
         ("xfs_growfs", vec!["-d".into(), mount.into()])
-    }
-
-    fn explain_growth(&self, _message: &str) -> Option<&'static str> {
-        None
     }
 
     fn locate(
@@ -317,6 +283,23 @@ impl Filesystem for Xfs {
             return None;
         };
         Some((event, device))
+    }
+}
+
+/// Makes it shut down on a dying drive rather than retry a metadata write for ever, which would hang every unmount.
+fn limit_retries(device: &str, mount: &StageMount) {
+    if mount.xfs_retry_forever {
+        return;
+    }
+    for class in ["EIO", "ENODEV", "ENOSPC", "default"] {
+        let file = Path::new("/sys/fs/xfs")
+            .join(device)
+            .join("error/metadata")
+            .join(class)
+            .join("max_retries");
+        if let Err(error) = fs::write(&file, "0") {
+            tracing::error!(path = %file.display(), %error, "cannot limit XFS metadata write retries; XFS may retry forever on this volume");
+        }
     }
 }
 

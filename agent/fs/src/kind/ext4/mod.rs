@@ -5,7 +5,7 @@ use std::{ffi::OsString, fs::File, os::unix::fs::FileExt, path::Path};
 use uuid::Uuid;
 
 use super::{
-    ErrorEvents, Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Repair, Replay, Trial,
+    Advice, ErrorEvents, Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Replay, Trial,
     arguments, between,
 };
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     backend::StageBackend,
     check::decode::{Checker, cannot_open, corrupt, dirty, has, unclear, unseen},
     device::{Partition, io_error},
-    jobs::{FsError, StageMount},
+    jobs::FsError,
     mkfs::Plan,
     mkfs_options::{Allowed, Value},
     tools,
@@ -33,11 +33,18 @@ static FACTS: Facts = Facts {
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: false,
     damage: DAMAGE,
-    repair: Repair {
+    advice: Advice {
         corrupt: "e2fsck -f",
         superblock: "e2fsck -f",
         damage: "e2fsck -f",
     },
+    repair: Some(repair_flagged),
+    configure: None,
+    least_growth: None,
+    growth_hint: Some((
+        "Permission denied",
+        "growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag",
+    )),
     checker: &E2FSCK,
     live_check: LiveCheck::Snapshot(Replay::Tool {
         program: "e2fsck",
@@ -236,49 +243,6 @@ impl Filesystem for Ext4 {
         superblock::parse(head).is_some_and(|sb| !sb.ever_mounted)
     }
 
-    /// By the superblock's error flag.
-    fn repair(
-        &self,
-        backend: &dyn StageBackend,
-        partition: &Partition,
-        volume: Uuid,
-        may_repair: bool,
-        context: &mut Context,
-    ) -> Result<(), FsError> {
-        match partition.head() {
-            Ok(head) if superblock::parse(&head).is_some_and(|sb| sb.errors) => {}
-            _ => return Ok(()),
-        }
-        if !may_repair {
-            return Err(FsError::NeedsRepair {
-                uuid: volume,
-                fs_type: FsType::Ext4,
-                device: partition.device.clone(),
-            });
-        }
-        let args = vec!["-p".into(), partition.node.clone().into_os_string()];
-        match tools::run(backend, "e2fsck", args, (&partition.device, None), context) {
-            // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
-            Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
-                tracing::warn!(
-                    device = partition.device,
-                    "ext4 error flag was set; e2fsck -p completed"
-                );
-            }
-            Ok(output) => tracing::error!(
-                device = partition.device,
-                output = tools::excerpt(&output),
-                "e2fsck -p cannot repair the filesystem"
-            ),
-            Err(error) => {
-                tracing::error!(device = partition.device, %error, "cannot run e2fsck -p")
-            }
-        }
-        Ok(())
-    }
-
-    fn configure(&self, _device: &str, _mount: &StageMount) {}
-
     fn has_superblock(&self, device: &str) -> bool {
         Path::new("/sys/fs/ext4").join(device).exists()
     }
@@ -293,18 +257,8 @@ impl Filesystem for Ext4 {
         Ok(superblock::parse(&head).is_some_and(|sb| sb.blocks < sb.blocks_on(device_bytes)))
     }
 
-    fn refuse_growth(&self, _device_bytes: u64) -> Option<&'static str> {
-        None
-    }
-
     fn grow(&self, _mount: &Path, node: &Path) -> (&'static str, Vec<OsString>) {
         ("resize2fs", vec![node.into()])
-    }
-
-    fn explain_growth(&self, message: &str) -> Option<&'static str> {
-        message.contains("Permission denied").then_some(
-            "growing a mounted ext4 needs CAP_SYS_RESOURCE, and a filesystem without its error flag",
-        )
     }
 
     fn locate(
@@ -339,6 +293,46 @@ impl Filesystem for Ext4 {
         let journal = between(text, "Aborting journal on device ", &['.', ' '])?;
         Some((LogEvent::ReadOnly, journaled(journal)))
     }
+}
+
+/// By the superblock's error flag.
+fn repair_flagged(
+    backend: &dyn StageBackend,
+    partition: &Partition,
+    volume: Uuid,
+    may_repair: bool,
+    context: &mut Context,
+) -> Result<(), FsError> {
+    match partition.head() {
+        Ok(head) if superblock::parse(&head).is_some_and(|sb| sb.errors) => {}
+        _ => return Ok(()),
+    }
+    if !may_repair {
+        return Err(FsError::NeedsRepair {
+            uuid: volume,
+            fs_type: FsType::Ext4,
+            device: partition.device.clone(),
+        });
+    }
+    let args = vec!["-p".into(), partition.node.clone().into_os_string()];
+    match tools::run(backend, "e2fsck", args, (&partition.device, None), context) {
+        // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
+        Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
+            tracing::warn!(
+                device = partition.device,
+                "ext4 error flag was set; e2fsck -p completed"
+            );
+        }
+        Ok(output) => tracing::error!(
+            device = partition.device,
+            output = tools::excerpt(&output),
+            "e2fsck -p cannot repair the filesystem"
+        ),
+        Err(error) => {
+            tracing::error!(device = partition.device, %error, "cannot run e2fsck -p")
+        }
+    }
+    Ok(())
 }
 
 /// It folds its UUID (fs/ext4/super.c, `ext4_statfs`).
