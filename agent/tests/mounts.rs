@@ -212,8 +212,10 @@ fn ext4s_size_is_foretold_as_resize2fs_makes_it() {
             391 * MIB,
         ] {
             file.set_len(bytes).unwrap();
-            let superblock =
-                || drivebay_fs::superblock::ext4(&fs::read(&image).unwrap()[..4096]).unwrap();
+            let superblock = || {
+                drivebay_fs::kind::ext4::superblock::parse(&fs::read(&image).unwrap()[..4096])
+                    .unwrap()
+            };
             let foretold = superblock().blocks_on(bytes);
             sh("e2fsck", &["-f", "-p", name]);
             sh("resize2fs", &[name]);

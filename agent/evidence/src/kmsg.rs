@@ -1,11 +1,13 @@
 //! The kernel log's words about drives and filesystems. Pure.
 //!
-//! The wordings are those of Linux 5.10 to 6.12 (block/blk-core.c, fs/buffer.c, fs/ext4/super.c, fs/jbd2, fs/xfs,
-//! fs/btrfs, drivers/nvme/host, drivers/scsi/sd.c). A line that is not understood is no evidence of anything.
+//! The wordings are those of Linux 5.10 to 6.12 (block/blk-core.c, fs/buffer.c, drivers/nvme/host, drivers/scsi/sd.c; those of
+//! filesystems are in `fs/src/kind`). A line that is not understood is no evidence of anything.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use drivebay_fs::kind::{self, LogEvent, between};
 
 /// What the kernel says has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,10 +61,21 @@ pub fn stamp(record: &str) -> Option<(u64, Duration)> {
 
 fn report(text: &str) -> Option<Report> {
     block(text)
-        .or_else(|| ext4(text))
-        .or_else(|| xfs(text))
-        .or_else(|| btrfs(text))
+        .or_else(|| filesystem(text))
         .or_else(|| transport(text))
+}
+
+fn filesystem(text: &str) -> Option<Report> {
+    kind::all().find_map(|filesystem| {
+        let (event, device) = filesystem.log_event(text)?;
+        let kind = match event {
+            LogEvent::Error => Kind::FilesystemError,
+            LogEvent::Corrupt => Kind::FilesystemCorrupt,
+            LogEvent::ShutDown => Kind::FilesystemShutDown,
+            LogEvent::ReadOnly => Kind::FilesystemReadOnly,
+        };
+        about(kind, device)
+    })
 }
 
 fn about(kind: Kind, device: &str) -> Option<Report> {
@@ -91,12 +104,6 @@ fn of_path(device: &str) -> String {
             .then(|| format!("nvme{subsystem}n{namespace}"))
     };
     parts().unwrap_or_else(|| device.to_owned())
-}
-
-/// What stands between two texts, the second being any of the characters of `until`.
-fn between<'a>(text: &'a str, from: &str, until: &[char]) -> Option<&'a str> {
-    let (_, rest) = text.split_once(from)?;
-    Some(rest.split(until).next().unwrap_or(rest))
 }
 
 fn block(text: &str) -> Option<Report> {
@@ -138,115 +145,6 @@ fn block(text: &str) -> Option<Report> {
     };
     let sector = between(text, "sector ", &[' ', ',']).and_then(|number| number.parse().ok());
     about(kind, device).map(|report| Report { sector, ..report })
-}
-
-fn ext4(text: &str) -> Option<Report> {
-    if let Some(device) = between(text, "EXT4-fs error (device ", &[')', ':']) {
-        return about(Kind::FilesystemError, device);
-    }
-    if let Some(device) = between(text, "EXT4-fs (", &[')', ':']) {
-        let any = |words: &[&str]| words.iter().any(|words| text.contains(words));
-        return if text.contains("Remounting filesystem read-only") {
-            about(Kind::FilesystemReadOnly, device)
-        } else if any(&["Data will be lost", "potential data loss"]) {
-            about(Kind::FilesystemError, device)
-        } else {
-            None
-        };
-    }
-    // Data that a file was to have.
-    if let Some(journal) = between(text, "IO errors while flushing file data on ", &['.', ' ']) {
-        return about(Kind::FilesystemError, journaled(journal));
-    }
-    // jbd2 names its journal: the device, a hyphen, an inode number.
-    let journal = between(text, "Aborting journal on device ", &['.', ' '])?;
-    about(Kind::FilesystemReadOnly, journaled(journal))
-}
-
-fn journaled(journal: &str) -> &str {
-    journal
-        .rsplit_once('-')
-        .map_or(journal, |(device, _)| device)
-}
-
-fn xfs(text: &str) -> Option<Report> {
-    let device = between(text, "XFS (", &[')'])?;
-    let any = |words: &[&str]| words.iter().any(|words| text.contains(words));
-    let kind = if any(&[
-        "shutting down filesystem",
-        "Shutting down filesystem",
-        "has been shut down",
-        "xfs_do_force_shutdown",
-    ]) {
-        Kind::FilesystemShutDown
-    } else if any(&[
-        "Corruption detected",
-        "Corruption warning",
-        // EUCLEAN and EBADMSG.
-        "log mount/recovery failed: error -117",
-        "log mount/recovery failed: error -74",
-        "Metadata corruption detected",
-        "Internal error",
-        "Corruption of in-memory data",
-        "Metadata CRC error detected",
-    ]) {
-        Kind::FilesystemCorrupt
-    } else if any(&[
-        "metadata I/O error",
-        "log I/O error",
-        "Log I/O Error",
-        "Failing async write",
-    ]) {
-        Kind::FilesystemError
-    } else {
-        return None;
-    };
-    about(kind, device)
-}
-
-/// What btrfs says, at the level of an error, when it does not do what somebody asked for: a mount, a balance, a scrub. Nothing is
-/// wrong with the filesystem; of a mount that fails because of damage other lines tell.
-const REFUSED: &[&str] = &[
-    "unrecognized ",
-    "open_ctree failed",
-    "cannot mount ",
-    "cannot disable ",
-    "bad mount option",
-    "balance: ",
-    "scrub: ",
-];
-
-fn btrfs(text: &str) -> Option<Report> {
-    // `BTRFS error (device sda): …`, and of an aborted transaction `BTRFS: error (device sda) in …`.
-    let (_, rest) = text.split_once("BTRFS")?;
-    let (level, rest) = rest.split_once(" (device ")?;
-    let level = level.trim_start_matches([':', ' ']);
-    let device = rest.split([')', ' ', ':']).next()?;
-    let said = rest.split_once("): ").map_or(rest, |(_, said)| said);
-    if REFUSED.iter().any(|words| said.starts_with(words)) {
-        return None;
-    }
-    let kind = if rest.contains("forced readonly") {
-        Kind::FilesystemReadOnly
-    } else if [
-        "csum failed",
-        "corrupt leaf",
-        "corrupt node",
-        "checksum verify failed",
-        "checksum error at",
-        "parent transid verify failed",
-        "bad tree block start",
-    ]
-    .iter()
-    .any(|words| rest.contains(words))
-    {
-        Kind::FilesystemCorrupt
-    } else if matches!(level, "error" | "critical") {
-        Kind::FilesystemError
-    } else {
-        return None;
-    };
-    about(kind, device)
 }
 
 fn transport(text: &str) -> Option<Report> {

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     jobs::{Device, FsError},
-    superblock,
+    kind::{self, HEAD_BYTES},
 };
 use drivebay_layout::jobs::SnapshotDevice;
 use drivebay_model::{Cause, DriveRef, Placed};
@@ -284,9 +284,9 @@ impl Partition {
         open_node(&self.node, libc::O_EXCL)
     }
 
-    /// Its first bytes, for `superblock`.
+    /// Its first [HEAD_BYTES].
     pub fn head(&self) -> io::Result<Vec<u8>> {
-        let mut head = vec![0; superblock::HEAD_BYTES];
+        let mut head = vec![0; HEAD_BYTES];
         self.file.read_exact_at(&mut head, 0)?;
         Ok(head)
     }
@@ -300,7 +300,8 @@ impl Partition {
 /// Whether a mount is of this partition: by number, for btrfs (whose mounts have numbers of their own) by
 /// the number of its source's name. A source that is gone from sysfs belongs to nothing.
 pub fn is_mount_of(entry: &MountEntry, dev: (u32, u32)) -> bool {
-    entry.dev == dev || (entry.fs_type == "btrfs" && source_number(entry) == Some(dev))
+    entry.dev == dev
+        || (kind::has_anonymous_device(&entry.fs_type) && source_number(entry) == Some(dev))
 }
 
 /// Flushes the cache of the drive that a mount was of; nothing when its device is gone.

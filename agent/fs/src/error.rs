@@ -120,12 +120,13 @@ pub enum FsError {
         #[source]
         source: Cause,
     },
-    /// An ext4 with its error flag set, before it was repaired.
+    /// A filesystem with its error flag set, before it was repaired.
     #[error(
-        "the ext4 on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
+        "the {fs_type} on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
     )]
     NeedsRepair {
         uuid: Uuid,
+        fs_type: FsType,
         /// Partition or LV.
         device: String,
     },

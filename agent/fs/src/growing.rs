@@ -4,6 +4,7 @@ use super::{
     backend::StageBackend,
     device, grow,
     jobs::{FsError, GrowFs, Grown},
+    kind,
     staging::mount_info_error,
 };
 use drivebay_model::FsType;
@@ -51,7 +52,7 @@ pub(super) fn grow(
     let path = twin.map_or(&here.mount_point, |entry| &entry.mount_point);
     if !is_writable(here) && twin.is_none() {
         let node = device::node(&job.device.name);
-        return match grow::is_smaller(fs_type, path, &node, device_bytes)? {
+        return match kind::of(fs_type).is_smaller(path, &node, device_bytes)? {
             true => Err(FsError::ReadOnly {
                 path: job.path.display().to_string(),
             }),

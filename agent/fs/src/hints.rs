@@ -1,16 +1,13 @@
 //! What an errno of mount(2) or umount2(2), or a filesystem that is not found, means for an operator.
 
+use super::kind;
 use drivebay_model::FsType;
 
 /// For mounting. Both mount APIs give the same numbers; the kernel log has the details.
 pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
-    let repair = match fs_type {
-        FsType::Ext4 => format!("e2fsck -f /dev/{device}"),
-        FsType::Xfs => format!("xfs_repair -n /dev/{device}"),
-        FsType::Btrfs => format!("btrfs check --readonly /dev/{device}"),
-    };
+    let repair = kind::of(fs_type).facts().advice.corrupt;
     match errno {
-        Some(libc::EUCLEAN) => format!("the {fs_type} filesystem is corrupt; see dmesg, save what matters, then run {repair}"),
+        Some(libc::EUCLEAN) => format!("the {fs_type} filesystem is corrupt; see dmesg, save what matters, then run {repair} /dev/{device}"),
         // EFSBADCRC.
         Some(libc::EBADMSG) => format!(
             "the filesystem's superblock, or other metadata, does not fit its checksum; see dmesg. If it is the superblock: {}",
@@ -38,13 +35,9 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
 /// For a filesystem whose first superblock is damaged or gone: a power cut can tear one that spans sectors. Drivebay
 /// writes nothing to it by itself, because with the wrong copy a repair loses what could still be saved.
 pub fn superblock_copies(fs_type: FsType, device: &str) -> String {
-    let repair = match fs_type {
-        FsType::Ext4 => format!("e2fsck -f /dev/{device}"),
-        FsType::Xfs => format!("xfs_repair /dev/{device}"),
-        FsType::Btrfs => format!("btrfs rescue super-recover /dev/{device}"),
-    };
+    let repair = kind::of(fs_type).facts().advice.superblock;
     format!(
-        "{fs_type} keeps copies of its superblock: save the bytes of /dev/{device}, then `{repair}` restores it from one"
+        "{fs_type} keeps copies of its superblock: save the bytes of /dev/{device}, then `{repair} /dev/{device}` restores it from one"
     )
 }
 

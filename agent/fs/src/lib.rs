@@ -3,7 +3,7 @@
 //! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device
 //! may be formatted; `staging` executes it; `mkfs` makes a filesystem, exactly once; `options` and
 //! `mkfs_options` check what requests may ask for, `kernel_options` asks the kernel and `mkfs_trial` the tool; `publish` and `unmount` bind and take away; `grow` fits a
-//! filesystem to its device; `usage` says how full it is; `device` proves that a partition is the expected
+//! filesystem to its device; `kind` has what differs between filesystems; `usage` says how full it is; `device` proves that a partition is the expected
 //! one; `jobs` is what the agent asks workers for, `run` does it.
 
 #![allow(
@@ -23,6 +23,7 @@ mod growing;
 pub mod hints;
 pub mod jobs;
 pub mod kernel_options;
+pub mod kind;
 pub mod mkfs;
 pub mod mkfs_options;
 pub mod mkfs_trial;
@@ -32,7 +33,6 @@ mod refused_mount;
 mod run;
 pub mod stage;
 pub mod staging;
-pub mod superblock;
 pub mod tools;
 pub mod unmount;
 pub mod usage;

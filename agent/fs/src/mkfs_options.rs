@@ -5,10 +5,12 @@
 
 use drivebay_common::mount_flags::{MAX_BYTES, OptionError, check_text};
 
+use super::kind;
 use drivebay_model::FsType;
 
 /// What an option's value may be.
-enum Value {
+#[derive(Debug)]
+pub enum Value {
     /// It has none.
     None,
     /// Any plain word.
@@ -22,153 +24,13 @@ enum Value {
 }
 
 /// One allowed option: its spellings and its value.
-struct Allowed(&'static [&'static str], Value);
-
-const EXT4: &[Allowed] = &[
-    Allowed(&["-b"], Value::Word),
-    Allowed(&["-C"], Value::Word),
-    Allowed(
-        &["-E"],
-        Value::Keys(&[
-            "lazy_itable_init",
-            "lazy_journal_init",
-            "discard",
-            "nodiscard",
-            "stride",
-            "stripe_width",
-            "stripe-width",
-            "resize",
-            "packed_meta_blocks",
-            "num_backup_sb",
-            "root_owner",
-            "hash_seed",
-            "quotatype",
-            "mmp_update_interval",
-            "encoding",
-            "encoding_flags",
-            "orphan_file_size",
-            "assume_storage_prezeroed",
-            "no_copy_xattrs",
-        ]),
-    ),
-    Allowed(&["-e"], Value::OneOf(&["continue", "remount-ro"])),
-    Allowed(&["-g"], Value::Word),
-    Allowed(&["-G"], Value::Word),
-    Allowed(&["-i"], Value::Word),
-    Allowed(&["-I"], Value::Word),
-    Allowed(&["-j"], Value::None),
-    Allowed(
-        &["-J"],
-        Value::Keys(&["size", "fast_commit_size", "location"]),
-    ),
-    Allowed(&["-L"], Value::Word),
-    Allowed(&["-m"], Value::Word),
-    Allowed(&["-N"], Value::Word),
-    // Without a journal or extents it would not be ext4, nor survive a power cut.
-    Allowed(
-        &["-O"],
-        Value::Not(&[
-            "none",
-            "journal_dev",
-            "^has_journal",
-            "^extent",
-            "^extents",
-            "mmp",
-        ]),
-    ),
-    Allowed(&["-T"], Value::Word),
-];
-
-const XFS: &[Allowed] = &[
-    Allowed(&["-b"], Value::Keys(&["size"])),
-    Allowed(
-        &["-d"],
-        Value::Keys(&[
-            "agcount",
-            "agsize",
-            "su",
-            "sw",
-            "sunit",
-            "swidth",
-            "noalign",
-            "extszinherit",
-            "cowextsize",
-            "concurrency",
-        ]),
-    ),
-    Allowed(
-        &["-i"],
-        Value::Keys(&[
-            "size",
-            "perblock",
-            "maxpct",
-            "align",
-            "attr",
-            "projid32bit",
-            "sparse",
-            "nrext64",
-            "exchange",
-        ]),
-    ),
-    Allowed(
-        &["-l"],
-        Value::Keys(&[
-            "size",
-            "su",
-            "sunit",
-            "version",
-            "lazy-count",
-            "agnum",
-            "concurrency",
-        ]),
-    ),
-    Allowed(&["-L"], Value::Word),
-    Allowed(
-        &["-m"],
-        Value::Keys(&[
-            "crc",
-            "finobt",
-            "rmapbt",
-            "reflink",
-            "bigtime",
-            "inobtcount",
-            "metadir",
-            "autofsck",
-            "uquota",
-            "gquota",
-            "pquota",
-        ]),
-    ),
-    Allowed(
-        &["-n"],
-        Value::Keys(&["size", "version", "ftype", "parent"]),
-    ),
-    Allowed(&["-s"], Value::Keys(&["size"])),
-];
-
-const BTRFS: &[Allowed] = &[
-    Allowed(&["-d", "--data"], Value::OneOf(&["single", "dup"])),
-    Allowed(&["-m", "--metadata"], Value::OneOf(&["single", "dup"])),
-    Allowed(&["-M", "--mixed"], Value::None),
-    Allowed(&["-n", "--nodesize"], Value::Word),
-    Allowed(&["-s", "--sectorsize"], Value::Word),
-    Allowed(&["-L", "--label"], Value::Word),
-    Allowed(&["-O", "--features"], Value::Not(&["zoned", "list-all"])),
-    Allowed(&["-R", "--runtime-features"], Value::Not(&["list-all"])),
-    Allowed(
-        &["--csum", "--checksum"],
-        Value::OneOf(&["crc32c", "xxhash", "sha256", "blake2"]),
-    ),
-];
+#[derive(Debug)]
+pub struct Allowed(pub &'static [&'static str], pub Value);
 
 /// Checks further mkfs arguments, one per element: `-b 4096`, `-b4096` and `--nodesize=16384` are all
 /// understood, a value without its option is not.
 pub fn check_mkfs_options(fs_type: FsType, options: &[String]) -> Result<(), OptionError> {
-    let table = match fs_type {
-        FsType::Ext4 => EXT4,
-        FsType::Xfs => XFS,
-        FsType::Btrfs => BTRFS,
-    };
+    let table = kind::of(fs_type).facts().mkfs_options;
     if options.iter().map(String::len).sum::<usize>() > MAX_BYTES {
         return Err(OptionError::new(
             &options[0],

@@ -1,7 +1,7 @@
 //! Whether mkfs makes a filesystem with these options, asked before the volume is: on a file of its size in memory.
 //!
 //! ext4's and XFS's tools only say what they would do; btrfs's, which cannot, writes some 5 MiB. A file has no sectors larger
-//! than 512 bytes: both are told which the drive has. What mkfs.btrfs makes does not depend on it.
+//! than 512 bytes: both are told which the drive has.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tokio::{sync::Semaphore, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    mkfs::{self, Plan},
+    kind::{self, Trial},
+    mkfs::Plan,
     tools,
 };
 use drivebay_model::{FsType, cause::chain};
@@ -32,12 +33,8 @@ pub async fn refusal(
     bytes: u64,
     sector: u32,
 ) -> Option<String> {
-    let given = (fs_type == FsType::Xfs).then(|| mkfs::xfs_sector(options));
-    let given = given.flatten().and_then(|size| size.parse::<u32>().ok());
-    if let Some(given) = given.filter(|given| *given < sector) {
-        return Some(format!(
-            "a sector size of {given} bytes is less than the drive's {sector}"
-        ));
+    if let Some(why) = kind::of(fs_type).refuse_sector(options, sector) {
+        return Some(why);
     }
     let not_asked = |why: String| {
         tracing::debug!(
@@ -77,11 +74,12 @@ fn run(fs_type: FsType, options: &[String], bytes: u64, sector: u32) -> std::io:
         options,
         over_own: false,
     };
-    let (program, args) = mkfs::trial_command(&plan, sector, &scratch.path());
+    let kind = kind::of(fs_type);
+    let Trial { args, env } = kind.try_mkfs(&plan, sector, &scratch.path());
     let tool = Tool {
-        program,
+        program: kind.facts().mkfs,
         args,
-        env: vec![(mkfs::SECTOR_VARIABLE, sector.to_string().into())],
+        env,
         only: None,
         deadline: ANSWER,
     };

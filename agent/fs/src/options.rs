@@ -9,6 +9,7 @@ pub use drivebay_common::mount_flags::OptionError;
 use drivebay_common::mount_flags::mount_flags;
 use drivebay_common::text::split_options;
 
+use super::kind;
 use drivebay_model::FsType;
 
 impl From<OptionError> for super::jobs::FsError {
@@ -76,20 +77,15 @@ impl MountFlags {
         of_mount.chain(self.of_filesystem()).collect()
     }
 
-    /// The data string of mount(2): these options and the defaults of this filesystem. ext4 goes
-    /// read-only on an error unless another `errors=` was named; btrfs always mounts its top level, not
-    /// whatever a tenant made the default subvolume.
+    /// The data string of mount(2): the default of this filesystem and these options.
     pub fn data_for(&self, fs_type: FsType) -> String {
-        let mut data = Vec::new();
-        match fs_type {
-            FsType::Ext4 if !self.data.iter().any(|option| option.starts_with("errors=")) => {
-                data.push("errors=remount-ro")
-            }
-            FsType::Btrfs => data.push("subvolid=5"),
-            FsType::Ext4 | FsType::Xfs => {}
-        }
-        data.extend(self.data.iter().map(String::as_str));
-        data.join(",")
+        let default = kind::of(fs_type).default_option(&self.data);
+        let asked = self.data.iter().map(String::as_str);
+        default
+            .into_iter()
+            .chain(asked)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 }
 

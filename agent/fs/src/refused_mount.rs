@@ -1,6 +1,7 @@
 //! Why the kernel refused a mount: EINVAL is its answer to a wrong option and to a damaged superblock alike, and only its log
 //! tells which. Pure.
 
+use super::kind;
 use drivebay_model::FsType;
 
 /// Features of a later kernel: nothing is damaged.
@@ -9,51 +10,6 @@ const NEWER: &[&str] = &[
     "unknown incompatible features",
     "unknown read-only compatible features",
     "cannot be safely mounted by this kernel",
-];
-
-/// What ext4 logs of a superblock, or of what it points to, that cannot be (fs/ext4/super.c).
-const EXT4: &[&str] = &[
-    "VFS: Can't find ext4 filesystem",
-    "invalid superblock checksum",
-    "Invalid log block size",
-    "Invalid log cluster size",
-    "bad block size",
-    "bad geometry",
-    "group descriptors corrupted",
-    "inodes count not valid",
-    "invalid first ino",
-    "unsupported inode size",
-    "unsupported descriptor size",
-    "per group too big",
-    "invalid inodes per group",
-    "insane block group count",
-    "overhead calculation",
-    "no journal found",
-    "journal inode is deleted",
-    "Invalid journal inode",
-    "get root inode failed",
-    "corrupt root inode",
-];
-
-/// The same of XFS (fs/xfs/libxfs/xfs_sb.c, xfs_mount.c). Options are refused before a superblock is validated.
-const XFS: &[&str] = &[
-    "SB validate failed",
-    "SB sanity check failed",
-    "Invalid superblock magic number",
-    "Metadata corruption detected",
-    "Metadata CRC error detected",
-    "Failed to read root inode",
-    "corrupted root inode",
-    "file system too large",
-];
-
-/// The same of btrfs (fs/btrfs/disk-io.c).
-const BTRFS: &[&str] = &[
-    "superblock checksum mismatch",
-    "superblock contains fatal errors",
-    "superblock bytenr mismatch",
-    "failed to read chunk root",
-    "failed to read chunk tree",
 ];
 
 /// The line that shows the filesystem on `device` to be damaged, of what the kernel logged while it refused to mount it. None: an
@@ -65,11 +21,7 @@ pub(super) fn damage<'a>(fs_type: FsType, device: &str, logged: &'a [String]) ->
         lines.filter(|line| names.iter().any(|name| line.contains(name)))
     };
     let has = |line: &str, words: &[&str]| words.iter().any(|words| line.contains(words));
-    let words = match fs_type {
-        FsType::Ext4 => EXT4,
-        FsType::Xfs => XFS,
-        FsType::Btrfs => BTRFS,
-    };
+    let words = kind::of(fs_type).facts().damage;
     match own().any(|line| has(line, NEWER)) {
         true => None,
         false => own().find(|line| has(line, words)),

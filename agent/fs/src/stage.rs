@@ -151,7 +151,7 @@ pub enum Format {
     /// The expected filesystem is there.
     Mount {
         /// It was never mounted, so it may be what an interrupted mkfs left; when its superblock proves that
-        /// (`superblock::is_unfinished`), mkfs may start over with the same UUID.
+        /// (`Filesystem::is_unfinished`), mkfs may start over with the same UUID.
         may_restart: Option<Uuid>,
     },
     /// Neither is done.

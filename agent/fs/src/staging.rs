@@ -5,7 +5,7 @@
 //! call, it may be made again. After it, never. The record is not moved before mount(2): what an interrupted
 //! mkfs left would then be a lost filesystem for ever.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use uuid::Uuid;
 
@@ -15,12 +15,12 @@ use super::{
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
-    mkfs,
+    kind, mkfs,
     mkfs_options::check_mkfs_options,
     options::{MountFlags, parse_mount_flags},
     refused_mount,
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
-    superblock, tools,
+    tools,
 };
 use drivebay_layout::jobs::CarveError;
 use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState};
@@ -252,7 +252,7 @@ impl<'a> Staging<'a> {
             }
         }
         if let Some(device) = &placed.device {
-            self.limit_xfs_retries(device);
+            self.configure(device);
         }
         Ok(Staged {
             contents: self.contents,
@@ -304,7 +304,7 @@ impl<'a> Staging<'a> {
                 return Err(self.refused(Refusal::ProbeFailed, &partition, None));
             }
         };
-        self.repair_ext4(&partition, context)?;
+        self.repair(&partition, context)?;
         if let Err(error) = self.mount_syscall(&partition.device, 0, context) {
             if !(may_restart && self.is_unfinished(&error, &partition)) {
                 return Err(error);
@@ -360,7 +360,7 @@ impl<'a> Staging<'a> {
                 how: format!("and not from {}", partition.device),
             });
         }
-        self.limit_xfs_retries(&partition.device);
+        self.configure(&partition.device);
         let growth = self.grow(&partition.device, partition.bytes, context);
         if !was_mounted {
             self.advance(fs_uuid, true, context)?;
@@ -422,47 +422,16 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// ext4 whose superblock flags errors is repaired first. What comes of that does not fail the stage: the
-    /// mount decides.
-    fn repair_ext4(&self, partition: &Partition, context: &mut Context) -> Result<(), FsError> {
-        if self.fs_type != FsType::Ext4 || self.wanted.read_only {
+    /// What comes of the repair does not fail the stage: the mount decides.
+    fn repair(&self, partition: &Partition, context: &mut Context) -> Result<(), FsError> {
+        if self.wanted.read_only {
             return Ok(());
         }
-        match partition.head() {
-            Ok(head) if superblock::ext4(&head).is_some_and(|sb| sb.errors) => {}
-            _ => return Ok(()),
+        let (volume, may_repair) = (self.job.uuid, self.job.may_repair);
+        match kind::of(self.fs_type).facts().repair {
+            Some(repair) => repair(self.backend, partition, volume, may_repair, context),
+            None => Ok(()),
         }
-        if !self.job.may_repair {
-            return Err(FsError::NeedsRepair {
-                uuid: self.job.uuid,
-                device: partition.device.clone(),
-            });
-        }
-        let args = vec!["-p".into(), partition.node.clone().into_os_string()];
-        match tools::run(
-            self.backend,
-            "e2fsck",
-            args,
-            (&partition.device, None),
-            context,
-        ) {
-            // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
-            Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
-                tracing::warn!(
-                    device = partition.device,
-                    "ext4 error flag was set; e2fsck -p completed"
-                );
-            }
-            Ok(output) => tracing::error!(
-                device = partition.device,
-                output = tools::excerpt(&output),
-                "e2fsck -p cannot repair the filesystem"
-            ),
-            Err(error) => {
-                tracing::error!(device = partition.device, %error, "cannot run e2fsck -p")
-            }
-        }
-        Ok(())
     }
 
     /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
@@ -536,24 +505,12 @@ impl<'a> Staging<'a> {
             Some(libc::EUCLEAN | libc::EBADMSG | libc::EINVAL)
         ) && partition
             .head()
-            .is_ok_and(|head| superblock::is_unfinished(self.fs_type, &head))
+            .is_ok_and(|head| kind::of(self.fs_type).is_unfinished(&head))
     }
 
-    /// Makes XFS shut down on a dying drive rather than retry a metadata write for ever, which would hang every
-    /// unmount. The data is as safe without it, so a miss is logged and the stage goes on.
-    fn limit_xfs_retries(&self, device: &str) {
-        if self.fs_type != FsType::Xfs || self.mount.xfs_retry_forever {
-            return;
-        }
-        for class in ["EIO", "ENODEV", "ENOSPC", "default"] {
-            let file = Path::new("/sys/fs/xfs")
-                .join(device)
-                .join("error/metadata")
-                .join(class)
-                .join("max_retries");
-            if let Err(error) = fs::write(&file, "0") {
-                tracing::error!(path = %file.display(), %error, "cannot limit XFS metadata write retries; XFS may retry forever on this volume");
-            }
+    fn configure(&self, device: &str) {
+        if let Some(configure) = kind::of(self.fs_type).facts().configure {
+            configure(device, self.mount);
         }
     }
 

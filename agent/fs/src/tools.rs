@@ -12,7 +12,7 @@ use std::{
 
 use drivebay_common::text::both_ends;
 
-use super::{backend::StageBackend, jobs::FsError};
+use super::{backend::StageBackend, jobs::FsError, kind};
 use drivebay_model::Cause;
 use drivebay_sys::cmd::{CmdError, Output, Tool};
 use drivebay_worker::Context;
@@ -24,13 +24,12 @@ const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 /// Bytes of a tool's output that travel in an error.
 const OUTPUT_BYTES: usize = 600;
 
-/// Debian's package of a tool.
-pub fn package(program: &str) -> &'static str {
-    match program {
-        "mkfs.ext4" | "e2fsck" | "resize2fs" | "debugfs" => "e2fsprogs",
-        "mkfs.xfs" | "xfs_growfs" | "xfs_repair" => "xfsprogs",
-        _ => "btrfs-progs",
-    }
+/// Debian's package of a tool; the tool's own name if no filesystem has it.
+pub fn package(program: &'static str) -> &'static str {
+    kind::all()
+        .map(|kind| kind.facts())
+        .find(|facts| facts.tools.contains(&program))
+        .map_or(program, |facts| facts.package)
 }
 
 /// Runs a tool that works on this device. `only`: the node, when it shall see no other device.

@@ -12,6 +12,7 @@ use super::{
     device::{self, target_error},
     hints,
     jobs::{Device, FsError, Unmount, Unmounted},
+    kind,
     staging::mount_info_error,
 };
 use drivebay_model::{Cause, FsType};
@@ -140,7 +141,7 @@ fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {
         !Path::new(&device).exists()
     };
     let named = match entry.fs_type.as_str() {
-        "btrfs" => device::source_number(entry),
+        fs_type if kind::has_anonymous_device(fs_type) => device::source_number(entry),
         "devtmpfs" | "tmpfs" if entry.root != Path::new("/") => entry
             .root
             .strip_prefix("/")
@@ -205,20 +206,7 @@ fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
 /// volume is neither deleted nor staged again while it does. Reads sysfs only.
 pub fn superblock_lives(device: &str) -> bool {
     let name = device.replace('/', "!");
-    ["/sys/fs/ext4", "/sys/fs/xfs"]
-        .iter()
-        .any(|dir| Path::new(dir).join(&name).exists())
-        || fs::read_dir("/sys/fs/btrfs").is_ok_and(|mut all| {
-            all.any(|one| {
-                one.is_ok_and(|one| {
-                    one.path()
-                        .join("devices")
-                        .join(&name)
-                        .symlink_metadata()
-                        .is_ok()
-                })
-            })
-        })
+    kind::all().any(|kind| kind.has_superblock(&name))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use drivebay_fs::{
         schedule::{Situation, due},
         verdict,
     },
-    device,
+    device, kind,
 };
 use drivebay_model::{
     CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode, RecordState,
@@ -333,7 +333,8 @@ fn share(uuid: Uuid) -> f64 {
 }
 
 fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked) -> Plan {
-    let at = (volume.in_use && tracked.fs_type == FsType::Btrfs)
+    let has_scrub = kind::of(tracked.fs_type).facts().scrub().is_some();
+    let at = (volume.in_use && has_scrub)
         .then(|| mounted_at(volume))
         .flatten();
     let class = volumes

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use drivebay_evidence::{attribute::Subject, kmsg::Kind, now};
-use drivebay_model::{DriveId, RecordState};
+use drivebay_fs::kind::{self, ErrorEvents};
+use drivebay_model::{DriveId, FsType, RecordState};
 use drivebay_node::volumes::Volumes;
 use drivebay_sys::{
     fanotify::{Event, FsErrors, FsId},
@@ -45,35 +46,28 @@ pub struct Mounted {
     pub answers: bool,
 }
 
+fn error_events(fs_type: &str) -> Option<&'static ErrorEvents> {
+    kind::of(FsType::parse(fs_type)?)
+        .facts()
+        .error_events
+        .as_ref()
+}
+
 /// Whether filesystems of this type report their errors, by the kernel's version. Pure.
 fn reports_errors(fs_type: &str, kernel: KernelVersion) -> bool {
-    let since = match fs_type {
-        "ext4" => KernelVersion::new(5, 16, 0),
-        "xfs" => KernelVersion::new(7, 0, 0),
-        _ => return false,
-    };
-    kernel >= since
+    error_events(fs_type).is_some_and(|events| {
+        let (major, minor) = events.since;
+        kernel >= KernelVersion::new(major, minor, 0)
+    })
 }
 
 /// The id that statfs gives of a volume's filesystem, from what is known of it: nothing has to be asked. Pure.
-///
-/// ext4 folds its UUID (fs/ext4/super.c, `ext4_statfs`), XFS has its device number (fs/xfs/xfs_super.c).
 fn fsid(mounted: &Mounted) -> Option<FsId> {
-    match (mounted.fs_type.as_str(), &mounted.record) {
-        ("ext4", RecordState::Fs { fs_uuid, .. }) => {
-            let [a, b] = fs_uuid.as_bytes().as_chunks::<8>().0 else {
-                return None;
-            };
-            let folded = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-            Some([folded as u32, (folded >> 32) as u32])
-        }
-        ("xfs", _) => {
-            let (major, minor) = mounted.dev;
-            // new_encode_dev in include/linux/kdev_t.h.
-            Some([(minor & 0xff) | (major << 8) | ((minor & !0xff) << 12), 0])
-        }
+    let fs_uuid = match mounted.record {
+        RecordState::Fs { fs_uuid, .. } => Some(fs_uuid),
         _ => None,
-    }
+    };
+    (error_events(&mounted.fs_type)?.fsid)(fs_uuid, mounted.dev)
 }
 
 /// A superblock as far as the mount table tells it from another: a filesystem mounted anew has lost its mark.
@@ -245,7 +239,6 @@ fn handle(volumes: &Volumes, owners: &BTreeMap<FsId, (Uuid, DriveId)>, event: Ev
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use drivebay_model::FsType;
 
     #[test]
     fn which_filesystems_tell_depends_on_the_kernel() {

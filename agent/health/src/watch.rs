@@ -10,7 +10,6 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::memory::{LogPosition, PersistedEvidence, names};
 use crate::collected::CollectedEvidence;
@@ -21,7 +20,8 @@ use drivebay_evidence::{
     registry::is_of_absence,
     stalls::Stalls,
 };
-use drivebay_model::{DriveId, DriveState, Extent, FsType, MIB, Snapshot};
+use drivebay_fs::kind;
+use drivebay_model::{DriveId, DriveState, Extent, MIB, Snapshot};
 use drivebay_node::context::NodeContext;
 use drivebay_sys::{
     blockstat::{self, Activity},
@@ -156,19 +156,22 @@ async fn look_at_requests(node: &NodeContext, stalls: &mut Stalls) {
 
 async fn look_at_counters(node: &NodeContext) {
     let snapshot = node.inventory().current();
-    let mounted: Vec<(Uuid, String)> = snapshot
-        .volumes
-        .values()
-        .filter(|volume| volume.in_use && volume.placed.record.fs_type == Some(FsType::Ext4))
-        .filter_map(|volume| Some((volume.uuid, volume.placed.device.clone()?)))
+    let in_use = snapshot.volumes.values().filter(|volume| volume.in_use);
+    let mounted: Vec<_> = in_use
+        .filter_map(|volume| {
+            let count = kind::of(volume.placed.record.fs_type?)
+                .facts()
+                .count_errors?;
+            Some((volume.uuid, volume.placed.device.clone()?, count))
+        })
         .collect();
     if mounted.is_empty() {
         return;
     }
     let looked = offload("counters", LOOK_DEADLINE, move || {
         let mut counted = Vec::new();
-        for (volume, device) in mounted {
-            if let Some(errors) = blockstat::ext4_errors(&device)? {
+        for (volume, device, count) in mounted {
+            if let Some(errors) = count(&device)? {
                 counted.push((volume, errors > 0));
             }
         }

@@ -6,30 +6,37 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Extent;
+use drivebay_proto::names::FILESYSTEMS;
 
-/// Filesystems Drivebay makes and mounts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FsType {
-    /// ext4
-    Ext4,
-    /// XFS
-    Xfs,
-    /// btrfs
-    Btrfs,
+/// Declares [FsType] in the order of [FILESYSTEMS], which has the names and smallest sizes that the controller needs too. A row of
+/// one without a row of the other does not compile.
+macro_rules! filesystems {
+    ($($variant:ident),+) => {
+        /// Filesystems Drivebay makes and mounts.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum FsType {
+            $($variant),+
+        }
+
+        impl FsType {
+            /// Every filesystem there is.
+            pub const ALL: [Self; FILESYSTEMS.len()] = [$(Self::$variant),+];
+        }
+
+        $(const _: () = {
+            let name = FILESYSTEMS[FsType::$variant as usize].0;
+            assert!(name.eq_ignore_ascii_case(stringify!($variant)));
+        };)+
+    };
 }
 
-impl FsType {
-    /// Every filesystem there is.
-    pub const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+filesystems!(Ext4, Xfs, Btrfs);
 
+impl FsType {
     /// As mount(2), libblkid and CSI write it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ext4 => "ext4",
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
+        FILESYSTEMS[self as usize].0
     }
 
     /// The filesystem of this name.
@@ -37,9 +44,9 @@ impl FsType {
         Self::ALL.into_iter().find(|fs| fs.as_str() == text)
     }
 
-    /// Smallest device, in bytes; see `names::FILESYSTEMS`.
+    /// Smallest device, in bytes.
     pub fn min_bytes(self) -> u64 {
-        drivebay_proto::names::smallest_filesystem(self.as_str()).unwrap_or(super::GIB)
+        FILESYSTEMS[self as usize].1
     }
 }
 
@@ -126,4 +133,18 @@ pub struct Record {
     pub growing_to: Option<Extent>,
     /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filesystem_is_stored_under_the_name_that_mount_takes() {
+        for fs_type in FsType::ALL {
+            let stored = serde_json::to_value(fs_type).unwrap();
+            assert_eq!(stored, fs_type.as_str());
+            assert_eq!(FsType::parse(fs_type.as_str()), Some(fs_type));
+        }
+    }
 }

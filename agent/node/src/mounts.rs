@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::inventory::Inventory;
-use drivebay_fs::device;
+use drivebay_fs::{device, kind::has_anonymous_device};
 use drivebay_sys::mountinfo::{self, Change, MountEntry, MountInfoError, Table};
 
 /// The kernel's table could not be read or understood: nothing is known of the mounts by it.
@@ -80,7 +80,7 @@ impl Mounts {
         };
         let is_of_a_volume = |mount: &MountEntry| {
             numbers.contains(&mount.dev)
-                || mount.fs_type == "btrfs"
+                || has_anonymous_device(&mount.fs_type)
                 || (mount.fs_type == "devtmpfs" && is_named(&mount.root, "/"))
         };
         self.publish(true, |table| table.reread(is_of_a_volume))
@@ -105,7 +105,8 @@ impl Mounts {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `again`: mounts that were known are read again. A btrfs that did not change may be of another device by now.
+    /// `again`: mounts that were known are read again. One that is told by its source and did not change may be of
+    /// another device by now.
     fn publish(
         &self,
         again: bool,
@@ -115,9 +116,11 @@ impl Mounts {
         let mut change = update(&mut table).map_err(|source| MountTableError { source })?;
         if again {
             let mounts = table.entries().into_iter();
-            let btrfs: Vec<_> = mounts.filter(|mount| mount.fs_type == "btrfs").collect();
-            change.gone.extend(btrfs.iter().cloned());
-            change.new.extend(btrfs);
+            let by_source: Vec<_> = mounts
+                .filter(|mount| has_anonymous_device(&mount.fs_type))
+                .collect();
+            change.gone.extend(by_source.iter().cloned());
+            change.new.extend(by_source);
         }
         if change.is_empty() {
             return Ok(self.inventory.current().revision);
@@ -125,7 +128,7 @@ impl Mounts {
         let numbers: HashMap<u64, _> = change
             .new
             .iter()
-            .filter(|mount| mount.fs_type == "btrfs")
+            .filter(|mount| has_anonymous_device(&mount.fs_type))
             .filter_map(|mount| Some((mount.id, device::source_number(mount)?)))
             .collect();
         let number_of = |mount: &MountEntry| numbers.get(&mount.id).copied();

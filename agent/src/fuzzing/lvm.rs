@@ -318,7 +318,7 @@ fn record(input: &mut Input<'_>) -> Record {
     };
     let (mkfs_options, mount_options, names) = (texts(4), texts(4), texts(4));
     let name = input.text();
-    let fs = [FsType::Ext4, FsType::Xfs, FsType::Btrfs][usize::from(kind) % 3];
+    let fs = FsType::ALL[usize::from(kind) % FsType::ALL.len()];
     Record {
         uuid: Uuid::from_u128(u128::from(input.number(8))),
         // Long enough for several tags.

@@ -149,7 +149,7 @@ fn checked(flags: &[String]) {
         let once = parse_mount_flags(std::slice::from_ref(option)).unwrap();
         assert_eq!(once.data, std::slice::from_ref(option));
     }
-    for kind in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
+    for kind in FsType::ALL {
         assert!(parsed.data_for(kind).len() <= 4096 + 64);
     }
 }
@@ -159,7 +159,7 @@ fn options(data: &[u8]) {
     let flags: Vec<String> = text.lines().map(str::to_owned).collect();
     checked(&flags);
     let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-    for kind in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
+    for kind in FsType::ALL {
         if check_mkfs_options(kind, &words).is_ok() {
             assert!(words.iter().all(|word| !word.chars().any(char::is_control)));
             assert!(words.first().is_none_or(|word| word.starts_with('-')));

@@ -4,7 +4,7 @@ use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use super::{Target, seeds};
 use drivebay_evidence::kmsg;
-use drivebay_fs::superblock;
+use drivebay_fs::kind::ext4::superblock;
 use drivebay_model::FsType;
 use drivebay_sys::{
     fanotify, mountinfo,
@@ -247,10 +247,10 @@ fn heads() -> Vec<Vec<u8>> {
 
 /// A tenant can write any superblock. On no drive does it become larger than the device.
 fn superblocks(data: &[u8]) {
-    for kind in [FsType::Ext4, FsType::Xfs, FsType::Btrfs] {
-        let _ = superblock::is_unfinished(kind, data);
+    for kind in FsType::ALL {
+        let _ = drivebay_fs::kind::of(kind).is_unfinished(data);
     }
-    let Some(ext4) = superblock::ext4(data) else {
+    let Some(ext4) = superblock::parse(data) else {
         return;
     };
     // The largest device of Linux has 2^63 bytes.

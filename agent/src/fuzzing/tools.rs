@@ -1,5 +1,7 @@
 //! What programs print: smartctl, the checkers of filesystems, lvm.
 
+use std::iter;
+
 use super::{Input, Target, seeds};
 use drivebay_fs::{
     affected::{
@@ -7,9 +9,10 @@ use drivebay_fs::{
         name::shown,
     },
     check::{
-        decode::{Checker, End, complaints, decode},
+        decode::{End, complaints, decode},
         repeated::together,
     },
+    kind,
 };
 use drivebay_model::CheckOutcome;
 use drivebay_smart::{
@@ -112,12 +115,13 @@ fn outputs() -> Vec<Vec<u8>> {
 /// A complaint is one short line, and what one run says is in common with itself.
 fn fsck(data: &[u8]) {
     let mut input = Input(data);
-    let checkers = [
-        Checker::E2fsck,
-        Checker::XfsRepair,
-        Checker::BtrfsCheck,
-        Checker::BtrfsScrub,
-    ];
+    let checkers: Vec<_> = kind::all()
+        .flat_map(|kind| {
+            let facts = kind.facts();
+            let scrub = facts.scrub().map(|scrub| scrub.checker);
+            iter::once(facts.checker).chain(scrub)
+        })
+        .collect();
     let checker = checkers[usize::from(input.byte()) % checkers.len()];
     let code = i32::from(input.byte());
     let text = String::from_utf8_lossy(input.0).into_owned();

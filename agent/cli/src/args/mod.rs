@@ -228,4 +228,18 @@ mod tests {
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn help_names_every_filesystem() {
+        let mut command = Cli::command();
+        command.build();
+        let volume = command.find_subcommand("volume").unwrap();
+        let create = volume.find_subcommand("create").unwrap();
+        let fs = create
+            .get_arguments()
+            .find(|argument| argument.get_id() == "fs");
+        let names = fs.and_then(clap::Arg::get_value_names).unwrap();
+        let all = drivebay_model::FsType::ALL.map(|fs_type| fs_type.as_str());
+        assert_eq!(names, [all.join("|")]);
+    }
 }

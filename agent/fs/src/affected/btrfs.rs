@@ -1,10 +1,20 @@
 //! Asking a mounted btrfs on one device: from a place of the device to a logical address, from there to files, and to their paths.
 
-use std::{io, os::fd::BorrowedFd};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    time::Instant,
+};
 
-use super::name;
+use super::{
+    locate::{Work, cannot},
+    name,
+};
 use drivebay_model::{Extent, unreadable::Holds, unreadable::NAMED_FILES};
-use drivebay_sys::btrfs::{self, Key, Reference};
+use drivebay_sys::{
+    btrfs::{self, Key, Reference},
+    path::Directory,
+};
 
 const ROOT_TREE: u64 = 1;
 const EXTENT_TREE: u64 = 2;
@@ -30,6 +40,32 @@ const DEPTH: usize = 16;
 /// A piece is asked sector by sector.
 const MOST_SECTORS: usize = 4096;
 
+impl Work<'_> {
+    pub(crate) fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
+        self.context.step("asking the filesystem");
+        let all = |why: String| {
+            pieces
+                .iter()
+                .map(|piece| (*piece, cannot(why.clone())))
+                .collect()
+        };
+        let asked = match Asked::new(root.as_fd()) {
+            Ok(asked) => asked,
+            Err(why) => return all(why),
+        };
+        let mut found = Vec::new();
+        for piece in pieces {
+            let until = self.until;
+            let context = &mut *self.context;
+            found.extend(asked.range(*piece, &mut || {
+                context.step("asking the filesystem");
+                Instant::now() < until && !context.is_alone()
+            }));
+        }
+        found
+    }
+}
+
 /// A part of the device that belongs to a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DeviceExtent {
@@ -39,7 +75,7 @@ struct DeviceExtent {
 }
 
 /// A mounted filesystem that is asked.
-pub(super) struct Asked<'a> {
+struct Asked<'a> {
     mounted: BorrowedFd<'a>,
     extents: Vec<DeviceExtent>,
     info: btrfs::Info,

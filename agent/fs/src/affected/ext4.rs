@@ -7,13 +7,13 @@ use std::{
 
 use super::{
     debugfs::{self, BlockOwner},
-    fsmap::Owner,
+    fsmap::{Owner, owners, with_gaps},
     locate::{Asking, Work, cannot, metadata_or_free},
     name,
 };
 use crate::{
     check::{decode::End, tool},
-    superblock,
+    kind::{HEAD_BYTES, ext4::superblock},
 };
 use drivebay_model::{
     Extent,
@@ -31,15 +31,15 @@ impl Work<'_> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    pub(super) fn ext4(
+    pub(crate) fn ext4(
         &mut self,
         pieces: &[Extent],
         root: Option<&Directory>,
     ) -> Vec<(Extent, Holds)> {
         let all = |why: &str| pieces.iter().map(|piece| (*piece, cannot(why))).collect();
         self.context.step("reading the superblock");
-        let head = direct::read_node(&self.partition.node, 0, superblock::HEAD_BYTES);
-        let Some(sb) = head.ok().and_then(|head| superblock::ext4(&head)) else {
+        let head = direct::read_node(&self.partition.node, 0, HEAD_BYTES);
+        let Some(sb) = head.ok().and_then(|head| superblock::parse(&head)) else {
             // debugfs cannot open it either.
             let primary = |piece: &Extent| piece.start < 2048;
             let held = pieces.iter().map(|piece| {
@@ -59,7 +59,7 @@ impl Work<'_> {
             let found = root.map(|root| self.records(root, *piece));
             match found {
                 Some(Ok(found)) => {
-                    for (piece, owners) in found {
+                    for (piece, owners) in with_gaps(*piece, owners(*piece, &found)) {
                         if owners.contains(&Owner::Unknown) {
                             open.push((piece, true));
                         } else {
@@ -93,7 +93,10 @@ impl Work<'_> {
                 ),
             }
         }
-        self.named(known, root)
+        self.named(known, |work, wanted| match root {
+            Some(root) => work.walked(root, wanted),
+            None => work.checked(wanted),
+        })
     }
 
     /// By debugfs, which reads the device: what is not yet written back is in the cache that it reads through.
@@ -147,18 +150,20 @@ impl Work<'_> {
 
     /// Runs one request, read-only. `without_bitmaps`: those of a large filesystem are hundreds of megabytes.
     fn debugfs(&mut self, request: &str, without_bitmaps: bool) -> Result<String, String> {
-        let mut args: Vec<std::ffi::OsString> = Vec::new();
-        if without_bitmaps {
-            args.push("-c".into());
-        }
-        args.extend([
-            "-R".into(),
-            request.into(),
-            self.partition.node.clone().into(),
-        ]);
+        let args = match without_bitmaps {
+            true => &["-c", "-R", request][..],
+            false => &["-R", request],
+        };
         let (limit, device) = (self.left(), &self.partition.device);
         let command = request.split(' ').next().unwrap_or_default();
-        match tool::run_tool("debugfs", args, device, limit, self.context) {
+        match tool::run(
+            "debugfs",
+            args,
+            &self.partition.node,
+            device,
+            limit,
+            self.context,
+        ) {
             None => Err("the agent is gone".to_owned()),
             Some(End::Exited { stdout, stderr, .. }) => {
                 if stdout.trim().is_empty() {
@@ -180,7 +185,7 @@ impl Work<'_> {
         }
     }
 
-    pub(super) fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
+    fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
         let mut paths = BTreeMap::new();
         for inode in wanted.iter().take(NAMED_FILES) {
             // One at a time: a name with line breaks in it could pass for a line of another inode.

@@ -1,5 +1,4 @@
-//! What the records of FS_IOC_GETFSMAP mean for a range, and how much of an XFS is asked for to know it. Pure but for the asking,
-//! which the caller does.
+//! What the records of FS_IOC_GETFSMAP mean for a range. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +6,7 @@ use drivebay_model::Extent;
 use drivebay_sys::fsmap::{Record, SPECIAL_OWNER};
 
 /// FMR_OWN_FREE and FMR_OWN_UNKNOWN of linux/fsmap.h.
-const FREE: u64 = 1;
+pub(super) const FREE: u64 = 1;
 const UNKNOWN: u64 = 2;
 
 /// Who has a piece.
@@ -49,53 +48,6 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
     pieces.collect()
 }
 
-/// The largest block of an XFS.
-const LARGEST_BLOCK: u64 = 64 << 10;
-/// Bytes before and behind what has no owner yet that are asked for with it, one after another until all has. Only what a record
-/// is about is known, whichever kernel answered:
-/// - Without commit ca6448aed4f1 (Linux 6.11, and later releases of some older ones) free space at the end of what is asked for is
-///   answered without its last block, so that a block within free space, asked for alone, is not answered at all. The last block of
-///   the filesystem stays unknown there, and until the commit that completed it ("off-by-one error in fsmap's end_daddr usage").
-/// - Some older kernels leave out what begins before the range that is asked for, be it free or a file's.
-///
-/// What is behind may be of the next allocation group, whose header may be what does not read.
-const AROUND: [(u64, u64); 5] = [
-    (0, LARGEST_BLOCK),
-    (0, 0),
-    (1 << 20, LARGEST_BLOCK),
-    (256 << 20, LARGEST_BLOCK),
-    // No file has a longer extent.
-    (8 << 30, LARGEST_BLOCK),
-];
-
-/// The pieces of a range of an XFS that somebody is known to have or that are free; the rest is in no piece.
-pub(super) fn owners_in_xfs<E>(
-    range: Extent,
-    mut ask: impl FnMut(Extent) -> Result<Vec<Record>, E>,
-) -> Result<Vec<(Extent, BTreeSet<Owner>)>, E> {
-    let mut found: Vec<(Extent, BTreeSet<Owner>)> = Vec::new();
-    let mut answered = false;
-    for (number, (before, behind)) in AROUND.into_iter().enumerate() {
-        let open = gaps(range, found.iter().map(|(piece, _)| *piece));
-        let (Some(first), Some(last)) = (open.first(), open.last()) else {
-            break;
-        };
-        let start = first.start.saturating_sub(before);
-        let len = last.end().saturating_add(behind) - start;
-        match ask(Extent { start, len }) {
-            Ok(records) => {
-                answered = true;
-                found.extend(open.iter().flat_map(|gap| owners(*gap, &records)));
-                found.sort();
-            }
-            Err(_) if number == 0 => {}
-            Err(_) if answered => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
-}
-
 /// What of a range is in none of these pieces, which are in order.
 pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
@@ -110,6 +62,17 @@ pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Ve
         at = at.max(end);
     }
     all
+}
+
+/// The pieces found of a range, and the rest of it with an unknown owner: ext4 leaves out blocks that it has set aside for files that
+/// grow.
+pub(super) fn with_gaps(
+    range: Extent,
+    mut found: Vec<(Extent, BTreeSet<Owner>)>,
+) -> Vec<(Extent, BTreeSet<Owner>)> {
+    let gaps = gaps(range, found.iter().map(|(piece, _)| *piece)).into_iter();
+    found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
+    found
 }
 
 fn owner(record: &Record) -> Owner {
@@ -155,171 +118,6 @@ mod tests {
             ]
         );
         assert_eq!(owners(extent(1 << 20, 4096), &records), []);
-    }
-
-    const KIB: u64 = 1 << 10;
-    const BLOCK: u64 = 4 * KIB;
-
-    fn extent(start: u64, len: u64) -> Extent {
-        Extent { start, len }
-    }
-
-    fn special(start: u64, len: u64, owner: u64) -> Record {
-        Record::new(extent(start, len), owner, SPECIAL_OWNER)
-    }
-
-    fn file(start: u64, len: u64, inode: u64) -> Record {
-        Record::new(extent(start, len), inode, 0)
-    }
-
-    /// What an XFS of blocks of 4096 bytes answers, as its kernel's source has it.
-    struct Kernel {
-        /// Linux 6.1: of free space at the end the last block is left out.
-        short: bool,
-        /// Some older ones: what begins before is left out.
-        cut: bool,
-    }
-
-    const KERNELS: [Kernel; 3] = [
-        Kernel {
-            short: false,
-            cut: false,
-        },
-        Kernel {
-            short: true,
-            cut: false,
-        },
-        Kernel {
-            short: true,
-            cut: true,
-        },
-    ];
-
-    impl Kernel {
-        /// `used`: what its reverse mapping has, in order. `size`: the filesystem's.
-        fn answer(&self, used: &[Record], size: u64, asked: Extent) -> Vec<Record> {
-            let (mut all, mut next) = (Vec::new(), asked.start);
-            let last_block = (asked.end().min(size) - 1) / BLOCK * BLOCK;
-            for record in used {
-                let end = record.physical + record.length;
-                if end <= asked.start / BLOCK * BLOCK || record.physical > last_block {
-                    continue;
-                }
-                if !(self.cut && record.physical < asked.start / BLOCK * BLOCK) {
-                    if record.physical > next {
-                        all.push(special(next, record.physical - next, FREE));
-                    }
-                    all.push(*record);
-                }
-                next = next.max(end);
-            }
-            let end = last_block + if self.short { 0 } else { BLOCK };
-            if end > next {
-                all.push(special(next, end - next, FREE));
-            }
-            all
-        }
-    }
-
-    #[test]
-    fn free_space_of_an_xfs_is_free_also_where_linux_6_1_does_not_answer_for_its_last_block() {
-        const METADATA: u64 = (b'X' as u64) << 32 | 3;
-        let used = [
-            special(0, 4 * BLOCK, METADATA),
-            file(16 * BLOCK, 4 * BLOCK, 131),
-        ];
-        let size = 64 << 20;
-        let sector = extent(40 * BLOCK + 512, 512);
-        let [new, old, oldest] = &KERNELS;
-        assert_eq!(
-            new.answer(&used, size, sector),
-            [special(sector.start, BLOCK - 512, FREE)]
-        );
-        assert_eq!(old.answer(&used, size, sector), []);
-        for kernel in &KERNELS {
-            let found = owners_in_xfs(sector, |asked| {
-                Ok::<_, ()>(kernel.answer(&used, size, asked))
-            });
-            assert_eq!(found, Ok(vec![(sector, [Owner::Free].into())]));
-        }
-        // Within a file.
-        let sector = extent(18 * BLOCK + 512, 512);
-        assert_eq!(
-            oldest.answer(&used, size, sector),
-            [],
-            "nothing, and not that it is free"
-        );
-        for kernel in &KERNELS {
-            let found = owners_in_xfs(sector, |asked| {
-                Ok::<_, ()>(kernel.answer(&used, size, asked))
-            });
-            assert_eq!(found, Ok(vec![(sector, [Owner::Inode(131)].into())]));
-        }
-    }
-
-    #[test]
-    fn what_has_an_owner_in_an_xfs_is_never_free_whichever_kernel_answers() {
-        for seed in 0..300 {
-            let mut random = fastrand::Rng::with_seed(seed);
-            let (mut used, mut at) = (Vec::new(), 0);
-            for inode in 100..130 {
-                at += random.u64(0..3) * random.u64(0..600);
-                let len = random.u64(1..600);
-                used.push(file(at * BLOCK, len * BLOCK, inode));
-                at += len;
-            }
-            let size = (at + random.u64(0..3)) * BLOCK;
-            let start = random.u64(0..size / 512 - 1) * 512;
-            let range = extent(start, 512 * random.u64(1..3000).min((size - start) / 512));
-            for kernel in &KERNELS {
-                let found = owners_in_xfs(range, |asked| {
-                    Ok::<_, ()>(kernel.answer(&used, size, asked))
-                });
-                let found = found.unwrap();
-                for (piece, owners) in &found {
-                    let of_it = used.iter().filter(|record| {
-                        let here = extent(record.physical, record.length);
-                        here.overlap(*piece).is_some()
-                    });
-                    let expected = of_it.map(|record| Owner::Inode(record.owner));
-                    let mut expected: BTreeSet<Owner> = expected.collect();
-                    if expected.is_empty() {
-                        expected.insert(Owner::Free);
-                    }
-                    assert_eq!(*owners, expected, "seed {seed}, {piece:?} of {range:?}");
-                }
-                // All of it but the filesystem's last block.
-                let open = gaps(range, found.iter().map(|(piece, _)| *piece));
-                let last = extent(size - BLOCK, BLOCK);
-                let is_last = |open: &Extent| open.overlap(last) == Some(*open);
-                let fits = open.is_empty() || (kernel.short && open.iter().all(is_last));
-                assert!(fits, "seed {seed}, {range:?}: {open:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_group_that_does_not_read_hides_only_what_is_asked_of_it() {
-        let group = 128 << 20;
-        let used = [
-            file(group - 8 * BLOCK, 8 * BLOCK, 131),
-            file(group, BLOCK, 132),
-        ];
-        let mut calls = 0;
-        let mut ask = |asked: Extent| {
-            calls += 1;
-            if asked.end() > group {
-                return Err("Input/output error");
-            }
-            Ok(KERNELS[1].answer(&used, 2 * group, asked))
-        };
-        let sector = extent(group - 512, 512);
-        let found = owners_in_xfs(sector, &mut ask);
-        assert_eq!(found, Ok(vec![(sector, [Owner::Inode(131)].into())]));
-        let sector = extent(group, 512);
-        assert_eq!(owners_in_xfs(sector, &mut ask), Err("Input/output error"));
-        // Each may cost a drive seconds.
-        assert_eq!(calls, 4);
     }
 
     #[test]

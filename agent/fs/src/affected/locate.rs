@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    btrfs::Asked,
-    fsmap::{Owner, gaps, owners, owners_in_xfs},
+    fsmap::{Owner, gaps},
     name,
 };
 use crate::{
     device::{self, Partition},
     jobs::FsError,
+    kind,
 };
 use drivebay_layout::{self as carve, jobs::CarveError};
 use drivebay_model::{
@@ -26,7 +26,8 @@ use drivebay_model::{
     unreadable::{Holds, LocatedPiece, NAMED_FILES},
 };
 use drivebay_sys::{
-    fsmap, mountinfo,
+    fsmap::{self, Record},
+    mountinfo,
     path::Directory,
     walk::{self, Bounds},
 };
@@ -91,24 +92,7 @@ impl Job for Locate {
             Some(at) => Some(mounted(at, &partition)?),
             None => None,
         };
-        let found = match (self.fs_type, &mounted) {
-            (FsType::Ext4, mounted) => work.ext4(&self.pieces, mounted.as_ref()),
-            (FsType::Xfs, Some(root)) => work.xfs(&self.pieces, root),
-            (FsType::Btrfs, Some(root)) => work.btrfs(&self.pieces, root),
-            (FsType::Xfs | FsType::Btrfs, None) => self
-                .pieces
-                .iter()
-                .map(|piece| {
-                    (
-                        *piece,
-                        cannot(format!(
-                            "{} can be asked only while it is mounted",
-                            self.fs_type
-                        )),
-                    )
-                })
-                .collect(),
-        };
+        let found = kind::of(self.fs_type).locate(&mut work, &self.pieces, mounted.as_ref());
         Ok(answer(&self.pieces, found))
     }
 }
@@ -173,8 +157,8 @@ fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
 /// Files that have a piece, and what of it else is known.
 pub(super) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
 
-/// Asking one filesystem; ext4 in `debugfs`.
-pub(super) struct Work<'a> {
+/// Asking one filesystem.
+pub struct Work<'a> {
     pub(super) until: Instant,
     pub(super) fs_type: FsType,
     pub(super) partition: &'a Partition,
@@ -182,80 +166,31 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// The answer of a filesystem that can be asked only through a mount, and has none.
+    pub(crate) fn unmounted(&self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
+        let holds = cannot(format!(
+            "{} can be asked only while it is mounted",
+            self.fs_type
+        ));
+        let pieces = pieces.iter();
+        pieces.map(|piece| (*piece, holds.clone())).collect()
+    }
+
+    /// What FS_IOC_GETFSMAP answers.
     pub(super) fn records(
         &mut self,
         root: &Directory,
         piece: Extent,
-    ) -> std::io::Result<Vec<(Extent, BTreeSet<Owner>)>> {
-        let dev = self.partition.dev;
-        let mut ask = |piece| {
-            self.context.step("asking the filesystem");
-            fsmap::records(root.as_fd(), dev, piece)
-        };
-        let mut found = match self.fs_type {
-            FsType::Xfs => owners_in_xfs(piece, ask)?,
-            FsType::Ext4 | FsType::Btrfs => owners(piece, &ask(piece)?),
-        };
-        // ext4 leaves out blocks that it has set aside for files that grow.
-        let gaps = gaps(piece, found.iter().map(|(piece, _)| *piece)).into_iter();
-        found.extend(gaps.map(|gap| (gap, BTreeSet::from([Owner::Unknown]))));
-        Ok(found)
-    }
-
-    fn xfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
-        let mut asking: Vec<Asking> = Vec::new();
-        for piece in pieces {
-            match self.records(root, *piece) {
-                Err(error) => {
-                    asking.push((*piece, Err(cannot(format!("XFS does not answer: {error}")))));
-                }
-                Ok(found) => asking.extend(found.into_iter().map(|(piece, owners)| {
-                    let inodes: BTreeSet<u64> = owners.iter().filter_map(inode).collect();
-                    let held = if !inodes.is_empty() {
-                        Ok(inodes)
-                    } else if owners.contains(&Owner::Unknown) {
-                        Err(cannot(
-                            "the XFS does not say whose it is, as one made without reverse mapping (rmapbt) never does",
-                        ))
-                    } else {
-                        Err(metadata_or_free(&owners))
-                    };
-                    (piece, held)
-                })),
-            }
-        }
-        self.named(asking, Some(root))
-    }
-
-    fn btrfs(&mut self, pieces: &[Extent], root: &Directory) -> Vec<(Extent, Holds)> {
+    ) -> std::io::Result<Vec<Record>> {
         self.context.step("asking the filesystem");
-        let all = |why: String| {
-            pieces
-                .iter()
-                .map(|piece| (*piece, cannot(why.clone())))
-                .collect()
-        };
-        let asked = match Asked::new(root.as_fd()) {
-            Ok(asked) => asked,
-            Err(why) => return all(why),
-        };
-        let mut found = Vec::new();
-        for piece in pieces {
-            let until = self.until;
-            let context = &mut *self.context;
-            found.extend(asked.range(*piece, &mut || {
-                context.step("asking the filesystem");
-                Instant::now() < until && !context.is_alone()
-            }));
-        }
-        found
+        fsmap::records(root.as_fd(), self.partition.dev, piece)
     }
 
-    /// Inodes by their paths, as far as those are found in time.
+    /// Inodes by their paths, as far as `find` finds those in time.
     pub(super) fn named(
         &mut self,
         asking: Vec<Asking>,
-        root: Option<&Directory>,
+        find: impl FnOnce(&mut Self, &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>>,
     ) -> Vec<(Extent, Holds)> {
         let named = |inodes: &BTreeSet<u64>| -> Vec<u64> {
             inodes.iter().copied().take(NAMED_FILES).collect()
@@ -265,10 +200,9 @@ impl Work<'_> {
             .filter_map(|(_, held)| held.as_ref().ok())
             .flat_map(named)
             .collect();
-        let paths = match root {
-            _ if wanted.is_empty() => BTreeMap::new(),
-            Some(root) => self.walked(root, &wanted),
-            None => self.checked(&wanted),
+        let paths = match wanted.is_empty() {
+            true => BTreeMap::new(),
+            false => find(self, &wanted),
         };
         let held = asking.into_iter().map(|(piece, held)| {
             let holds = match held {
@@ -293,7 +227,12 @@ impl Work<'_> {
         held.collect()
     }
 
-    fn walked(&mut self, root: &Directory, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
+    /// Paths of inodes, by reading the directories of a mount.
+    pub(super) fn walked(
+        &mut self,
+        root: &Directory,
+        wanted: &BTreeSet<u64>,
+    ) -> BTreeMap<u64, Vec<u8>> {
         let bounds = Bounds {
             until: self.until.min(Instant::now() + WALK),
             entries: ENTRIES,
@@ -310,13 +249,6 @@ impl Work<'_> {
                 BTreeMap::new()
             }
         }
-    }
-}
-
-fn inode(owner: &Owner) -> Option<u64> {
-    match owner {
-        Owner::Inode(inode) => Some(*inode),
-        _ => None,
     }
 }
 

@@ -15,3 +15,4 @@ mod fsmap;
 pub mod locate;
 pub mod name;
 pub mod read;
+mod xfs;

@@ -5,43 +5,27 @@
 //! replayed, a device that cannot be opened or read. Only what is left is damage.
 
 use crate::tools;
-use drivebay_model::{CheckOutcome, FsType, Inconclusive};
+use drivebay_model::{CheckOutcome, Inconclusive};
 
 /// Most characters of a tool's message that are shown.
 const TOLD: usize = 160;
 
-/// A tool with the arguments it is run with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Checker {
-    /// `e2fsck -fn`
-    E2fsck,
-    /// `xfs_repair -n`
-    XfsRepair,
-    /// `btrfs check --readonly`
-    BtrfsCheck,
-    /// `btrfs scrub start -Br`
-    BtrfsScrub,
-}
-
-impl Checker {
-    /// The one for a filesystem that is not mounted.
-    pub fn of(fs_type: FsType) -> Self {
-        match fs_type {
-            FsType::Ext4 => Self::E2fsck,
-            FsType::Xfs => Self::XfsRepair,
-            FsType::Btrfs => Self::BtrfsCheck,
-        }
-    }
-
+/// A tool with the arguments it is run with, and how its answers are read.
+#[derive(Debug)]
+pub struct Checker {
+    pub program: &'static str,
+    /// In front of the device, or of the mount.
+    pub arguments: &'static [&'static str],
+    /// The same for a device that is mounted.
+    pub arguments_mounted: &'static [&'static str],
     /// As an operator would type it, without the device.
-    pub fn command(self) -> &'static str {
-        match self {
-            Self::E2fsck => "e2fsck -fn",
-            Self::XfsRepair => "xfs_repair -n",
-            Self::BtrfsCheck => "btrfs check --readonly",
-            Self::BtrfsScrub => "btrfs scrub start -Br",
-        }
-    }
+    pub command: &'static str,
+    /// What it says of a filesystem with a feature that it does not know.
+    pub too_old: &'static [&'static str],
+    /// How lines begin that are no complaints.
+    pub noise: &'static [&'static str],
+    /// What exit code and text mean, where the tool knows the filesystem's features. Pure.
+    pub decode: fn(i32, &str) -> CheckOutcome,
 }
 
 /// How a tool ended.
@@ -70,8 +54,8 @@ pub enum End {
 }
 
 /// What the end of a tool means.
-pub fn decode(checker: Checker, end: &End) -> CheckOutcome {
-    let command = checker.command();
+pub fn decode(checker: &Checker, end: &End) -> CheckOutcome {
+    let command = checker.command;
     match end {
         End::Killed => CheckOutcome::inconclusive(
             Inconclusive::Killed,
@@ -97,12 +81,7 @@ pub fn decode(checker: Checker, end: &End) -> CheckOutcome {
             if let Some(too_old) = too_old(checker, &text) {
                 return too_old;
             }
-            match checker {
-                Checker::E2fsck => e2fsck(*code, &text),
-                Checker::XfsRepair => xfs_repair(*code, &text),
-                Checker::BtrfsCheck => btrfs_check(*code, &text),
-                Checker::BtrfsScrub => btrfs_scrub(*code, &text),
-            }
+            (checker.decode)(*code, &text)
         }
     }
 }
@@ -118,12 +97,12 @@ const IN_USE: &[&str] = &[
     "is in use.",
 ];
 
-fn has(text: &str, words: &[&str]) -> bool {
+pub(crate) fn has(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
 /// What every tool says when it could not look.
-fn unseen(text: &str) -> Option<CheckOutcome> {
+pub(crate) fn unseen(text: &str) -> Option<CheckOutcome> {
     if has(text, IN_USE) {
         Some(CheckOutcome::inconclusive(
             Inconclusive::InUse,
@@ -146,34 +125,16 @@ fn unseen(text: &str) -> Option<CheckOutcome> {
 
 /// What a tool says of a filesystem with a feature that it does not know, made by a newer tool or kernel: it has not looked at the
 /// rest. Not where it also says that the superblock, which names the features, is damaged.
-fn too_old(checker: Checker, text: &str) -> Option<CheckOutcome> {
-    let words: &[&str] = match checker {
-        Checker::E2fsck => &[
-            "unsupported feature(s)",
-            "unsupported read-only feature(s)",
-            "unsupported encoding",
-            "Get a newer version of e2fsck",
-            "too high for this version of e2fsck",
-        ],
-        Checker::XfsRepair => &[
-            "Using a more recent xfs_repair is recommended",
-            "Found unsupported filesystem features",
-        ],
-        Checker::BtrfsCheck | Checker::BtrfsScrub => &[
-            "unsupported option features",
-            "unsupported optional features",
-            "unsupported checksum algorithm",
-        ],
-    };
+fn too_old(checker: &Checker, text: &str) -> Option<CheckOutcome> {
     let damaged = &[
         "Superblock invalid, trying backup",
         "does not match superblock",
         "Bad magic number",
         "bad primary superblock",
     ];
-    (has(text, words) && !has(text, damaged)).then(|| {
-        let command = checker.command();
-        let package = tools::package(command.split(' ').next().unwrap_or(command));
+    (has(text, checker.too_old) && !has(text, damaged)).then(|| {
+        let command = checker.command;
+        let package = tools::package(checker.program);
         CheckOutcome::inconclusive(
             Inconclusive::ToolTooOld,
             format!("{command} is older than the filesystem's features; upgrade package {package}"),
@@ -181,25 +142,25 @@ fn too_old(checker: Checker, text: &str) -> Option<CheckOutcome> {
     })
 }
 
-fn dirty() -> CheckOutcome {
+pub(crate) fn dirty() -> CheckOutcome {
     CheckOutcome::inconclusive(
         Inconclusive::DirtyLog,
         "the filesystem was not unmounted cleanly, and only mounting it replays its log; it is checked after the next use",
     )
 }
 
-fn cannot_open(text: &str) -> CheckOutcome {
+pub(crate) fn cannot_open(text: &str) -> CheckOutcome {
     CheckOutcome::inconclusive(Inconclusive::CannotOpen, last_line(text))
 }
 
-fn unclear(code: i32, text: &str) -> CheckOutcome {
+pub(crate) fn unclear(code: i32, text: &str) -> CheckOutcome {
     CheckOutcome::inconclusive(
         Inconclusive::Unclear,
         format!("exit code {code}: {}", last_line(text)),
     )
 }
 
-fn corrupt(checker: Checker, text: &str) -> CheckOutcome {
+pub(crate) fn corrupt(checker: &Checker, text: &str) -> CheckOutcome {
     let first = complaints(checker, text).into_iter().next();
     CheckOutcome::Corrupt {
         what: first.unwrap_or_else(|| "it does not say what".to_owned()),
@@ -207,175 +168,15 @@ fn corrupt(checker: Checker, text: &str) -> CheckOutcome {
     }
 }
 
-/// e2fsck(8): a sum of 1 corrected, 2 reboot, 4 errors left, 8 operational error, 16 usage, 32 cancelled, 128 library.
-fn e2fsck(code: i32, text: &str) -> CheckOutcome {
-    if let Some(unseen) = unseen(text) {
-        return unseen;
-    }
-    // Whatever it found then may be in the journal. Also with code 0: it ignores what a replay often changes.
-    if text.contains("skipping journal recovery") {
-        return dirty();
-    }
-    let size =
-        text.contains("Either the superblock or the partition table is likely to be corrupt");
-    match code {
-        0 if size => corrupt(Checker::E2fsck, text),
-        0 => CheckOutcome::Clean,
-        code if code & !(1 | 2 | 4 | 8) != 0 => unclear(code, text),
-        code if code & 4 != 0 => corrupt(Checker::E2fsck, text),
-        // It was opened by name, and there is no filesystem in it, not even in the copies of its superblock.
-        8 if has(
-            text,
-            &[
-                "Bad magic number in super-block",
-                "superblock is corrupt",
-                "does not match superblock",
-            ],
-        ) =>
-        {
-            corrupt(Checker::E2fsck, text)
-        }
-        8 => cannot_open(text),
-        code => unclear(code, text),
-    }
-}
-
-/// 0 clean, 1 anything else, 2 dirty log (without -n).
-fn xfs_repair(code: i32, text: &str) -> CheckOutcome {
-    if let Some(unseen) = unseen(text) {
-        return unseen;
-    }
-    if code == 2 || text.contains("valuable metadata changes in a log") {
-        return dirty();
-    }
-    match code {
-        0 => CheckOutcome::Clean,
-        1 if text.contains("couldn't initialize XFS library") => cannot_open(text),
-        1 if complaints(Checker::XfsRepair, text).is_empty() => unclear(code, text),
-        1 => corrupt(Checker::XfsRepair, text),
-        code => unclear(code, text),
-    }
-}
-
-/// 0 clean, 1 anything else. There is no log that matters: what was fsynced and not committed is replayed by a mount, and
-/// everything else is whole without it.
-fn btrfs_check(code: i32, text: &str) -> CheckOutcome {
-    if let Some(unseen) = unseen(text) {
-        return unseen;
-    }
-    match code {
-        0 => CheckOutcome::Clean,
-        1 if has(
-            text,
-            &["No such file", "cannot open /", "not check mount status"],
-        ) =>
-        {
-            cannot_open(text)
-        }
-        1 if complaints(Checker::BtrfsCheck, text).is_empty() => unclear(code, text),
-        1 => corrupt(Checker::BtrfsCheck, text),
-        code => unclear(code, text),
-    }
-}
-
-/// 0 no errors (or none that count), 1 failed, 2 nothing to do, 3 uncorrectable errors.
-fn btrfs_scrub(code: i32, text: &str) -> CheckOutcome {
-    let status = field(text, "Status:");
-    let summary = field(text, "Error summary:").unwrap_or_default();
-    let counts = |names: &[&str]| counters(summary).any(|name| names.contains(&name));
-    match (code, status) {
-        (0, Some("finished")) if summary == "no errors found" => CheckOutcome::Clean,
-        (0 | 3, Some("finished")) if counts(&["csum", "verify", "super"]) => {
-            CheckOutcome::Corrupt {
-                what: kinds(summary),
-                mendable: code == 0,
-            }
-        }
-        (0 | 3, Some("finished")) if counts(&["read"]) => CheckOutcome::inconclusive(
-            Inconclusive::CannotRead,
-            "the device could not be read; see the kernel log and the drive",
-        ),
-        (code, _) => unclear(code, text),
-    }
-}
-
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.trim().strip_prefix(name))
-        .map(str::trim)
-}
-
-/// The names in "csum=2 verify=1".
-fn counters(summary: &str) -> impl Iterator<Item = &str> {
-    let words = summary.split_whitespace();
-    words.filter_map(|word| Some(word.split_once('=')?.0))
-}
-
-/// "csum=2 verify=1" without its numbers: a message does not move with a counter.
-fn kinds(summary: &str) -> String {
-    let words = counters(summary).filter_map(|name| {
-        Some(match name {
-            "csum" => "blocks with a wrong checksum",
-            "verify" => "metadata that contradicts itself",
-            "super" => "bad superblocks",
-            "read" => "blocks that do not read",
-            _ => return None,
-        })
-    });
-    words.collect::<Vec<_>>().join(", ")
-}
-
 /// The lines in which a tool complains, without what changes from run to run (addresses in its memory), questions, answers, and names of
 /// files, which are a tenant's.
-pub fn complaints(checker: Checker, text: &str) -> Vec<String> {
-    let noise: &[&str] = match checker {
-        Checker::E2fsck => &[
-            "Pass ",
-            "e2fsck ",
-            "e2fsck: ",
-            "Warning",
-            "WARNING",
-            "Fix",
-            "Salvage",
-            "Abort",
-            "Clear",
-            "The physical size",
-            "Possibly non-existent",
-        ],
-        Checker::XfsRepair => &[
-            "Phase ",
-            "- ",
-            "No modify flag",
-            "Cannot get host",
-            "Repair may fail",
-            "the image and the host",
-            "ALERT:",
-            "ignored because",
-            "which may be resolved",
-            "attempting to find",
-            "fatal error",
-            "Exiting now",
-        ],
-        Checker::BtrfsCheck | Checker::BtrfsScrub => &[
-            "Opening filesystem",
-            "Checking filesystem",
-            "UUID:",
-            "[",
-            "found ",
-            "total ",
-            "btree space",
-            "file data blocks",
-            "referenced",
-            "ERROR: cannot open file system",
-            "ERROR: errors found",
-        ],
-    };
+pub fn complaints(checker: &Checker, text: &str) -> Vec<String> {
     text.lines()
         .map(str::trim)
         .filter(|line| {
             !line.is_empty() && !line.contains("files (") && !line.contains("**********")
         })
-        .filter(|line| !noise.iter().any(|noise| line.starts_with(noise)))
+        .filter(|line| !checker.noise.iter().any(|noise| line.starts_with(noise)))
         // The dots of a search.
         .filter(|line| !line.chars().all(|c| ".".contains(c)))
         .map(plain)

@@ -1,6 +1,11 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::kind::{
+    btrfs::{BTRFS_CHECK, BTRFS_SCRUB},
+    ext4::E2FSCK,
+    xfs::XFS_REPAIR,
+};
 
 /// A recorded run: exit code, standard output, standard error.
 fn recorded(name: &str) -> End {
@@ -20,10 +25,10 @@ fn recorded(name: &str) -> End {
 
 fn of(name: &str) -> String {
     let checker = match name.split_once('-').unwrap() {
-        ("ext4", _) => Checker::E2fsck,
-        ("xfs", _) => Checker::XfsRepair,
-        ("btrfs", rest) if rest.starts_with("scrub") => Checker::BtrfsScrub,
-        _ => Checker::BtrfsCheck,
+        ("ext4", _) => &E2FSCK,
+        ("xfs", _) => &XFS_REPAIR,
+        ("btrfs", rest) if rest.starts_with("scrub") => &BTRFS_SCRUB,
+        _ => &BTRFS_CHECK,
     };
     match decode(checker, &recorded(name)) {
         CheckOutcome::Clean => "clean".to_owned(),
@@ -151,84 +156,83 @@ fn exited(code: i32, text: &str) -> End {
 
 #[test]
 fn what_did_not_look_is_never_damage() {
-    use Checker::*;
     let ends = [
         (
-            E2fsck,
+            &E2FSCK,
             exited(
                 8,
                 "e2fsck: Input/output error while trying to open /dev/sdb2",
             ),
         ),
         (
-            E2fsck,
+            &E2FSCK,
             exited(
                 8,
                 "/dev/sdb2 is in use.\ne2fsck: Cannot continue, aborting.",
             ),
         ),
         (
-            E2fsck,
+            &E2FSCK,
             exited(
                 4,
                 "Error reading block 33 (Input/output error) while reading inode.  Ignore error? no",
             ),
         ),
         (
-            E2fsck,
+            &E2FSCK,
             exited(
                 8,
                 "e2fsck: Attempt to read block from filesystem resulted in short read while trying to open x\nBad magic number in super-block",
             ),
         ),
-        (E2fsck, exited(16, "Usage: e2fsck")),
-        (E2fsck, exited(32, "e2fsck canceled.")),
+        (&E2FSCK, exited(16, "Usage: e2fsck")),
+        (&E2FSCK, exited(32, "e2fsck canceled.")),
         (
-            E2fsck,
+            &E2FSCK,
             exited(8, "e2fsck: Filesystem has unsupported feature(s)"),
         ),
         (
-            XfsRepair,
+            &XFS_REPAIR,
             exited(1, "xfs_repair: read failed: Input/output error"),
         ),
         (
-            XfsRepair,
+            &XFS_REPAIR,
             exited(1, "Phase 1 - find and verify superblock..."),
         ),
         (
-            XfsRepair,
+            &XFS_REPAIR,
             exited(
                 2,
                 "ERROR: The filesystem has valuable metadata changes in a log which needs to be replayed.",
             ),
         ),
-        (XfsRepair, exited(134, "Aborted")),
-        (BtrfsCheck, exited(1, "Opening filesystem to check...")),
-        (BtrfsCheck, exited(139, "")),
+        (&XFS_REPAIR, exited(134, "Aborted")),
+        (&BTRFS_CHECK, exited(1, "Opening filesystem to check...")),
+        (&BTRFS_CHECK, exited(139, "")),
         (
-            BtrfsScrub,
+            &BTRFS_SCRUB,
             exited(1, "ERROR: scrubbing failed: Inappropriate ioctl for device"),
         ),
         (
-            BtrfsScrub,
+            &BTRFS_SCRUB,
             exited(
                 1,
                 "scrub canceled for x\nStatus: aborted\nError summary:    no errors found",
             ),
         ),
         (
-            BtrfsScrub,
+            &BTRFS_SCRUB,
             exited(3, "Status: finished\nError summary:    read=7"),
         ),
-        (E2fsck, End::Killed),
-        (XfsRepair, End::TimedOut),
+        (&E2FSCK, End::Killed),
+        (&XFS_REPAIR, End::TimedOut),
         (
-            BtrfsCheck,
+            &BTRFS_CHECK,
             End::Missing {
                 package: "btrfs-progs".into(),
             },
         ),
-        (E2fsck, End::NotRun { why: "x".into() }),
+        (&E2FSCK, End::NotRun { why: "x".into() }),
     ];
     for (checker, end) in ends {
         let outcome = decode(checker, &end);
@@ -242,9 +246,9 @@ fn what_did_not_look_is_never_damage() {
 #[test]
 fn a_tool_that_is_too_old_names_its_package_and_a_damaged_superblock_is_still_damage() {
     for (name, checker, package) in [
-        ("ext4-newer-compat", Checker::E2fsck, "e2fsprogs"),
-        ("xfs-newer-incompat", Checker::XfsRepair, "xfsprogs"),
-        ("btrfs-newer", Checker::BtrfsCheck, "btrfs-progs"),
+        ("ext4-newer-compat", &E2FSCK, "e2fsprogs"),
+        ("xfs-newer-incompat", &XFS_REPAIR, "xfsprogs"),
+        ("btrfs-newer", &BTRFS_CHECK, "btrfs-progs"),
     ] {
         let outcome = decode(checker, &recorded(name));
         let CheckOutcome::Inconclusive { detail, .. } = &outcome else {
@@ -259,7 +263,7 @@ fn a_tool_that_is_too_old_names_its_package_and_a_damaged_superblock_is_still_da
         12,
         "ext2fs_open2: Superblock checksum does not match superblock\ne2fsck: Superblock invalid, trying backup blocks...\nx has unsupported feature(s): FEATURE_C20",
     );
-    let outcome = decode(Checker::E2fsck, &damaged);
+    let outcome = decode(&E2FSCK, &damaged);
     assert!(
         matches!(outcome, CheckOutcome::Corrupt { .. }),
         "{outcome:?}"
@@ -276,14 +280,14 @@ fn scrub_tells_what_has_a_good_copy_from_what_is_lost() {
         what: "metadata that contradicts itself, blocks with a wrong checksum".into(),
         mendable: true,
     };
-    assert_eq!(decode(Checker::BtrfsScrub, &end), expected);
+    assert_eq!(decode(&BTRFS_SCRUB, &end), expected);
 }
 
 #[test]
 fn scrub_counters_that_nobody_knows_are_no_corruption_without_a_word() {
     for name in ["hcsum", "xsuper", "reads"] {
         let text = format!("Status: finished\nError summary:    {name}=4");
-        let outcome = decode(Checker::BtrfsScrub, &exited(3, &text));
+        let outcome = decode(&BTRFS_SCRUB, &exited(3, &text));
         let CheckOutcome::Inconclusive { why, .. } = outcome else {
             panic!("{name}: {outcome:?}");
         };

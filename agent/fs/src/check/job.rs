@@ -16,10 +16,11 @@ use super::{
 use crate::{
     device::{self, Partition},
     jobs::FsError,
+    kind::{self, Facts, LiveCheck, Replay, Scrub},
 };
 use drivebay_layout::{self as carve, jobs::CarveError};
 use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain};
-use drivebay_sys::{btrfs, direct, mount, mountinfo};
+use drivebay_sys::{direct, mount, mountinfo};
 use drivebay_worker::{Context, Job};
 
 /// Replaying a log takes as long as staging would.
@@ -33,7 +34,7 @@ pub enum How {
     Unmounted,
     /// The snapshot that `carve::jobs::SnapshotStep` made.
     Snapshot,
-    /// btrfs' own scrub, by way of this mount.
+    /// The filesystem's own scrub, by way of this mount.
     Scrub {
         /// A mount of the volume.
         at: PathBuf,
@@ -86,9 +87,10 @@ impl Job for Check {
     type Error = CheckError;
 
     fn run(self, context: &mut Context) -> Result<Looked, CheckError> {
-        let checker = match self.how {
-            How::Scrub { .. } => Checker::BtrfsScrub,
-            _ => Checker::of(self.fs_type),
+        let facts = kind::of(self.fs_type).facts();
+        let checker = match (&self.how, facts.scrub()) {
+            (How::Scrub { .. }, Some(scrub)) => scrub.checker,
+            _ => facts.checker,
         };
         context.step("reading the label");
         let contents = carve::layout::look(&self.drive, false)?;
@@ -105,6 +107,7 @@ impl Job for Check {
         }
         let work = Work {
             job: &self,
+            facts,
             checker,
             until: Instant::now() + Duration::from_millis(self.limit_ms),
         };
@@ -115,7 +118,7 @@ impl Job for Check {
             How::Repeated { runs } => work.repeated(placed, *runs, context),
         }?;
         Ok(Looked {
-            tool: checker.command().to_owned(),
+            tool: checker.command.to_owned(),
             outcome,
         })
     }
@@ -128,7 +131,8 @@ fn meanwhile(what: &str) -> CheckOutcome {
 
 struct Work<'a> {
     job: &'a Check,
-    checker: Checker,
+    facts: &'static Facts,
+    checker: &'static Checker,
     until: Instant,
 }
 
@@ -143,8 +147,23 @@ impl Work<'_> {
         }
     }
 
-    fn tool(&self, node: &Path, device: &str, context: &mut Context) -> Result<End, CheckError> {
-        tool::run(self.checker, node, device, self.left(), context).ok_or_else(|| self.alone())
+    /// Runs the checker.
+    fn tool(
+        &self,
+        args: &[&str],
+        node: &Path,
+        device: &str,
+        context: &mut Context,
+    ) -> Result<End, CheckError> {
+        tool::run(
+            self.checker.program,
+            args,
+            node,
+            device,
+            self.left(),
+            context,
+        )
+        .ok_or_else(|| self.alone())
     }
 
     fn unmounted(
@@ -157,13 +176,14 @@ impl Work<'_> {
         if let Some(used) = used(&partition) {
             return Ok(used);
         }
-        let before = mark(&partition)?;
+        let before = mark(self.facts, &partition)?;
         // It is held open, not exclusively (e2fsck asks for that itself), so its name stays its own.
-        let end = self.tool(&partition.node, &partition.device, context)?;
+        let args = self.checker.arguments;
+        let end = self.tool(args, &partition.node, &partition.device, context)?;
         if let Some(used) = used(&partition) {
             return Ok(used);
         }
-        if mark(&partition)? != before {
+        if mark(self.facts, &partition)? != before {
             return Ok(meanwhile("it was mounted while it was checked"));
         }
         Ok(decode(self.checker, &end))
@@ -178,16 +198,8 @@ impl Work<'_> {
         let partition = device::open(&self.job.drive, placed)?;
         let mut ends = Vec::new();
         for _ in 0..runs.max(2) {
-            let end = match self.checker {
-                // Without -f it refuses a device that is mounted.
-                Checker::XfsRepair => {
-                    let args = vec!["-n".into(), "-f".into(), partition.node.clone().into()];
-                    let limit = self.left();
-                    tool::run_tool("xfs_repair", args, &partition.device, limit, context)
-                        .ok_or_else(|| self.alone())?
-                }
-                _ => self.tool(&partition.node, &partition.device, context)?,
-            };
+            let args = self.checker.arguments_mounted;
+            let end = self.tool(args, &partition.node, &partition.device, context)?;
             let clean = matches!(end, End::Exited { code: 0, .. });
             ends.push(end);
             if clean {
@@ -204,18 +216,22 @@ impl Work<'_> {
         at: &Path,
         context: &mut Context,
     ) -> Result<CheckOutcome, CheckError> {
+        let Some(scrub) = self.facts.scrub() else {
+            let why = format!("{} has no scrub", self.job.fs_type);
+            return Ok(CheckOutcome::inconclusive(Inconclusive::Unclear, why));
+        };
         let partition = device::open(&self.job.drive, placed)?;
         if !is_mounted_at(&partition, at)? {
             return Ok(meanwhile("it is not mounted there any more"));
         }
-        let stop = at.to_owned();
-        let guard = StopScrubbing(&stop);
-        let end = self.tool(at, &partition.device, context);
+        let guard = StopScrubbing { scrub, at };
+        let args = scrub.checker.arguments;
+        let end = self.tool(args, at, &partition.device, context);
         match end {
             Ok(End::Exited { .. }) => std::mem::forget(guard),
             _ => drop(guard),
         }
-        Ok(decode(self.checker, &end?))
+        Ok(decode(scrub.checker, &end?))
     }
 }
 
@@ -235,7 +251,11 @@ impl Work<'_> {
         let held = device::open_snapshot(&node, &snapshot)?;
         let outcome = match self.replay(&node, &snapshot.device, context)? {
             Some(failed) => failed,
-            None => decode(self.checker, &self.tool(&node, &snapshot.device, context)?),
+            None => {
+                let args = self.checker.arguments;
+                let end = self.tool(args, &node, &snapshot.device, context)?;
+                decode(self.checker, &end)
+            }
         };
         // A snapshot that became full answers every read with an error.
         let valid = direct::read_node(&node, 0, 4096).is_ok();
@@ -254,16 +274,17 @@ impl Work<'_> {
             let detail = format!("its log could not be replayed on a snapshot: {why}");
             Some(CheckOutcome::inconclusive(Inconclusive::DirtyLog, detail))
         };
-        match self.job.fs_type {
-            FsType::Ext4 => {
-                let args = ["-E", "journal_only", "-p"].map(Into::into);
-                let args = args.into_iter().chain([node.into()]).collect();
+        match &self.facts.live_check {
+            LiveCheck::Snapshot(Replay::Tool {
+                program,
+                arguments,
+                done,
+            }) => {
                 let limit = self.left().min(REPLAY);
-                let end = tool::run_tool("e2fsck", args, device, limit, context)
+                let end = tool::run(program, arguments, node, device, limit, context)
                     .ok_or_else(|| self.alone())?;
                 Ok(match end {
-                    // 1: the journal was replayed.
-                    End::Exited { code: 0 | 1, .. } => None,
+                    End::Exited { code, .. } if done.contains(&code) => None,
                     end => failed(match decode(self.checker, &end) {
                         too_old @ CheckOutcome::Inconclusive {
                             why: Inconclusive::ToolTooOld,
@@ -274,25 +295,28 @@ impl Work<'_> {
                     }),
                 })
             }
-            FsType::Xfs => {
+            LiveCheck::Snapshot(Replay::Mount { options }) => {
                 context.step(&format!("replaying the log of {device}"));
-                Ok(mount::replay(node, "xfs", &["nouuid"])
+                Ok(mount::replay(node, self.job.fs_type.as_str(), options)
                     .err()
                     .and_then(|error| failed(error.to_string())))
             }
             // Never planned: see `plan`.
-            FsType::Btrfs => Ok(failed("a btrfs is never copied".to_owned())),
+            LiveCheck::Scrub(_) => Ok(failed(format!("a {} is never copied", self.job.fs_type))),
         }
     }
 }
 
 /// Ends the kernel's scrub when it goes.
-struct StopScrubbing<'a>(&'a Path);
+struct StopScrubbing<'a> {
+    scrub: &'static Scrub,
+    at: &'a Path,
+}
 
 impl Drop for StopScrubbing<'_> {
     fn drop(&mut self) {
-        if let Err(error) = btrfs::cancel_scrub(self.0) {
-            tracing::warn!(at = %self.0.display(), error = %chain(&error), "cannot cancel btrfs scrub; it may continue");
+        if let Err(error) = (self.scrub.cancel)(self.at) {
+            tracing::warn!(at = %self.at.display(), error = %chain(&error), "cannot cancel btrfs scrub; it may continue");
         }
     }
 }
@@ -300,6 +324,7 @@ impl Drop for StopScrubbing<'_> {
 /// Ends a scrub that `Check` began: killing the process that waits for it does not.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StopScrub {
+    pub fs_type: FsType,
     /// The mount it was begun at.
     pub at: PathBuf,
 }
@@ -312,7 +337,10 @@ impl Job for StopScrub {
 
     fn run(self, context: &mut Context) -> Result<bool, FsError> {
         context.step("stopping a scrub");
-        btrfs::cancel_scrub(&self.at)
+        let Some(scrub) = kind::of(self.fs_type).facts().scrub() else {
+            return Ok(false);
+        };
+        (scrub.cancel)(&self.at)
             .map_err(|error| device::io_error("stopping the scrub of", &self.at, error))
     }
 }
@@ -331,15 +359,14 @@ fn used(partition: &Partition) -> Option<CheckOutcome> {
     }
 }
 
-/// Where the superblocks are that every mount changes: of ext4 and XFS in the first 4 KiB, of btrfs at 64 KiB. Past the page cache, which
-/// XFS does not write through.
-fn mark(partition: &Partition) -> Result<Vec<u8>, CheckError> {
-    let read = |offset| {
-        direct::read_node(&partition.node, offset, 4096)
-            .map_err(|error: io::Error| device::io_error("reading", &partition.node, error))
-    };
-    let mut bytes = read(0)?;
-    bytes.extend(read(64 << 10)?);
+/// What a mount meanwhile has changed. Past the page cache, which XFS does not write through.
+fn mark(facts: &Facts, partition: &Partition) -> Result<Vec<u8>, CheckError> {
+    let mut bytes = Vec::new();
+    for offset in facts.changed_by_mount {
+        let block = direct::read_node(&partition.node, *offset, 4096)
+            .map_err(|error: io::Error| device::io_error("reading", &partition.node, error))?;
+        bytes.extend(block);
+    }
     Ok(bytes)
 }
 

@@ -1,5 +1,6 @@
 //! How a volume's filesystem can be checked now, so that the answer can be believed. Pure.
 
+use crate::kind::{self, LiveCheck};
 use drivebay_model::{CheckOutcome, FsType, Inconclusive, Layout};
 
 /// Smallest snapshot that is worth making, bytes.
@@ -35,7 +36,7 @@ pub struct Facts<'a> {
     pub bytes: u64,
     /// Bytes that a snapshot may take, by its class; 0: none is made.
     pub reserve_bytes: u64,
-    /// Where it is mounted, for btrfs' scrub.
+    /// Where it is mounted, for a scrub.
     pub mounted_at: Option<&'a std::path::Path>,
     /// What the last check came to, since the volume was mounted last.
     pub last: Option<&'a CheckOutcome>,
@@ -53,7 +54,7 @@ pub enum Plan {
         /// Bytes for what is written while it exists.
         bytes: u64,
     },
-    /// btrfs' own, of the mounted filesystem.
+    /// The filesystem's own, while it is mounted.
     Scrub {
         /// A mount of it.
         at: std::path::PathBuf,
@@ -81,6 +82,7 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     if let Some(trouble) = facts.trouble {
         return not(trouble);
     }
+    let live_check = &kind::of(fs_type).facts().live_check;
     let snapshot = snapshot(facts);
     if !facts.in_use {
         let dirty = matches!(
@@ -92,16 +94,17 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
         );
         return match snapshot {
             // The replay then happens on the snapshot, and the volume stays as it is.
-            Ok(bytes) if dirty && fs_type != FsType::Btrfs => Plan::Snapshot { bytes },
+            Ok(bytes) if dirty && matches!(live_check, LiveCheck::Snapshot(_)) => {
+                Plan::Snapshot { bytes }
+            }
             _ => Plan::Unmounted,
         };
     }
-    match (fs_type, facts.mounted_at, snapshot) {
-        // A snapshot has the same filesystem UUID, and btrfs takes devices by that: it would not be told from the volume.
-        (FsType::Btrfs, Some(at), _) => Plan::Scrub { at: at.to_owned() },
-        (FsType::Btrfs, None, _) => not("it is mounted, and not at its staging path"),
-        (_, _, Ok(bytes)) => Plan::Snapshot { bytes },
-        (_, _, Err(why)) => match facts.doubtful {
+    match (live_check, facts.mounted_at, snapshot) {
+        (LiveCheck::Scrub(_), Some(at), _) => Plan::Scrub { at: at.to_owned() },
+        (LiveCheck::Scrub(_), None, _) => not("it is mounted, and not at its staging path"),
+        (LiveCheck::Snapshot(_), _, Ok(bytes)) => Plan::Snapshot { bytes },
+        (LiveCheck::Snapshot(_), _, Err(why)) => match facts.doubtful {
             Doubtful::Repeat { runs } => Plan::Repeated { runs },
             Doubtful::Leave => Plan::Not { why },
         },

@@ -8,7 +8,7 @@ use drivebay_model::CheckOutcome;
 use super::decode::{Checker, End, complaints, decode};
 
 /// What several runs mean together. `ends`: at least one.
-pub fn together(checker: Checker, ends: &[End]) -> CheckOutcome {
+pub fn together(checker: &Checker, ends: &[End]) -> CheckOutcome {
     let mut common: Option<Vec<String>> = None;
     for end in ends {
         let End::Exited {
@@ -46,6 +46,7 @@ pub fn together(checker: Checker, ends: &[End]) -> CheckOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::{ext4::E2FSCK, xfs::XFS_REPAIR};
     use drivebay_model::Inconclusive;
 
     fn run(code: i32, text: &str) -> End {
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn only_what_every_run_says_counts() {
-        let both = |a: &str, b: &str| together(Checker::E2fsck, &[run(4, a), run(4, b)]);
+        let both = |a: &str, b: &str| together(&E2FSCK, &[run(4, a), run(4, b)]);
         assert_eq!(
             both("Inode 7 is bad", "Inode 8 is bad"),
             CheckOutcome::Clean
@@ -72,7 +73,7 @@ mod tests {
             "{what}"
         );
         assert_eq!(
-            together(Checker::E2fsck, &[run(4, "x"), run(0, "x")]),
+            together(&E2FSCK, &[run(4, "x"), run(0, "x")]),
             CheckOutcome::Clean
         );
     }
@@ -85,7 +86,7 @@ mod tests {
                 &format!("Metadata CRC error detected at {at}, xfs_agf block 0x1/0x200"),
             )
         };
-        let outcome = together(Checker::XfsRepair, &[said("0x1234"), said("0xabcd")]);
+        let outcome = together(&XFS_REPAIR, &[said("0x1234"), said("0xabcd")]);
         assert!(
             matches!(outcome, CheckOutcome::Corrupt { .. }),
             "{outcome:?}"
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_run_that_did_not_end_by_itself_says_nothing() {
-        let outcome = together(Checker::E2fsck, &[run(4, "x"), End::Killed]);
+        let outcome = together(&E2FSCK, &[run(4, "x"), End::Killed]);
         assert!(
             matches!(
                 outcome,

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::decode::{Checker, End};
+use super::decode::End;
 use crate::tools;
 use drivebay_sys::cmd::{self, CmdError, Tool};
 use drivebay_worker::Context;
@@ -14,38 +14,17 @@ use drivebay_worker::Context;
 /// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Runs it on this node, of the device of that kernel name. None: the agent is gone, and the tool was stopped.
+/// Runs a tool with these arguments on a node, of the device of that kernel name. None: the agent is gone, and the tool was stopped.
 pub fn run(
-    checker: Checker,
+    program: &'static str,
+    args: &[&str],
     node: &Path,
     device: &str,
     limit: Duration,
     context: &mut Context,
 ) -> Option<End> {
-    let (program, mut args): (_, Vec<OsString>) = match checker {
-        Checker::E2fsck => ("e2fsck", vec!["-fn".into()]),
-        Checker::XfsRepair => ("xfs_repair", vec!["-n".into()]),
-        Checker::BtrfsCheck => ("btrfs", vec!["check".into(), "--readonly".into()]),
-        // -c 3: the kernel's own threads read in the idle class, too.
-        Checker::BtrfsScrub => (
-            "btrfs",
-            ["scrub", "start", "-B", "-r", "-c", "3"]
-                .map(OsString::from)
-                .to_vec(),
-        ),
-    };
+    let mut args: Vec<OsString> = args.iter().map(OsString::from).collect();
     args.push(node.into());
-    run_tool(program, args, device, limit, context)
-}
-
-/// Runs any tool in the same way.
-pub fn run_tool(
-    program: &'static str,
-    args: Vec<OsString>,
-    device: &str,
-    limit: Duration,
-    context: &mut Context,
-) -> Option<End> {
     let tool = Tool {
         program,
         args,

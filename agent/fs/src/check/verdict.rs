@@ -1,5 +1,6 @@
 //! Volume conditions from filesystem checks. Pure.
 
+use crate::kind;
 use drivebay_model::{
     CheckMethod, CheckOutcome, Checked, FsType,
     condition::{Condition, Reason},
@@ -20,27 +21,22 @@ pub fn conditions(checked: &Checked, fs_type: FsType) -> Vec<Condition> {
         }
         _ => "",
     };
-    let repair = match fs_type {
-        FsType::Ext4 => "e2fsck -f",
-        FsType::Xfs => "xfs_repair",
-        FsType::Btrfs => "btrfs scrub, or from a backup",
-    };
-    let condition = if *mendable {
-        Condition::new(
+    let facts = kind::of(fs_type).facts();
+    let condition = match facts.scrub() {
+        Some(scrub) if *mendable => Condition::new(
             Reason::FilesystemMendable,
             format!(
-                "{}{how} found damaged blocks that have a good copy ({what}); see the drive, and run btrfs scrub",
-                check.tool
+                "{}{how} found damaged blocks that have a good copy ({what}); see the drive, and run {}",
+                check.tool, scrub.mend
             ),
-        )
-    } else {
-        Condition::new(
+        ),
+        _ => Condition::new(
             Reason::FilesystemCorrupted,
             format!(
-                "{}{how} found its filesystem damaged: {what}; save what reads, delete the pod, and repair it ({repair}); it is checked again after each use",
-                check.tool
+                "{}{how} found its filesystem damaged: {what}; save what reads, delete the pod, and repair it ({}); it is checked again after each use",
+                check.tool, facts.advice.damage
             ),
-        )
+        ),
     };
     vec![condition]
 }

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use drivebay_fs::kind::has_anonymous_device;
 use drivebay_model::Placed;
 use drivebay_sys::mountinfo::{Change, MountEntry};
 
@@ -29,8 +30,8 @@ pub struct MountView {
     /// Kernel names, also of device nodes that are bound somewhere.
     names: HashMap<Vec<u8>, Mounts>,
     read_only: HashMap<PathBuf, BTreeSet<u64>>,
-    /// The device number of each mount's source, by the mount's id.
-    btrfs: HashMap<u64, Number>,
+    /// The device number of its source, by the id of each mount that has a number of its own.
+    source_numbers: HashMap<u64, Number>,
 }
 
 impl MountView {
@@ -41,10 +42,10 @@ impl MountView {
             self.remove(mount);
         }
         for mount in &change.new {
-            if mount.fs_type == "btrfs"
+            if has_anonymous_device(&mount.fs_type)
                 && let Some(number) = number_of(mount)
             {
-                self.btrfs.insert(mount.id, number);
+                self.source_numbers.insert(mount.id, number);
             }
             self.add(mount);
         }
@@ -85,7 +86,7 @@ impl MountView {
         for number in self.numbers_of(mount) {
             take(&mut self.numbers, &number, without);
         }
-        self.btrfs.remove(&id);
+        self.source_numbers.remove(&id);
         for name in names_of(mount) {
             take(&mut self.names, name, without);
         }
@@ -93,7 +94,8 @@ impl MountView {
 
     fn numbers_of(&self, mount: &MountEntry) -> impl Iterator<Item = Number> + use<> {
         let own = (mount.dev.0 != 0).then_some(mount.dev);
-        own.into_iter().chain(self.btrfs.get(&mount.id).copied())
+        own.into_iter()
+            .chain(self.source_numbers.get(&mount.id).copied())
     }
 
     /// Whether the mount point is read-only by its own flag (asked for), not by its filesystem's.
@@ -241,9 +243,14 @@ mod tests {
             numbers,
             names,
             read_only,
-            btrfs,
+            source_numbers,
         } = &view;
-        assert!(numbers.is_empty() && names.is_empty() && read_only.is_empty() && btrfs.is_empty());
+        assert!(
+            numbers.is_empty()
+                && names.is_empty()
+                && read_only.is_empty()
+                && source_numbers.is_empty()
+        );
     }
 
     #[test]

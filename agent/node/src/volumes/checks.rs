@@ -321,6 +321,7 @@ impl Volumes {
             return None;
         }
         let drive = place.running.drive.clone();
+        let fs_type = job.fs_type;
         let scrubbed = match &job.how {
             How::Scrub { at } => Some(at.clone()),
             _ => None,
@@ -336,7 +337,10 @@ impl Volumes {
                 loop {
                     if let Some(at) = &scrubbed {
                         // Killing the process that waits for it does not end the kernel's scrub.
-                        let stop = StopScrub { at: at.clone() };
+                        let stop = StopScrub {
+                            fs_type,
+                            at: at.clone(),
+                        };
                         if let Err(error) = self.node.run((&drive, Slot::Background), stop, STOP_SCRUB).await {
                             tracing::warn!(%drive, error = %chain(&error), "cannot cancel scrub; it may continue");
                         }

@@ -4,7 +4,7 @@ use super::super::VolumeError;
 use drivebay_csi::Content;
 use drivebay_fs::{
     kernel_options::{self, Asked},
-    mkfs_trial, parse_mount_flags,
+    kind, mkfs_trial, parse_mount_flags,
 };
 use drivebay_model::{DriveState, Record, Snapshot};
 
@@ -66,7 +66,8 @@ pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), Volum
         Some(why) => Err(VolumeError::Invalid {
             field: "mkfs options",
             why: format!(
-                "mkfs.{fs_type} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                "{} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                kind::of(fs_type).facts().mkfs,
                 record.mkfs_options.join(" "),
                 record.requested_bytes,
                 record.class

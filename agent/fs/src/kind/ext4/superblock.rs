@@ -1,16 +1,12 @@
-//! The few superblock fields that are needed without mounting; pure.
+//! The few superblock fields that are needed without mounting; pure. Offsets are those of the kernel's documentation
+//! (filesystems/ext4, "Super Block").
 
-use drivebay_model::FsType;
-
-/// Bytes from the start of the device that these functions look at.
-pub const HEAD_BYTES: usize = 4096;
-
-const EXT4_AT: usize = 1024;
-const EXT4_MAGIC: u16 = 0xEF53;
+const AT: usize = 1024;
+const MAGIC: u16 = 0xEF53;
 /// s_state: the kernel saw an error in the filesystem.
-const EXT4_ERROR_FS: u16 = 2;
+const ERROR_FS: u16 = 2;
 /// s_feature_ro_compat: backups only in groups 0, 1 and powers of 3, 5, 7.
-const EXT4_SPARSE_SUPER: u32 = 1;
+const SPARSE_SUPER: u32 = 1;
 
 /// Little-endian fields of a superblock that begins at `base`.
 struct Fields<'a> {
@@ -34,10 +30,9 @@ impl Fields<'_> {
     }
 }
 
-/// What ext4's superblock says, as far as it is needed. Offsets are those of the kernel's documentation
-/// (filesystems/ext4, "Super Block").
+/// What the superblock says, as far as it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ext4 {
+pub struct Superblock {
     /// s_state has EXT4_ERROR_FS: it wants a check.
     pub errors: bool,
     /// It was mounted before (s_mtime or s_mnt_count is set).
@@ -54,13 +49,10 @@ pub struct Ext4 {
     sparse_super: bool,
 }
 
-/// Reads ext4's superblock from a device's head; None when there is none.
-pub fn ext4(head: &[u8]) -> Option<Ext4> {
-    let sb = Fields {
-        head,
-        base: EXT4_AT,
-    };
-    if sb.u16(0x38)? != EXT4_MAGIC {
+/// Reads it from a device's first bytes, [HEAD_BYTES](crate::kind::HEAD_BYTES); None when there is none.
+pub fn parse(head: &[u8]) -> Option<Superblock> {
+    let sb = Fields { head, base: AT };
+    if sb.u16(0x38)? != MAGIC {
         return None;
     }
     let block_size = 1024_u64
@@ -73,8 +65,8 @@ pub fn ext4(head: &[u8]) -> Option<Ext4> {
         0
     };
     let inode_size = u64::from(sb.u16(0x58)?);
-    Some(Ext4 {
-        errors: sb.u16(0x3A)? & EXT4_ERROR_FS != 0,
+    Some(Superblock {
+        errors: sb.u16(0x3A)? & ERROR_FS != 0,
         ever_mounted: sb.u32(0x2C)? != 0 || sb.u16(0x34)? != 0,
         blocks: high | u64::from(sb.u32(0x4)?),
         block_size,
@@ -87,11 +79,11 @@ pub fn ext4(head: &[u8]) -> Option<Ext4> {
         } else {
             32
         },
-        sparse_super: sb.u32(0x64)? & EXT4_SPARSE_SUPER != 0,
+        sparse_super: sb.u32(0x64)? & SPARSE_SUPER != 0,
     })
 }
 
-impl Ext4 {
+impl Superblock {
     /// Blocks that resize2fs would give it on a device of this size: whole pages, and no last group that is too
     /// small to hold its own metadata (resize2fs drops such a group).
     pub fn blocks_on(&self, device_bytes: u64) -> u64 {
@@ -127,19 +119,11 @@ impl Ext4 {
     }
 }
 
-/// Whether a filesystem's head proves that its mkfs never came to its end, or that nobody ever mounted what it
-/// made: XFS's sb_inprogress, ext4's mount time and count. btrfs gets its magic last, so it is never found unfinished.
-pub fn is_unfinished(fs_type: FsType, head: &[u8]) -> bool {
-    match fs_type {
-        FsType::Ext4 => ext4(head).is_some_and(|sb| !sb.ever_mounted),
-        FsType::Xfs => head.starts_with(b"XFSB") && head.get(126) == Some(&1),
-        FsType::Btrfs => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::{HEAD_BYTES, of};
+    use drivebay_model::FsType;
 
     /// 4 KiB blocks, 32,768 a group, as mke2fs makes them.
     fn head(blocks: u32) -> Vec<u8> {
@@ -147,29 +131,29 @@ mod tests {
         let mut put = |at: usize, bytes: &[u8]| {
             head[1024 + at..1024 + at + bytes.len()].copy_from_slice(bytes)
         };
-        put(0x38, &EXT4_MAGIC.to_le_bytes());
+        put(0x38, &MAGIC.to_le_bytes());
         put(0x4, &blocks.to_le_bytes());
         put(0x18, &2_u32.to_le_bytes());
         put(0x20, &32768_u32.to_le_bytes());
         put(0x28, &8192_u32.to_le_bytes());
         put(0x58, &256_u16.to_le_bytes());
-        put(0x64, &EXT4_SPARSE_SUPER.to_le_bytes());
+        put(0x64, &SPARSE_SUPER.to_le_bytes());
         head
     }
 
     #[test]
     fn the_error_flag_is_seen() {
         let mut head = head(1000);
-        assert!(!ext4(&head).unwrap().errors);
+        assert!(!parse(&head).unwrap().errors);
         head[1024 + 0x3A] = 1;
-        assert!(!ext4(&head).unwrap().errors, "clean is not an error");
+        assert!(!parse(&head).unwrap().errors, "clean is not an error");
         head[1024 + 0x3A] = 3;
-        assert!(ext4(&head).unwrap().errors);
+        assert!(parse(&head).unwrap().errors);
     }
 
     #[test]
     fn a_group_too_small_for_its_metadata_does_not_count() {
-        let sb = ext4(&head(32768 * 4)).unwrap();
+        let sb = parse(&head(32768 * 4)).unwrap();
         let block = 4096;
         assert_eq!(sb.blocks_on(32768 * 4 * block), 32768 * 4);
         assert_eq!(
@@ -184,22 +168,22 @@ mod tests {
     #[test]
     fn only_what_was_never_mounted_is_unfinished() {
         let mut ext = head(1000);
-        assert!(is_unfinished(FsType::Ext4, &ext));
+        assert!(of(FsType::Ext4).is_unfinished(&ext));
         ext[1024 + 0x34] = 1;
-        assert!(!is_unfinished(FsType::Ext4, &ext));
+        assert!(!of(FsType::Ext4).is_unfinished(&ext));
         let mut xfs = vec![0_u8; HEAD_BYTES];
-        assert!(!is_unfinished(FsType::Xfs, &xfs));
+        assert!(!of(FsType::Xfs).is_unfinished(&xfs));
         xfs[..4].copy_from_slice(b"XFSB");
-        assert!(!is_unfinished(FsType::Xfs, &xfs));
+        assert!(!of(FsType::Xfs).is_unfinished(&xfs));
         xfs[126] = 1;
-        assert!(is_unfinished(FsType::Xfs, &xfs));
-        assert!(!is_unfinished(FsType::Btrfs, &xfs));
+        assert!(of(FsType::Xfs).is_unfinished(&xfs));
+        assert!(!of(FsType::Btrfs).is_unfinished(&xfs));
     }
 
     #[test]
     fn nonsense_is_no_superblock() {
-        assert_eq!(ext4(&[]), None);
-        assert_eq!(ext4(&[0; HEAD_BYTES]), None);
-        assert_eq!(ext4(&vec![0xFF; HEAD_BYTES]), None);
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&[0; HEAD_BYTES]), None);
+        assert_eq!(parse(&vec![0xFF; HEAD_BYTES]), None);
     }
 }
