@@ -6,6 +6,7 @@
 
 pub mod condition;
 mod health;
+mod json;
 pub mod names;
 pub mod volume_id;
 

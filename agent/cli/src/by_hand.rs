@@ -26,7 +26,7 @@ use drivebay_proto::{
 };
 use drivebay_view::{
     pv::{Manifest, PvError, manifest},
-    show::VolumeSheetJson,
+    show::VolumeSheet,
     volumes::state,
 };
 
@@ -180,7 +180,11 @@ fn shown(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let sheet = VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    let sheet = VolumeSheet {
+        node: &inventory.node_id,
+        volume,
+        its_drive: drive,
+    };
     Ok(document.write(&sheet)?)
 }
 

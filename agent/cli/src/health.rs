@@ -3,16 +3,13 @@
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use drivebay_view::{
-    show::{self, VolumeSheetJson},
+    show::{self, DriveSheet, VolumeSheet},
     wrong::{Health, Problem, Reason},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{
-    args::Format,
-    latency::{self, LatencyJson},
-};
+use super::{args::Format, latency};
 
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
@@ -65,12 +62,12 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
 
 /// What `drive show -o json` prints.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct DriveSheetJson<'a> {
+pub(super) struct DriveWithLatency<'a> {
     #[serde(flatten)]
-    sheet: show::DriveSheetJson<'a>,
+    sheet: DriveSheet<'a>,
     /// Left out of an agent that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    latency: Option<LatencyJson>,
+    latency: Option<&'a DriveLatencyResponse>,
 }
 
 /// Everything known of a drive. `latency`: not of an agent that does not tell it.
@@ -85,9 +82,13 @@ pub fn show_drive(
         .iter()
         .filter(|volume| volume.drive == drive.id)
         .collect();
-    let json = || DriveSheetJson {
-        sheet: show::DriveSheetJson::new(&inventory.node_id, drive, &volumes),
-        latency: latency.map(LatencyJson::from),
+    let json = || DriveWithLatency {
+        sheet: DriveSheet {
+            node: &inventory.node_id,
+            drive,
+            volumes: &volumes,
+        },
+        latency,
     };
     let text = |wide| {
         let sheet = show::drive(None, drive, &volumes, wide, look.now, look.terminal);
@@ -106,7 +107,11 @@ pub fn show_volume(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let json = || VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    let json = || VolumeSheet {
+        node: &inventory.node_id,
+        volume,
+        its_drive: drive,
+    };
     let text = |wide| show::volume(None, volume, drive, wide, look.now, look.terminal);
     shown(look.format, json, text)
 }

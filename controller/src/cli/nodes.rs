@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use drivebay_proto::{agent::Class, controller::Node};
+use drivebay_proto::controller::Node;
 use drivebay_view::row::Row;
-use serde::Serialize;
 
 use super::{
     CommandError,
@@ -16,82 +15,10 @@ use super::{
         human_seconds, human_size, printable,
     },
     terminal::Terminal,
-    wrong::Reason,
 };
 
 /// Nodes that a footnote names one by one.
 const NAMED: usize = 5;
-
-/// One node in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
-pub(super) struct NodeJson<'a> {
-    node: &'a str,
-    state: &'a str,
-    version: &'a str,
-    instance: &'a str,
-    machine_id: &'a str,
-    address: &'a str,
-    away_seconds: u64,
-    drives: u64,
-    drives_in_trouble: u64,
-    volumes: u64,
-    volumes_abnormal: u64,
-    classes: Vec<ClassJson<'a>>,
-    notes: &'a [String],
-    revision: u64,
-    expected: bool,
-    findings: Vec<Reason>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClassJson<'a> {
-    name: &'a str,
-    layout: &'a str,
-    fs_type: &'a str,
-    total_bytes: u64,
-    free_bytes: u64,
-    largest_volume_bytes: u64,
-    smallest_volume_bytes: u64,
-    extent_bytes: u64,
-}
-
-impl<'a> From<&'a Node> for NodeJson<'a> {
-    fn from(node: &'a Node) -> Self {
-        Self {
-            node: &node.node_id,
-            state: &node.state,
-            version: &node.version,
-            instance: &node.instance,
-            machine_id: &node.machine_id,
-            address: &node.address,
-            away_seconds: node.away_seconds,
-            drives: node.drives,
-            drives_in_trouble: node.drives_in_trouble,
-            volumes: node.volumes,
-            volumes_abnormal: node.volumes_abnormal,
-            classes: node.classes.iter().map(ClassJson::from).collect(),
-            notes: &node.notes,
-            revision: node.revision,
-            expected: node.expected,
-            findings: node.findings.iter().map(Reason::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a Class> for ClassJson<'a> {
-    fn from(class: &'a Class) -> Self {
-        Self {
-            name: &class.name,
-            layout: &class.layout,
-            fs_type: &class.fs_type,
-            total_bytes: class.total_bytes,
-            free_bytes: class.free_bytes,
-            largest_volume_bytes: class.largest_volume_bytes,
-            smallest_volume_bytes: class.smallest_volume_bytes,
-            extent_bytes: class.extent_bytes,
-        }
-    }
-}
 
 /// Asks and shows.
 pub async fn run(
@@ -112,7 +39,7 @@ pub async fn run(
                 below: below(node, wide),
                 tail: None,
             },
-            || NodeJson::from(node),
+            || node,
             &node.node_id,
         )?;
     }

@@ -15,9 +15,7 @@ use super::{
     client::Client,
     listing::write,
     nodes,
-    show::{
-        self, DRIVE, DriveSheetJson, VOLUME, VolumeSheetJson, claim, drive_names, volume_names,
-    },
+    show::{self, DRIVE, DriveSheet, VOLUME, VolumeSheet, claim, drive_names, volume_names},
     terminal::Terminal,
 };
 use drivebay_view::args::Format;
@@ -76,7 +74,11 @@ pub async fn drive(
         volumes.extend(there.volume.filter(|volume| volume.drive == drive.it.id));
     }
     let volumes: Vec<&Volume> = volumes.iter().collect();
-    let json = || DriveSheetJson::new(&drive.node, &drive.it, &volumes);
+    let json = || DriveSheet {
+        node: &drive.node,
+        drive: &drive.it,
+        volumes: &volumes,
+    };
     let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }
@@ -101,7 +103,11 @@ pub async fn volume(
             .find(|drive| drive.id == volume.it.drive));
     }
     let drive = drive.as_ref();
-    let json = || VolumeSheetJson::new(&volume.node, &volume.it, drive);
+    let json = || VolumeSheet {
+        node: &volume.node,
+        volume: &volume.it,
+        its_drive: drive,
+    };
     let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }

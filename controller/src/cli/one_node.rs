@@ -10,39 +10,18 @@ use super::{
     args::ShowNodeArgs,
     client::Client,
     listing::write,
-    nodes::{self, NodeJson},
+    nodes,
     show::Sheet,
     table::{human_seconds, printable},
     terminal::Terminal,
 };
 
-/// One node in JSON. Field names are stable; moments are seconds since 1970.
+/// One node for programs. Field names are stable; moments are seconds since 1970.
 #[derive(Debug, Serialize)]
-struct SheetJson<'a> {
+struct NodeSheet<'a> {
     #[serde(flatten)]
-    node: NodeJson<'a>,
-    history: Vec<ConnectionJson<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ConnectionJson<'a> {
-    at: u64,
-    outcome: &'a str,
-    address: &'a str,
-    text: &'a str,
-    times: u64,
-}
-
-impl<'a> From<&'a Connection> for ConnectionJson<'a> {
-    fn from(one: &'a Connection) -> Self {
-        Self {
-            at: one.at,
-            outcome: &one.outcome,
-            address: &one.address,
-            text: &one.text,
-            times: one.times,
-        }
-    }
+    node: &'a Node,
+    history: &'a [Connection],
 }
 
 /// Asks and shows.
@@ -57,9 +36,9 @@ pub(super) async fn run(
         return Err(CommandError::NoSuchNode(vec![args.node.clone()]));
     };
     if let Some(document) = args.output.document() {
-        let sheet = SheetJson {
-            node: (&node).into(),
-            history: node.history.iter().map(Into::into).collect(),
+        let sheet = NodeSheet {
+            node: &node,
+            history: &node.history,
         };
         return write(out, &document.write(&sheet)?);
     }

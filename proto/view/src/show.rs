@@ -9,11 +9,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    drives::{DriveJson, reason},
+    drives::reason,
     table::{human_seconds, human_size, printable},
     terminal::Terminal,
     unreadable,
-    volumes::VolumeJson,
     wrong::{Reason, is_not_polled},
 };
 
@@ -475,46 +474,24 @@ pub fn volume(
     sheet.text
 }
 
-/// A drive with its health and its volumes, in JSON. Field names are stable; moments are seconds since 1970.
+/// A drive with its volumes, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct DriveSheetJson<'a> {
+pub struct DriveSheet<'a> {
     /// The node id.
-    node: &'a str,
+    pub node: &'a str,
     #[serde(flatten)]
-    drive: DriveJson<'a>,
+    pub drive: &'a Drive,
     /// The volumes on it.
-    volumes: Vec<VolumeJson<'a>>,
+    pub volumes: &'a [&'a Volume],
 }
 
-impl<'a> DriveSheetJson<'a> {
-    /// Of this node.
-    pub fn new(node: &'a str, drive: &'a Drive, volumes: &[&'a Volume]) -> Self {
-        Self {
-            node,
-            drive: drive.into(),
-            volumes: volumes.iter().copied().map(VolumeJson::from).collect(),
-        }
-    }
-}
-
-/// A volume with its drive, in JSON.
+/// A volume with its drive, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct VolumeSheetJson<'a> {
+pub struct VolumeSheet<'a> {
     /// The node id.
-    node: &'a str,
+    pub node: &'a str,
     #[serde(flatten)]
-    volume: VolumeJson<'a>,
+    pub volume: &'a Volume,
     /// Its drive; null when that is not known.
-    its_drive: Option<DriveJson<'a>>,
-}
-
-impl<'a> VolumeSheetJson<'a> {
-    /// Of this node.
-    pub fn new(node: &'a str, volume: &'a Volume, drive: Option<&'a Drive>) -> Self {
-        Self {
-            node,
-            volume: volume.into(),
-            its_drive: drive.map(DriveJson::from),
-        }
-    }
+    pub its_drive: Option<&'a Drive>,
 }

@@ -1,51 +1,8 @@
-//! What of a drive or volume does not read, for a person and in JSON. Pure.
+//! What of a drive or volume does not read, for a person. Pure.
 
 use drivebay_proto::agent::{Drive, UnreadableRange, Volume};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 use super::table::printable;
-
-/// One range in JSON. Places and lengths are bytes.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct UnreadableJson<'a> {
-    /// First byte, from the start of the drive.
-    start: u64,
-    /// Number of bytes.
-    len: u64,
-    /// Id of the volume; empty: of none.
-    volume: &'a str,
-    /// First byte, from the volume's start.
-    offset: u64,
-    /// What is there: drivebay-metadata, unallocated, foreign, not-claimed, erasing, unformatted, raw-block, files, filesystem-metadata, filesystem-free or unknown.
-    holds: &'a str,
-    /// What was seen, in words.
-    detail: &'a str,
-    /// Paths from the root of the filesystem, escaped for display.
-    files: &'a [String],
-    /// Further files, which are not named.
-    more_files: u32,
-}
-
-impl<'a> From<&'a UnreadableRange> for UnreadableJson<'a> {
-    fn from(range: &'a UnreadableRange) -> Self {
-        Self {
-            start: range.start,
-            len: range.len,
-            volume: &range.volume,
-            offset: range.offset,
-            holds: &range.holds,
-            detail: &range.detail,
-            files: &range.files,
-            more_files: range.more_files,
-        }
-    }
-}
-
-/// Ranges in JSON.
-pub fn json(ranges: &[UnreadableRange]) -> Vec<UnreadableJson<'_>> {
-    ranges.iter().map(UnreadableJson::from).collect()
-}
 
 fn sectors(bytes: u64, sector: u64) -> String {
     match bytes.div_ceil(sector.max(512)) {

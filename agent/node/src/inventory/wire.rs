@@ -207,7 +207,7 @@ impl Sender {
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
-            parameters: requested(&record.parameters).into_iter().collect(),
+            parameters: requested(&record.parameters),
             by_hand: is_by_hand(&record.parameters),
             usage: None,
             pods: Vec::new(),
