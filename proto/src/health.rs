@@ -12,7 +12,9 @@ impl DriveHealth {
 impl Drive {
     /// Whether its verdict rests on acknowledged findings alone.
     pub fn is_acknowledged(&self) -> bool {
-        let is_bad = matches!(self.verdict.as_str(), "BAD" | "SUSPECT");
+        let is_bad = self
+            .known_verdict()
+            .is_some_and(|verdict| verdict.weight() > 0);
         let health = self.health.as_ref();
         let health = health.filter(|health| health.acknowledged.is_some());
         let silent = |health: &DriveHealth| {

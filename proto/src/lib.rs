@@ -7,8 +7,10 @@
 pub mod condition;
 mod health;
 mod json;
+mod known;
 pub mod names;
 pub mod volume_id;
+pub mod words;
 
 pub use volume_id::{ParseVolumeIdError, VolumeId};
 

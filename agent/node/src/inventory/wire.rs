@@ -153,7 +153,7 @@ impl Sender {
                 len: range.extent.len,
                 volume: range.volume.map(|uuid| self.id(uuid)).unwrap_or_default(),
                 offset: range.offset,
-                holds: range.holds.as_str().to_owned(),
+                holds: range.holds.content().to_string(),
                 detail: range.holds.detail().to_owned(),
                 files: files.to_vec(),
                 more_files,
@@ -239,7 +239,7 @@ fn usage(usage: &Usage, age: Duration) -> Option<wire::VolumeUsage> {
 fn check(check: &LastCheck) -> wire::FilesystemCheck {
     wire::FilesystemCheck {
         at: check.at,
-        outcome: check.outcome.as_str().to_owned(),
+        outcome: check.outcome.result().to_string(),
         text: check.outcome.text(),
         method: check.method.map_or("", CheckMethod::as_str).to_owned(),
         tool: check.tool.clone(),
