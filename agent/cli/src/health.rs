@@ -4,7 +4,7 @@ use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use drivebay_view::{
     show::{self, DriveSheet, VolumeSheet},
-    wrong::{Health, Problem, Reason},
+    wrong::{Health, Kind, Problem, Reason, Severity},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,13 +31,13 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
         .collect();
     let mut health = Health::default();
     health.add(&inventory.node_id, &inventory.drives, &abnormal);
-    let exists = |volume: &&Volume| !matches!(volume.state.as_str(), "erasing" | "quarantined");
-    health.volumes = inventory.volumes.iter().filter(exists).count() as u64;
+    let volumes = inventory.volumes.iter();
+    health.volumes = volumes.filter(|volume| !volume.is_deleted()).count() as u64;
     health.add_host(&inventory.node_id, &inventory.findings, false);
     if !inventory.ready {
         health.problems.push(Problem {
-            severity: "STARTING",
-            kind: "node",
+            severity: Severity::Starting,
+            kind: Kind::Node,
             node: inventory.node_id.clone(),
             id: inventory.node_id.clone(),
             name: String::new(),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use drivebay_common::table::{human_seconds, human_size};
 use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
+use drivebay_proto::words::Peers;
 use drivebay_smart::slow::rounded;
 
 fn known(history: f64) -> Option<f64> {
@@ -15,10 +16,12 @@ pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
     if told.at == 0 {
         return String::new();
     }
-    let compared = match told.compared_with.as_str() {
-        "model" => format!("compared with {} others of its model", told.peers),
-        "media" => format!("compared with {} others of its medium", told.peers),
-        _ => "fewer than three others of its kind: not compared".to_owned(),
+    let compared = match told.known_peers() {
+        Some(Peers::Model) => format!("compared with {} others of its model", told.peers),
+        Some(Peers::Media) => format!("compared with {} others of its medium", told.peers),
+        Some(Peers::TooFew) | None => {
+            "fewer than three others of its kind: not compared".to_owned()
+        }
     };
     let mut text = format!("\nLatency, minute by minute ({compared}):\n");
     for (name, of) in [("reads", &told.read), ("writes", &told.write)] {

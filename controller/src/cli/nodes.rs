@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use drivebay_proto::controller::Node;
+use drivebay_proto::{controller::Node, words};
 use drivebay_view::row::Row;
 
 use super::{
     CommandError,
-    args::NodesArgs,
+    args::{NodeState, NodesArgs},
     client::Client,
     listing::Listing,
     table::{
@@ -31,7 +31,10 @@ pub async fn run(
     let list = &args.show.list;
     let wide = list.output.is_wide();
     let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), &DISPENSABLE);
-    let wanted = |node: &Node| args.state.is_none_or(|state| node.state == state.as_str());
+    let wanted = |node: &Node| {
+        let state = args.state.map(NodeState::word);
+        state.is_none() || node.known_state() == state
+    };
     for node in nodes.iter().filter(|node| wanted(node)) {
         listing.add(
             || Row {
@@ -45,7 +48,7 @@ pub async fn run(
     }
     let nothing = match args.state {
         Some(state) if !nodes.is_empty() => {
-            format!("no node of {} is {}\n", nodes.len(), state.as_str())
+            format!("no node of {} is {}\n", nodes.len(), state.word())
         }
         _ => "no nodes\n".to_owned(),
     };
@@ -66,6 +69,16 @@ pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, C
         Ok(nodes)
     } else {
         Err(CommandError::NoSuchNode(unknown))
+    }
+}
+
+/// Its state, with how long it is away.
+pub(super) fn state(node: &Node) -> String {
+    match (node.known_state(), node.away_seconds) {
+        (Some(words::NodeState::Away), seconds @ 1..) => {
+            format!("{} {}", node.state, human_seconds(seconds))
+        }
+        _ => node.state.clone(),
     }
 }
 
@@ -101,10 +114,7 @@ fn cells(node: &Node, wide: bool) -> Vec<String> {
         .fold(0_u64, |sum, class| sum.saturating_add(class.free_bytes));
     let mut cells = vec![
         node.node_id.clone(),
-        match (node.state.as_str(), node.away_seconds) {
-            ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
-            (state, _) => state.to_owned(),
-        },
+        state(node),
         node.version.clone(),
         node.drives.to_string(),
         node.drives_in_trouble.to_string(),
@@ -147,15 +157,20 @@ pub(super) fn below(node: &Node, wide: bool) -> Vec<String> {
 /// A line for each kind of node whose drives and volumes may have changed since they were reported.
 pub fn footnotes(nodes: &[Node]) -> String {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| node.state != "connected") {
+    for node in nodes
+        .iter()
+        .filter(|node| node.known_state() != Some(words::NodeState::Connected))
+    {
         kinds.entry(&node.state).or_default().push(&node.node_id);
     }
     kinds
         .iter()
         .map(|(state, names)| {
-            let meaning = match *state {
-                "starting" => "starting: still scanning its drives".to_owned(),
-                state => format!("{state}: shown as last reported"),
+            let meaning = match words::NodeState::parse(state) {
+                Some(words::NodeState::Starting) => {
+                    "starting: still scanning its drives".to_owned()
+                }
+                _ => format!("{state}: shown as last reported"),
             };
             let named: Vec<&str> = names.iter().copied().take(NAMED).collect();
             let named = printable(&named.join(", "));

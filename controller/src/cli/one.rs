@@ -6,6 +6,7 @@ use drivebay_common::pick::{Names, Part, PickError, Typed, pick};
 use drivebay_proto::{
     VolumeId,
     agent::{Drive, Volume},
+    words::NodeState,
 };
 use serde::Serialize;
 
@@ -43,11 +44,11 @@ pub async fn drive(
     let mut found: Vec<OnNode<Drive>> = Vec::new();
     let mut incoming = client.drives(&args.show.nodes).await?;
     while let Some(node) = incoming.next().await? {
+        let here = !node.known_state().is_some_and(NodeState::is_absent);
         let meant = node
             .drives
             .into_iter()
             .filter(|drive| typed.fits(&drive_names(drive)));
-        let here = node.state != "away" && node.state != "forgotten";
         found.extend(meant.map(|it| OnNode {
             node: node.node_id.clone(),
             claim: String::new(),

@@ -6,14 +6,8 @@ use drivebay_proto::controller::{Connection, Node};
 use serde::Serialize;
 
 use super::{
-    CommandError,
-    args::ShowNodeArgs,
-    client::Client,
-    listing::write,
-    nodes,
-    show::Sheet,
-    table::{human_seconds, printable},
-    terminal::Terminal,
+    CommandError, args::ShowNodeArgs, client::Client, listing::write, nodes, show::Sheet,
+    table::printable, terminal::Terminal,
 };
 
 /// One node for programs. Field names are stable; moments are seconds since 1970.
@@ -48,10 +42,7 @@ pub(super) async fn run(
 fn text(node: &Node, now: u64, terminal: Terminal) -> String {
     let mut sheet = Sheet::new(now, terminal);
     sheet.title(&format!("Node {}", printable(&node.node_id)));
-    let state = match (node.state.as_str(), node.away_seconds) {
-        ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
-        (state, _) => state.to_owned(),
-    };
+    let state = nodes::state(node);
     sheet.painted("state", &terminal.paint.word(&printable(&state)));
     sheet.line("version", &node.version);
     sheet.line("address", &node.address);

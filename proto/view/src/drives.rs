@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use drivebay_proto::agent::{Drive, SmartReport};
+use drivebay_proto::{
+    agent::{Drive, SmartReport},
+    words::{DriveState, Transport, Verdict},
+};
 
 use super::{
     args::DriveSort,
@@ -23,7 +26,7 @@ pub fn is_noise(drive: &Drive) -> bool {
         .iter()
         .map(|reject| reject.code.as_str())
         .collect();
-    drive.state == "rejected" && is_nobodys(&codes, drive.transport == "loop")
+    is_rejected(drive) && is_nobodys(&codes, drive.known_transport() == Some(Transport::Loop))
 }
 
 /// Whether a device was never anybody's drive: a virtual one, a partition, a loop device with nothing attached.
@@ -77,7 +80,7 @@ pub const DISPENSABLE: [&str; 6] = ["SINCE", "WEAR", "MEDIA", "TEMP", "CLASS", "
 
 /// The cells of a drive, one per column. `now`: seconds since 1970.
 pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
-    let offers = matches!(drive.state.as_str(), "claimed" | "available");
+    let offers = drive.known_state().is_some_and(DriveState::offers_space);
     let size = |bytes: u64| {
         if offers {
             human_size(bytes)
@@ -153,9 +156,8 @@ fn since(drive: &Drive) -> Option<u64> {
 /// Whether no class wants the drive, and it holds nothing of Drivebay: it is of little interest.
 pub fn is_unwanted(drive: &Drive) -> bool {
     let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
-    let is_well =
-        drive.trouble.is_empty() && matches!(drive.verdict.as_str(), "" | "GOOD" | "UNKNOWN");
-    drive.state == "rejected" && is_well && are_unwanted(&codes)
+    let is_well = drive.trouble.is_empty() && !has_bad_verdict(drive);
+    is_rejected(drive) && is_well && are_unwanted(&codes)
 }
 
 /// The same, by the codes of what speaks against using it.
@@ -213,11 +215,11 @@ pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Driv
             Some(DriveSort::Free) => number(drive.free_bytes),
             Some(DriveSort::Class) => text(&drive.class),
             Some(DriveSort::State) => text(&drive.state),
-            Some(DriveSort::Health) => number(match drive.verdict.as_str() {
-                "BAD" => 3,
-                "SUSPECT" => 2,
-                "UNKNOWN" => 1,
-                _ => 0,
+            Some(DriveSort::Health) => number(match drive.known_verdict() {
+                Some(Verdict::Bad) => 3,
+                Some(Verdict::Suspect) => 2,
+                Some(Verdict::Unknown) => 1,
+                Some(Verdict::Good) | None => 0,
             }),
             Some(DriveSort::Temperature) => number(temperature(drive).unwrap_or(i64::MIN)),
             Some(DriveSort::Wear) => number(wear(drive).unwrap_or(i64::MIN)),
@@ -248,5 +250,15 @@ pub fn reason(code: &str, detail: &str) -> String {
 
 /// Whether a drive is not well: missing, or with a verdict other than GOOD and UNKNOWN.
 pub fn in_trouble(drive: &Drive) -> bool {
-    drive.state == "missing" || !matches!(drive.verdict.as_str(), "" | "GOOD" | "UNKNOWN")
+    drive.known_state() == Some(DriveState::Missing) || has_bad_verdict(drive)
+}
+
+fn is_rejected(drive: &Drive) -> bool {
+    drive.known_state() == Some(DriveState::Rejected)
+}
+
+/// A verdict of a newer agent is a bad one, too.
+fn has_bad_verdict(drive: &Drive) -> bool {
+    let takes = drive.known_verdict().map(Verdict::takes_new_volumes);
+    !drive.verdict.is_empty() && takes != Some(true)
 }

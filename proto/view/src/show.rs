@@ -4,7 +4,10 @@ use drivebay_common::{
     paint::Paint,
     pick::{Kind, Names},
 };
-use drivebay_proto::agent::{Acknowledged, Drive, Finding, SmartReport, Volume};
+use drivebay_proto::{
+    agent::{Acknowledged, Drive, Finding, SmartReport, Volume},
+    words::DriveState,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -50,10 +53,10 @@ pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
     Names {
         id: &volume.id,
         others,
-        deleted: matches!(volume.state.as_str(), "erasing" | "quarantined"),
-        label: match volume.state.as_str() {
-            "ready" | "new" => volume.name.clone(),
-            state => format!("{}, {state}", volume.name),
+        deleted: volume.is_deleted(),
+        label: match volume.is_usable() {
+            true => volume.name.clone(),
+            false => format!("{}, {}", volume.name, volume.state),
         },
     }
 }
@@ -161,7 +164,7 @@ pub fn drive(
     sheet.line("size", &kind);
     sheet.line("state", &drive.state);
     sheet.line("class", &drive.class);
-    if matches!(drive.state.as_str(), "claimed" | "available") {
+    if drive.known_state().is_some_and(DriveState::offers_space) {
         let (free, largest) = (
             human_size(drive.free_bytes),
             human_size(drive.largest_free_bytes),
@@ -371,10 +374,7 @@ pub fn volume(
     if volume.by_hand {
         sheet.line("made", "by hand");
     }
-    let fs = match volume.mode.as_str() {
-        "block" => "raw block",
-        _ => &volume.fs_type,
-    };
+    let fs = super::volumes::filesystem(volume);
     sheet.line("size", &format!("{}, {fs}", human_size(volume.size_bytes)));
     if let Some(usage) = &volume.usage {
         let text = format!(

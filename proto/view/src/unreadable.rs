@@ -1,6 +1,9 @@
 //! What of a drive or volume does not read, for a person. Pure.
 
-use drivebay_proto::agent::{Drive, UnreadableRange, Volume};
+use drivebay_proto::{
+    agent::{Drive, UnreadableRange, Volume},
+    words::RangeContent,
+};
 
 use super::table::printable;
 
@@ -13,20 +16,23 @@ fn sectors(bytes: u64, sector: u64) -> String {
 
 /// Where a range lies, in words.
 fn place(range: &UnreadableRange) -> String {
-    match range.holds.as_str() {
-        "files" => format!("in {}", files(range)),
-        "filesystem-metadata" => "in filesystem metadata".to_owned(),
-        "filesystem-free" => "in free space of the filesystem".to_owned(),
-        "raw-block" => "in the raw block volume, whose user knows what is there".to_owned(),
-        "unformatted" => "in a volume that has no filesystem yet".to_owned(),
-        "erasing" => "in a deleted volume that is being erased".to_owned(),
-        "drivebay-metadata" => format!("in Drivebay's own metadata: {}", range.detail),
-        "unallocated" => "in free space of the drive".to_owned(),
-        "foreign" => format!("in {:?}, which Drivebay did not make", range.detail),
-        "not-claimed" => "where no volume is known".to_owned(),
-        "unknown" => format!("cannot tell in which file: {}", range.detail),
-        // Of a newer agent.
-        other => format!("in {other}"),
+    let Some(content) = range.known_content() else {
+        return format!("in {}", range.holds);
+    };
+    match content {
+        RangeContent::Files => format!("in {}", files(range)),
+        RangeContent::FilesystemMetadata => "in filesystem metadata".to_owned(),
+        RangeContent::FilesystemFree => "in free space of the filesystem".to_owned(),
+        RangeContent::RawBlock => {
+            "in the raw block volume, whose user knows what is there".to_owned()
+        }
+        RangeContent::Unformatted => "in a volume that has no filesystem yet".to_owned(),
+        RangeContent::Erasing => "in a deleted volume that is being erased".to_owned(),
+        RangeContent::DrivebayMetadata => format!("in Drivebay's own metadata: {}", range.detail),
+        RangeContent::Unallocated => "in free space of the drive".to_owned(),
+        RangeContent::Foreign => format!("in {:?}, which Drivebay did not make", range.detail),
+        RangeContent::NotClaimed => "where no volume is known".to_owned(),
+        RangeContent::Unknown => format!("cannot tell in which file: {}", range.detail),
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use drivebay_proto::agent::{Volume, VolumeUsage};
+use drivebay_proto::{
+    agent::{Condition, Volume, VolumeUsage},
+    words::{Mode, Status, VolumeState},
+};
 
 use super::{
     args::VolumeSort,
@@ -72,10 +75,9 @@ pub fn cells(
     }
     let age = moment(volume.created_at).map(|at| human_seconds(now.saturating_sub(at)));
     cells.extend([
-        if volume.mode == "block" {
-            "block".into()
-        } else {
-            volume.fs_type.clone()
+        match volume.known_mode() {
+            Some(Mode::Block) => volume.mode.clone(),
+            _ => volume.fs_type.clone(),
         },
         state(volume),
         condition(volume),
@@ -139,12 +141,12 @@ pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Vo
             VolumeSort::Full => number(volume.usage.as_ref().and_then(full).unwrap_or(0)),
             // What is not known is oldest.
             VolumeSort::Age => number(u64::MAX - volume.created_at),
-            VolumeSort::Condition => number(match condition(volume).as_str() {
-                "ok" => 0_u64,
-                "DEGRADED" => 2,
-                "INACCESSIBLE" => 3,
-                "DATA_LOSS" => 4,
-                _ => 1,
+            VolumeSort::Condition => number(match worst(volume) {
+                None if is_abnormal(volume) => 1_u64,
+                None => 0,
+                Some(Status::Degraded) => 2,
+                Some(Status::Inaccessible) => 3,
+                Some(Status::DataLoss) => 4,
             }),
         }
     });
@@ -166,9 +168,17 @@ pub fn below(volume: &Volume) -> Vec<String> {
         .collect()
 }
 
+/// Its filesystem, or that it has none.
+pub fn filesystem(volume: &Volume) -> &str {
+    match volume.known_mode() {
+        Some(Mode::Block) => "raw block",
+        _ => &volume.fs_type,
+    }
+}
+
 /// Where it is in its life, with how far erasing is.
 pub fn state(volume: &Volume) -> String {
-    if volume.state == "erasing" && volume.size_bytes > 0 {
+    if volume.known_state() == Some(VolumeState::Erasing) && volume.size_bytes > 0 {
         let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
             / u128::from(volume.size_bytes);
         let eta = match volume.erase_eta_seconds {
@@ -183,19 +193,17 @@ pub fn state(volume: &Volume) -> String {
     }
 }
 
+/// The worst of its conditions, as far as their words are known.
+pub fn worst(volume: &Volume) -> Option<Status> {
+    let abnormal = volume.conditions.iter().filter(|one| one.abnormal);
+    abnormal.filter_map(Condition::known_status).max()
+}
+
 /// The worst of its conditions in one word.
 pub fn condition(volume: &Volume) -> String {
-    let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"]
-        .into_iter()
-        .find(|status| {
-            volume
-                .conditions
-                .iter()
-                .any(|condition| condition.abnormal && condition.status == *status)
-        });
-    match worst {
-        Some(status) => status.to_owned(),
-        None if volume.conditions.iter().any(|condition| condition.abnormal) => "abnormal".into(),
+    match worst(volume) {
+        Some(status) => status.to_string(),
+        None if is_abnormal(volume) => "abnormal".into(),
         None => "ok".into(),
     }
 }
