@@ -5,7 +5,7 @@
 //! StorageClass parameters.
 
 pub mod condition;
-mod health;
+pub mod health;
 mod json;
 mod known;
 pub mod names;

@@ -181,11 +181,7 @@ fn shown(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let sheet = VolumeSheet {
-        node: &inventory.node_id,
-        volume,
-        its_drive: drive,
-    };
+    let sheet = VolumeSheet::new(&inventory.node_id, volume, drive);
     Ok(document.write(&sheet)?)
 }
 

@@ -4,7 +4,7 @@ use drivebay_proto::agent::{Drive, InventoryUpdate};
 pub use drivebay_view::drives::{below, hidden_note, is_nobodys, reason};
 use drivebay_view::{
     args::ListFormat,
-    drives::{DISPENSABLE, columns, in_trouble, is_noise, row, sort},
+    drives::{DISPENSABLE, columns, in_trouble, is_noise, printed, row, sort},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,7 +25,7 @@ pub(super) struct DriveList<'a> {
     /// False while the agent is still scanning its drives.
     ready: bool,
     /// The drives.
-    drives: Vec<&'a Drive>,
+    drives: Vec<Drive>,
 }
 
 /// The drives of an inventory as text. JSON always has devices that could never be used (loop, ram, dm, …), too.
@@ -51,7 +51,7 @@ pub fn render(
         let whole = DriveList {
             node: &inventory.node_id,
             ready: inventory.ready,
-            drives,
+            drives: drives.into_iter().map(printed).collect(),
         };
         return Ok(document.write(&whole)?);
     }

@@ -83,11 +83,7 @@ pub fn show_drive(
         .filter(|volume| volume.drive == drive.id)
         .collect();
     let json = || DriveWithLatency {
-        sheet: DriveSheet {
-            node: &inventory.node_id,
-            drive,
-            volumes: &volumes,
-        },
+        sheet: DriveSheet::new(&inventory.node_id, drive, &volumes),
         latency,
     };
     let text = |wide| {
@@ -107,11 +103,7 @@ pub fn show_volume(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let json = || VolumeSheet {
-        node: &inventory.node_id,
-        volume,
-        its_drive: drive,
-    };
+    let json = || VolumeSheet::new(&inventory.node_id, volume, drive);
     let text = |wide| show::volume(None, volume, drive, wide, look.now, look.terminal);
     shown(look.format, json, text)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use time::{Date, format_description::well_known::Iso8601};
 
+use drivebay_proto::health::{describe_acknowledgement, describe_override};
 pub use drivebay_proto::words::{PollState, Verdict};
 
 use super::{DriveId, Finding, finding::Code, unreadable::UnreadableRange};
@@ -69,10 +70,7 @@ pub struct Overridden {
 impl Overridden {
     /// For whatever shows the drive.
     pub fn describe(&self) -> String {
-        format!(
-            "overridden by the operator: {} (the evidence alone says {})",
-            self.reason, self.otherwise
-        )
+        describe_override(&self.reason, self.otherwise.as_str())
     }
 }
 
@@ -163,15 +161,7 @@ pub struct Acknowledged {
 impl Acknowledged {
     /// For whatever shows the drive.
     pub fn describe(&self) -> String {
-        let note = match self.note.as_str() {
-            "" => String::new(),
-            note => format!(": {note}"),
-        };
-        let volumes = match self.takes_new_volumes {
-            true => "it takes new volumes",
-            false => "it takes no new volumes",
-        };
-        format!("acknowledged by {}{note} ({volumes})", self.by)
+        describe_acknowledgement(&self.by, &self.note, self.takes_new_volumes)
     }
 }
 

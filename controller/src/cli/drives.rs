@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Write, rc::Rc};
 use drivebay_common::pick::{Typed, select};
 use drivebay_proto::{agent::Drive, controller::NodeDrives};
 use drivebay_view::{
-    drives::{DISPENSABLE, columns, hidden_note, in_trouble, is_noise, row, sort},
+    drives::{DISPENSABLE, columns, hidden_note, in_trouble, is_noise, printed, row, sort},
     show::{DRIVE, drive_names},
 };
 use serde::Serialize;
@@ -22,7 +22,7 @@ struct ListedDrive<'a> {
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
     #[serde(flatten)]
-    drive: &'a Drive,
+    drive: Drive,
 }
 
 /// `drivebay-controller drives`: asks and shows.
@@ -62,7 +62,7 @@ pub async fn run(
         let json = || ListedDrive {
             node: &node.node_id,
             node_state: &node.state,
-            drive,
+            drive: printed(drive),
         };
         listing.add(row, json, &drive.id)
     };

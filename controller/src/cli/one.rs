@@ -75,11 +75,7 @@ pub async fn drive(
         volumes.extend(there.volume.filter(|volume| volume.drive == drive.it.id));
     }
     let volumes: Vec<&Volume> = volumes.iter().collect();
-    let json = || DriveSheet {
-        node: &drive.node,
-        drive: &drive.it,
-        volumes: &volumes,
-    };
+    let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
     let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }
@@ -104,11 +100,7 @@ pub async fn volume(
             .find(|drive| drive.id == volume.it.drive));
     }
     let drive = drive.as_ref();
-    let json = || VolumeSheet {
-        node: &volume.node,
-        volume: &volume.it,
-        its_drive: drive,
-    };
+    let json = || VolumeSheet::new(&volume.node, &volume.it, drive);
     let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }

@@ -235,8 +235,16 @@ pub fn below(drive: &Drive) -> Vec<String> {
         .iter()
         .map(|reject| reason(&reject.code, &reject.detail));
     reasons
-        .chain(drive.notes.iter().map(|note| format!("note: {note}")))
+        .chain(drive.all_notes().iter().map(|note| format!("note: {note}")))
         .collect()
+}
+
+/// For programs, which get all notes.
+pub fn printed(drive: &Drive) -> Drive {
+    Drive {
+        notes: drive.all_notes(),
+        ..drive.clone()
+    }
 }
 
 /// `Code: detail`, or the code alone.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    drives::reason,
+    drives::{printed, reason},
     table::{human_seconds, human_size, printable},
     terminal::Terminal,
     unreadable,
@@ -202,11 +202,7 @@ pub fn drive(
             Some(left) if left > 0 => format!(", for another {}", human_seconds(left)),
             _ => String::new(),
         };
-        let words = format!(
-            "overridden by the operator: {} (the evidence alone says {}){until}",
-            given.reason, given.otherwise
-        );
-        sheet.line("", &words);
+        sheet.line("", &(given.describe() + &until));
     }
     if !drive.trouble.is_empty() {
         sheet.line("trouble", &drive.trouble);
@@ -221,7 +217,7 @@ pub fn drive(
         .iter()
         .map(|one| reason(&one.code, &one.detail));
     list(&mut sheet, "Why it is not used:", rejects);
-    list(&mut sheet, "Notes:", other_notes(drive).into_iter());
+    list(&mut sheet, "Notes:", drive.notes.iter().cloned());
     let on_it = volumes.iter().map(|volume| {
         let wrong = volume.conditions.iter().filter(|one| one.abnormal);
         let wrong: Vec<&str> = wrong.map(|one| one.reason.as_str()).collect();
@@ -250,23 +246,6 @@ fn verdict(drive: &Drive, paint: Paint) -> String {
         true => format!("{word}, acknowledged"),
         false => word,
     }
-}
-
-/// Notes that are not shown elsewhere on the sheet.
-fn other_notes(drive: &Drive) -> Vec<String> {
-    let health = drive.health.clone().unwrap_or_default();
-    let told = health.findings.iter().chain(&health.conditions);
-    let mut told: Vec<String> = told
-        .map(|finding| format!("{}: {}", finding.code, finding.message))
-        .collect();
-    told.push(drive.trouble.clone());
-    let notes = drive.notes.iter().filter(|note| !told.contains(note));
-    let is_shown = |note: &str| {
-        (health.overridden.is_some() && note.starts_with("overridden by"))
-            || (health.acknowledged.is_some() && note.starts_with("acknowledged by"))
-    };
-    let notes = notes.filter(|note| !is_shown(note));
-    notes.cloned().collect()
 }
 
 fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
@@ -478,20 +457,40 @@ pub fn volume(
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct DriveSheet<'a> {
     /// The node id.
-    pub node: &'a str,
+    node: &'a str,
     #[serde(flatten)]
-    pub drive: &'a Drive,
+    drive: Drive,
     /// The volumes on it.
-    pub volumes: &'a [&'a Volume],
+    volumes: &'a [&'a Volume],
+}
+
+impl<'a> DriveSheet<'a> {
+    pub fn new(node: &'a str, drive: &Drive, volumes: &'a [&'a Volume]) -> Self {
+        Self {
+            node,
+            drive: printed(drive),
+            volumes,
+        }
+    }
 }
 
 /// A volume with its drive, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct VolumeSheet<'a> {
     /// The node id.
-    pub node: &'a str,
+    node: &'a str,
     #[serde(flatten)]
-    pub volume: &'a Volume,
+    volume: &'a Volume,
     /// Its drive; null when that is not known.
-    pub its_drive: Option<&'a Drive>,
+    its_drive: Option<Drive>,
+}
+
+impl<'a> VolumeSheet<'a> {
+    pub fn new(node: &'a str, volume: &'a Volume, drive: Option<&Drive>) -> Self {
+        Self {
+            node,
+            volume,
+            its_drive: drive.map(printed),
+        }
+    }
 }

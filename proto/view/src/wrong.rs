@@ -467,8 +467,10 @@ fn notes(drive: &Drive) -> Vec<String> {
     let worth = worth.map(|one| format!("drive {}: {}", drive.id, one.message));
     let overridden = health.overridden.iter().map(|given| {
         format!(
-            "drive {} is {}: overridden by the operator: {} (the evidence alone says {})",
-            drive.id, drive.verdict, given.reason, given.otherwise
+            "drive {} is {}: {}",
+            drive.id,
+            drive.verdict,
+            given.describe()
         )
     });
     let acknowledged = health

@@ -10,7 +10,7 @@ use drivebay_model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
-    health::{Acknowledged, Overridden, SmartFinding, SmartReport},
+    health::{Acknowledged, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
 
@@ -281,20 +281,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
         largest_free_bytes: contents.map_or(available, |c| c.largest_free()),
         usable_bytes: contents.map_or(available, |c| c.usable_bytes),
         verdict: drive.health.verdict.as_str().to_owned(),
-        notes: contents
-            .iter()
-            .flat_map(|c| c.notes.iter().cloned())
-            .chain(drive.trouble.clone())
-            .chain(
-                drive
-                    .health
-                    .counting()
-                    .chain(&drive.health.conditions)
-                    .map(|finding| format!("{}: {}", finding.code, finding.message)),
-            )
-            .chain(drive.health.overridden.iter().map(Overridden::describe))
-            .chain(drive.health.acknowledged.iter().map(Acknowledged::describe))
-            .collect(),
+        notes: contents.map_or_else(Vec::new, |c| c.notes.clone()),
         health: Some(health(&drive.health)),
         trouble: drive.trouble.clone().unwrap_or_default(),
         unzeroed_bytes: contents.map_or(0, |c| c.unzeroed().iter().map(|run| run.len).sum()),
@@ -369,5 +356,35 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
         reading: finding.reading.clone(),
         message: finding.message.clone(),
         acknowledged: finding.acknowledged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::{DriveState, samples};
+
+    #[test]
+    fn what_was_found_of_a_drive_is_sent_once_and_shown_among_its_notes() {
+        let mut contents = samples::contents(1, 1, Vec::new(), MIB);
+        contents.notes = vec!["the backup table was repaired".into()];
+        let mut ill = samples::drive("sda", DriveState::Claimed, Some(contents));
+        ill.trouble = Some("stuck".into());
+        ill.health.findings = vec![Finding::new("IoErrors", "requests failed")];
+        ill.health.acknowledged = Some(Acknowledged {
+            by: "ann".into(),
+            ..Acknowledged::default()
+        });
+        let sent = drive(&ill);
+        assert_eq!(sent.notes, ["the backup table was repaired"]);
+        assert_eq!(
+            sent.all_notes(),
+            [
+                "the backup table was repaired",
+                "stuck",
+                "IoErrors: requests failed",
+                "acknowledged by ann (it takes no new volumes)",
+            ]
+        );
     }
 }
