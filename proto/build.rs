@@ -1,5 +1,108 @@
 //! Compiles the protocol files, without needing protoc on the machine.
 
+use tonic_prost_build::Builder;
+
+/// Messages that command lines print as JSON and YAML, in the order of their fields in the .proto file; of each the fields that
+/// are printed in another way than they are sent.
+type Printed = &'static [(&'static str, &'static [(&'static str, &'static str)])];
+
+const AGENT: Printed = &[
+    ("Drive", &[]),
+    ("Reject", &[]),
+    (
+        "DriveHealth",
+        &[("unreadable", UNLESS_EMPTY), ("unreadable_more", LEFT_OUT)],
+    ),
+    ("UnreadableRange", &[]),
+    ("Finding", &[("since", OR_NULL)]),
+    ("Overridden", &[("until", OR_NULL)]),
+    (
+        "SmartReport",
+        &[
+            ("answered_at", OR_NULL),
+            ("verdict_since", OR_NULL),
+            ("readings", BY_NAME),
+        ],
+    ),
+    ("SmartFinding", &[("threshold", OR_NULL)]),
+    ("Acknowledged", &[("until", OR_NULL)]),
+    ("Condition", &[("since", OR_NULL)]),
+    (
+        "Volume",
+        &[
+            ("published", r#"#[serde(rename = "in_use")]"#),
+            ("erase_eta_seconds", OR_NULL),
+            ("created_at", OR_NULL),
+            ("unreadable", UNLESS_EMPTY),
+        ],
+    ),
+    ("VolumeUsage", &[]),
+    ("CreatedFor", &[]),
+    ("FilesystemCheck", &[]),
+    (
+        "HandMount",
+        &[
+            ("volume_id", r#"#[serde(rename = "volume")]"#),
+            ("mount_flags", r#"#[serde(rename = "options")]"#),
+        ],
+    ),
+    (
+        "DriveLatencyResponse",
+        &[("at", OR_NULL), ("read", OR_ZEROS), ("write", OR_ZEROS)],
+    ),
+    ("DirectionLatency", &[("history_ms", EACH_OR_NULL)]),
+    ("Slowdown", &[]),
+    ("Class", &[]),
+];
+
+const CONTROLLER: Printed = &[
+    (
+        "Node",
+        &[
+            ("node_id", r#"#[serde(rename = "node")]"#),
+            ("history", LEFT_OUT),
+            ("findings", OF_HOST),
+        ],
+    ),
+    ("Connection", &[]),
+];
+
+const OR_NULL: &str =
+    r#"#[serde(serialize_with = "crate::json::or_null")] #[schemars(with = "Option<u64>")]"#;
+const EACH_OR_NULL: &str = r#"#[serde(serialize_with = "crate::json::each_or_null")] #[schemars(with = "Vec<Option<f64>>")]"#;
+const OR_ZEROS: &str =
+    r#"#[serde(serialize_with = "crate::json::or_zeros")] #[schemars(with = "DirectionLatency")]"#;
+const BY_NAME: &str = r#"#[serde(serialize_with = "crate::json::by_name")]
+    #[schemars(with = "std::collections::BTreeMap<String, i64>")]"#;
+const OF_HOST: &str = r#"#[serde(serialize_with = "crate::json::of_host")]"#;
+const UNLESS_EMPTY: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"#;
+const LEFT_OUT: &str = "#[serde(skip)]";
+
+/// Generates code that prints.
+fn printing() -> Builder {
+    let schema = "#[derive(serde::Serialize, schemars::JsonSchema)]";
+    let mut builder = tonic_prost_build::configure()
+        .build_transport(true)
+        .btree_map(".drivebay.agent.v1.Volume.parameters");
+    for (package, derive, messages) in [
+        (".drivebay.agent.v1", schema, AGENT),
+        (
+            ".drivebay.controller.v1",
+            "#[derive(serde::Serialize)]",
+            CONTROLLER,
+        ),
+    ] {
+        for (message, fields) in messages {
+            let message = format!("{package}.{message}");
+            builder = builder.type_attribute(&message, derive);
+            for (field, attribute) in *fields {
+                builder = builder.field_attribute(format!("{message}.{field}"), attribute);
+            }
+        }
+    }
+    builder
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let alone = [
         "csi/v1/csi.proto",
@@ -14,14 +117,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo::rerun-if-changed={file}");
     }
     // Descriptor extensions (csi_secret and its like) are for readers; no code comes of them.
-    tonic_prost_build::configure()
-        .build_transport(true)
-        .compile_fds(protox::compile(alone, ["."])?)?;
+    printing().compile_fds(protox::compile(alone, ["."])?)?;
     // A folder of its own, or it would write the agent's protocol over, without its messages.
     let folder = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("over_agents");
     std::fs::create_dir_all(&folder)?;
-    tonic_prost_build::configure()
-        .build_transport(true)
+    printing()
         .out_dir(folder)
         .extern_path(".drivebay.agent.v1", "crate::agent")
         .compile_fds(protox::compile([over_agents], ["."])?)?;

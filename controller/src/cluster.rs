@@ -10,6 +10,7 @@ use drivebay_proto::{
         NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
+    words::{self, NodeState},
 };
 use tokio_stream::{Stream, StreamExt, iter};
 use tonic::{Request, Response, Status};
@@ -55,15 +56,15 @@ impl ClusterService {
             .collect()
     }
 
-    fn state(&self, agent: &Agent) -> &'static str {
+    fn state(&self, agent: &Agent) -> NodeState {
         if self.agents.is_given_up(agent.node()) {
-            "forgotten"
+            NodeState::Forgotten
         } else if agent.look(Inventory::complete) {
-            "connected"
+            NodeState::Connected
         } else if agent.connected() {
-            "starting"
+            NodeState::Starting
         } else {
-            "away"
+            NodeState::Away
         }
     }
 
@@ -91,7 +92,7 @@ impl ClusterService {
             }
             Node {
                 node_id: agent.node().to_owned(),
-                state: state.to_owned(),
+                state: state.to_string(),
                 version: facts.map(|facts| facts.version.clone()).unwrap_or_default(),
                 instance: facts
                     .map(|facts| facts.instance.clone())
@@ -109,7 +110,9 @@ impl ClusterService {
                 drives,
                 drives_in_trouble,
                 volumes: inventory.counts().volumes,
-                volumes_abnormal: if inventory.away_since().is_some() && state != "connected" {
+                volumes_abnormal: if inventory.away_since().is_some()
+                    && state != NodeState::Connected
+                {
                     inventory.counts().volumes
                 } else {
                     inventory.counts().troubled
@@ -126,7 +129,9 @@ impl ClusterService {
 
     fn on_node(&self, key: &Key, mut volume: agent::Volume) -> VolumeOnNode {
         let agent = self.agents.get(&key.node);
-        let state = agent.as_ref().map_or("away", |agent| self.state(agent));
+        let state = agent
+            .as_ref()
+            .map_or(NodeState::Away, |agent| self.state(agent));
         let away = agent.as_ref().is_none_or(|agent| agent.unreachable());
         let moved = away
             .then(|| self.agents.elsewhere(&key.id()))
@@ -152,7 +157,7 @@ impl ClusterService {
         VolumeOnNode {
             volume: Some(volume),
             node_id: key.node.to_string(),
-            node_state: state.to_owned(),
+            node_state: state.to_string(),
             claims_known: expected.complete(),
             persistent_volume: named_by.map(|pv| pv.pv.to_string()).unwrap_or_default(),
             claim: claim
@@ -167,7 +172,7 @@ impl ClusterService {
 fn connection(past: Past) -> Connection {
     Connection {
         at: past.at,
-        outcome: past.outcome.as_str().to_owned(),
+        outcome: past.outcome.to_string(),
         address: past.address,
         text: past.text,
         times: past.times,
@@ -181,12 +186,12 @@ fn conditions(entries: Vec<VolumeHealthEntry>, told: &[agent::Condition]) -> Vec
         .map(|entry| agent::Condition {
             abnormal: true,
             status: match entry.status() {
-                VolumeHealthErrorType::DataLoss => "DATA_LOSS",
-                VolumeHealthErrorType::Inaccessible => "INACCESSIBLE",
+                VolumeHealthErrorType::DataLoss => words::Status::DataLoss,
+                VolumeHealthErrorType::Inaccessible => words::Status::Inaccessible,
                 VolumeHealthErrorType::Degraded
-                | VolumeHealthErrorType::UnknownVolumeHealthType => "DEGRADED",
+                | VolumeHealthErrorType::UnknownVolumeHealthType => words::Status::Degraded,
             }
-            .to_owned(),
+            .to_string(),
             since: told
                 .iter()
                 .find(|condition| condition.reason == entry.reason)
@@ -231,7 +236,7 @@ impl Cluster for ClusterService {
         let drives = iter(agents).map(move |agent| {
             Ok(NodeDrives {
                 node_id: agent.node().to_owned(),
-                state: this.state(&agent).to_owned(),
+                state: this.state(&agent).to_string(),
                 drives: agent.look(|inventory| inventory.drives().collect()),
             })
         });

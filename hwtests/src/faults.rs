@@ -114,7 +114,7 @@ impl Case {
         let told = wait::until_async(TOLD, &what, async || {
             let inventory = node.inventory().await;
             let told = inventory.drives.into_iter().find(|of| is(of, drive))?;
-            let has = told.notes.iter().any(|note| note.contains(code));
+            let has = told.all_notes().iter().any(|note| note.contains(code));
             (has && (verdict.is_empty() || told.verdict == verdict)).then_some(told)
         })
         .await;

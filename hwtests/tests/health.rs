@@ -98,7 +98,7 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     assert_eq!(drive.verdict, "SUSPECT");
     assert!(
         drive
-            .notes
+            .all_notes()
             .iter()
             .any(|note| note.starts_with("KernelIoError")),
         "{drive:#?}"

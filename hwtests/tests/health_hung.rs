@@ -292,7 +292,7 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
         .unwrap();
     assert_eq!(drive.verdict, "SUSPECT");
     let note = |note: &String| note.starts_with("ReadFailed");
-    assert!(drive.notes.iter().any(note), "{drive:#?}");
+    assert!(drive.all_notes().iter().any(note), "{drive:#?}");
     assert_eq!(stand.rig.volume_of(&quiet.id).await.unwrap().conditions, []);
 
     stand.drives[0].spoil(0..0);

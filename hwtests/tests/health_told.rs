@@ -280,7 +280,7 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
     assert_eq!(drive.verdict, "GOOD");
     assert!(
         drive
-            .notes
+            .all_notes()
             .iter()
             .any(|note| note.starts_with("overridden by the operator: a known batch")),
         "{drive:#?}"

@@ -48,7 +48,7 @@ async fn a_drive_that_says_it_fails_gets_no_new_volumes_and_its_volumes_say_why(
     lab.machine.smart_warning("fails", UNRELIABLE);
     let drive = has_verdict(&lab, "fails", "BAD").await;
     assert!(
-        drive.notes.iter().any(|note| note.contains("eliab")),
+        drive.all_notes().iter().any(|note| note.contains("eliab")),
         "{drive:#?}"
     );
     let told = lab.volume_of(&volume.id).await.unwrap();

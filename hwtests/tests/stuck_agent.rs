@@ -215,7 +215,7 @@ impl Stand {
         );
         assert_eq!(drive.class, "hung");
         assert!(
-            drive.notes.iter().any(|note| note.contains("stuck")),
+            drive.all_notes().iter().any(|note| note.contains("stuck")),
             "{drive:?}"
         );
         let table = self.rig.agent.ask(&["drives"]).unwrap();
@@ -305,7 +305,7 @@ async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
         let inventory = stand.rig.inventory().await;
         let notes = inventory.drives.iter().find(|of| of.id == drive)?;
         notes
-            .notes
+            .all_notes()
             .iter()
             .any(|note| note.contains("stuck"))
             .then_some(())

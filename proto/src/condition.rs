@@ -5,34 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How bad it is, in the words of CSI 1.13.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum Status {
-    /// It can be used, with less than it should have.
-    Degraded,
-    /// It cannot be used.
-    Inaccessible,
-    /// Data is lost or damaged.
-    DataLoss,
-}
-
-impl Status {
-    /// As CSI, metrics and the command line write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Degraded => "DEGRADED",
-            Self::Inaccessible => "INACCESSIBLE",
-            Self::DataLoss => "DATA_LOSS",
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
+pub use crate::words::Status;
 
 /// What a reason is about. In the order of the checks that the volume-health proposal names for NodeGetVolumeStats, which
 /// decides what comes first where only one can be told. Its fourth, a failed release of the volume, does not come up: a volume

@@ -1,6 +1,38 @@
 //! What follows from the health of a drive as an agent reports it. Pure.
 
-use crate::agent::{Drive, DriveHealth, Finding};
+use crate::agent::{Acknowledged, Drive, DriveHealth, Finding, Overridden};
+
+/// That an operator decided a verdict, for whatever shows the drive.
+pub fn describe_override(reason: &str, otherwise: &str) -> String {
+    format!("overridden by the operator: {reason} (the evidence alone says {otherwise})")
+}
+
+/// Who acknowledged what was found of a drive, for whatever shows it.
+pub fn describe_acknowledgement(by: &str, note: &str, takes_new_volumes: bool) -> String {
+    let note = match note {
+        "" => String::new(),
+        note => format!(": {note}"),
+    };
+    let volumes = match takes_new_volumes {
+        true => "it takes new volumes",
+        false => "it takes no new volumes",
+    };
+    format!("acknowledged by {by}{note} ({volumes})")
+}
+
+impl Overridden {
+    /// For whatever shows the drive.
+    pub fn describe(&self) -> String {
+        describe_override(&self.reason, &self.otherwise)
+    }
+}
+
+impl Acknowledged {
+    /// For whatever shows the drive.
+    pub fn describe(&self) -> String {
+        describe_acknowledgement(&self.by, &self.note, self.takes_new_volumes)
+    }
+}
 
 impl DriveHealth {
     /// The findings that nobody has acknowledged.
@@ -12,13 +44,30 @@ impl DriveHealth {
 impl Drive {
     /// Whether its verdict rests on acknowledged findings alone.
     pub fn is_acknowledged(&self) -> bool {
-        let is_bad = matches!(self.verdict.as_str(), "BAD" | "SUSPECT");
+        let is_bad = self
+            .known_verdict()
+            .is_some_and(|verdict| verdict.weight() > 0);
         let health = self.health.as_ref();
         let health = health.filter(|health| health.acknowledged.is_some());
         let silent = |health: &DriveHealth| {
             !health.findings.is_empty() && health.counting().next().is_none()
         };
         is_bad && health.is_some_and(silent)
+    }
+
+    /// All that a person should know of it, where its health is not shown besides: its notes and its trouble, what was found and
+    /// is not acknowledged, and what an operator decided.
+    pub fn all_notes(&self) -> Vec<String> {
+        let mut all = self.notes.clone();
+        all.extend(Some(self.trouble.clone()).filter(|trouble| !trouble.is_empty()));
+        let Some(health) = &self.health else {
+            return all;
+        };
+        let findings = health.counting().chain(&health.conditions);
+        all.extend(findings.map(|one| format!("{}: {}", one.code, one.message)));
+        all.extend(health.overridden.iter().map(Overridden::describe));
+        all.extend(health.acknowledged.iter().map(Acknowledged::describe));
+        all
     }
 
     /// The verdict as it is shown: of an acknowledged drive with that word.
@@ -33,7 +82,6 @@ impl Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::Acknowledged;
 
     #[test]
     fn a_verdict_is_acknowledged_when_all_it_rests_on_is() {
@@ -64,5 +112,51 @@ mod tests {
             assert_eq!(drive.shown_verdict(), shown, "{findings:?}");
         }
         assert_eq!(Drive::default().shown_verdict(), "");
+    }
+
+    #[test]
+    fn notes_are_followed_by_trouble_findings_that_count_and_decisions() {
+        let finding = |code: &str, acknowledged| Finding {
+            code: code.into(),
+            message: "m".into(),
+            since: 0,
+            acknowledged,
+        };
+        let mut drive = Drive {
+            notes: vec!["the backup table was repaired".into()],
+            trouble: "stuck".into(),
+            ..Drive::default()
+        };
+        assert_eq!(
+            drive.all_notes(),
+            ["the backup table was repaired", "stuck"]
+        );
+        drive.trouble.clear();
+        drive.health = Some(DriveHealth {
+            findings: vec![finding("IoErrors", true), finding("IoStalled", false)],
+            conditions: vec![finding("Wear", false)],
+            overridden: Some(Overridden {
+                reason: "cable replaced".into(),
+                until: 0,
+                otherwise: "BAD".into(),
+            }),
+            acknowledged: Some(Acknowledged {
+                by: "ann".into(),
+                note: "ordered".into(),
+                takes_new_volumes: true,
+                ..Acknowledged::default()
+            }),
+            ..DriveHealth::default()
+        });
+        assert_eq!(
+            drive.all_notes(),
+            [
+                "the backup table was repaired",
+                "IoStalled: m",
+                "Wear: m",
+                "overridden by the operator: cable replaced (the evidence alone says BAD)",
+                "acknowledged by ann: ordered (it takes new volumes)",
+            ]
+        );
     }
 }

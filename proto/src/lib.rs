@@ -5,9 +5,12 @@
 //! StorageClass parameters.
 
 pub mod condition;
-mod health;
+pub mod health;
+mod json;
+mod known;
 pub mod names;
 pub mod volume_id;
+pub mod words;
 
 pub use volume_id::{ParseVolumeIdError, VolumeId};
 

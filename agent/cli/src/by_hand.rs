@@ -24,11 +24,12 @@ use drivebay_proto::{
     },
     controller::{GetVolumeResponse, VolumeOnNode},
     names,
+    words::{DriveState, Mode, NodeState, VolumeState},
 };
 use drivebay_view::{
     pv::{Manifest, PvError, manifest},
-    show::VolumeSheetJson,
-    volumes::state,
+    show::VolumeSheet,
+    volumes::{filesystem, state},
 };
 
 use super::{
@@ -142,8 +143,8 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
         },
         described(&volume)
     );
-    let place = match volume.mode.as_str() {
-        "block" => "FILE",
+    let place = match volume.known_mode() {
+        Some(Mode::Block) => "FILE",
         _ => "DIR",
     };
     text.push_str(&format!(
@@ -157,7 +158,7 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
 fn creating(inventory: &InventoryUpdate, request: &CreateVolumeRequest) -> String {
     let has_room = |drive: &Drive| {
         drive.class == request.class
-            && drive.state == "claimed"
+            && drive.known_state() == Some(DriveState::Claimed)
             && drive.largest_free_bytes >= request.required_bytes
     };
     let claims = match inventory.drives.iter().any(has_room) {
@@ -181,16 +182,13 @@ fn shown(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let sheet = VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    let sheet = VolumeSheet::new(&inventory.node_id, volume, drive);
     Ok(document.write(&sheet)?)
 }
 
 /// Its size, use, class and drive.
 pub(super) fn described(volume: &Volume) -> String {
-    let fs = match volume.mode.as_str() {
-        "block" => "raw block",
-        _ => &volume.fs_type,
-    };
+    let fs = filesystem(volume);
     printable(&format!(
         "{}, {fs}, class {}, on drive {}",
         human_size(volume.size_bytes),
@@ -295,8 +293,8 @@ pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHan
     let answer = waiting(&what, answer).await?.into_inner();
     let volume = answer.volume;
     let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
-    let filesystem = match (volume.mode.as_str(), answer.filesystem_grown) {
-        ("block", _) => "",
+    let filesystem = match (volume.known_mode(), answer.filesystem_grown) {
+        (Some(Mode::Block), _) => "",
         (_, true) => "; its filesystem fills it",
         (_, false) => "; its filesystem grows at the next mount",
     };
@@ -318,9 +316,8 @@ async fn live(
     inventory: &InventoryUpdate,
     name: &str,
 ) -> Result<Option<Volume>, ByHandError> {
-    let deleted = |volume: &Volume| matches!(volume.state.as_str(), "erasing" | "quarantined");
     match name::volume(inventory, name, Part::Whole) {
-        Ok(volume) if !deleted(volume) => Ok(Some(volume.clone())),
+        Ok(volume) if !volume.is_deleted() => Ok(Some(volume.clone())),
         Err(error) if !error.is_none() => Err(error.into()),
         _ => Ok(client.find_volume(name).await?),
     }
@@ -351,12 +348,12 @@ pub async fn delete(
         quarantine: false,
     });
     client.asked.answered_within(DELETE_DEADLINE, call).await?;
-    let what = match volume.state.as_str() {
+    let what = match volume.known_state() {
         _ if wait => {
             erased(&mut client, &volume).await?;
             "its space is erased, and is offered again"
         }
-        "missing" => {
+        Some(VolumeState::Missing) => {
             "its drive is missing; if it comes back, the volume is kept for a while and then erased"
         }
         _ => "its space is being erased, and is offered again afterwards",
@@ -376,7 +373,7 @@ async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
         let inventory = client.inventory().await?;
         let left = inventory.volumes.iter().find(|one| one.id == volume.id);
         match left {
-            Some(left) if left.state == "erasing" => {
+            Some(left) if left.known_state() == Some(VolumeState::Erasing) => {
                 progress.show(&format!(
                     "volume {}: {}",
                     printable(&left.name),
@@ -438,7 +435,7 @@ pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
     let answer = GetVolumeResponse {
         volume: Some(VolumeOnNode {
             node_id: inventory.node_id.clone(),
-            node_state: "connected".to_owned(),
+            node_state: NodeState::Connected.to_string(),
             volume: Some(volume),
             ..VolumeOnNode::default()
         }),

@@ -9,7 +9,7 @@ use drivebay_common::{
     progress::waiting,
     table::printable,
 };
-use drivebay_proto::agent::CheckVolumeRequest;
+use drivebay_proto::{agent::CheckVolumeRequest, words::CheckResult};
 use tonic::Code;
 
 use super::{client::Client, name};
@@ -86,9 +86,9 @@ pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError
     };
     let what = format!("{}{how}", answer.detail);
     let volume = volume.to_owned();
-    match answer.outcome.as_str() {
-        "clean" => Ok(format!("{volume}: {what}\n")),
-        "corrupt" => Err(CheckVolumeError::Damaged { volume, what }),
+    match answer.known_outcome() {
+        Some(CheckResult::Clean) => Ok(format!("{volume}: {what}\n")),
+        Some(CheckResult::Corrupt) => Err(CheckVolumeError::Damaged { volume, what }),
         _ => Err(CheckVolumeError::NotChecked { volume, what }),
     }
 }

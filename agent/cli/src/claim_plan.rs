@@ -6,6 +6,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use drivebay_common::{cli::RUN_AS_ROOT, terminal::Terminal};
+use drivebay_proto::agent::Reject;
 use drivebay_view::drives::{are_unwanted, in_short};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -46,19 +47,19 @@ pub enum PlanError {
     Json(#[from] serde_json::Error),
 }
 
-/// A drive in JSON. Field names are stable; sizes are bytes.
+/// What `claim-plan -o json` prints. Field names are stable; sizes are bytes.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct PlanJson<'a> {
+pub(super) struct Plan<'a> {
     /// The node id.
     node: &'a str,
     /// As the config names it.
     cluster: &'a str,
     /// All drives, virtual devices too.
-    drives: Vec<PlanDriveJson<'a>>,
+    drives: Vec<PlannedDrive<'a>>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct PlanDriveJson<'a> {
+struct PlannedDrive<'a> {
     /// Stable identity.
     id: &'a str,
     /// The kernel's name of the device now; empty when it is missing.
@@ -80,15 +81,7 @@ struct PlanDriveJson<'a> {
     /// How many volumes are on it; null of one that is not claimed.
     volumes: Option<usize>,
     /// Every reason why it may not be used.
-    rejects: Vec<PlanRejectJson<'a>>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct PlanRejectJson<'a> {
-    /// Stable, CamelCase.
-    code: &'static str,
-    /// What was seen, in words.
-    detail: &'a str,
+    rejects: Vec<Reject>,
 }
 
 /// Looks at all drives and says what would be done with each.
@@ -161,7 +154,7 @@ pub fn render(
 ) -> serde_json::Result<String> {
     if let Some(document) = format.document() {
         let drives = drives.iter().map(json).collect();
-        let plan = PlanJson {
+        let plan = Plan {
             node: &config.node_id,
             cluster: &config.cluster,
             drives,
@@ -245,13 +238,13 @@ fn is_unwanted(drive: &Scanned) -> bool {
     drive.seen.trouble.is_none() && are_unwanted(&codes(drive))
 }
 
-fn json(drive: &Scanned) -> PlanDriveJson<'_> {
+fn json(drive: &Scanned) -> PlannedDrive<'_> {
     let (outcome, class) = outcome(drive);
     let rejects = match &drive.judgement {
         Judgement::Rejected { reasons, .. } => reasons.as_slice(),
         _ => &[],
     };
-    PlanDriveJson {
+    PlannedDrive {
         id: &drive.facts.id.0,
         kernel_name: &drive.facts.kernel_name,
         outcome,
@@ -268,9 +261,9 @@ fn json(drive: &Scanned) -> PlanDriveJson<'_> {
             .map(|contents| contents.volumes.len()),
         rejects: rejects
             .iter()
-            .map(|reject| PlanRejectJson {
-                code: reject.code.as_str(),
-                detail: &reject.detail,
+            .map(|reject| Reject {
+                code: reject.code.to_string(),
+                detail: reject.detail.clone(),
             })
             .collect(),
     }

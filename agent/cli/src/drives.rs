@@ -4,7 +4,7 @@ use drivebay_proto::agent::{Drive, InventoryUpdate};
 pub use drivebay_view::drives::{below, hidden_note, is_nobodys, reason};
 use drivebay_view::{
     args::ListFormat,
-    drives::{DISPENSABLE, DriveJson, columns, in_trouble, is_noise, row, sort},
+    drives::{DISPENSABLE, columns, in_trouble, is_noise, printed, row, sort},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,13 +19,13 @@ use super::{
 
 /// What `drives -o json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct DrivesJson<'a> {
+pub(super) struct DriveList<'a> {
     /// The node id.
     node: &'a str,
     /// False while the agent is still scanning its drives.
     ready: bool,
     /// The drives.
-    drives: Vec<DriveJson<'a>>,
+    drives: Vec<Drive>,
 }
 
 /// The drives of an inventory as text. JSON always has devices that could never be used (loop, ram, dm, …), too.
@@ -48,10 +48,10 @@ pub fn render(
         if args.sort.is_some() {
             sort(&mut drives, args.sort, |drive| drive);
         }
-        let whole = DrivesJson {
+        let whole = DriveList {
             node: &inventory.node_id,
             ready: inventory.ready,
-            drives: drives.into_iter().map(DriveJson::from).collect(),
+            drives: drives.into_iter().map(printed).collect(),
         };
         return Ok(document.write(&whole)?);
     }

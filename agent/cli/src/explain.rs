@@ -234,7 +234,7 @@ fn is_an_answer(reason: FailureReason) -> bool {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+struct Explanation<'a> {
     model: &'a str,
     serial: &'a str,
     firmware: &'a str,
@@ -361,10 +361,10 @@ impl Explained {
         conditions.map(line).collect()
     }
 
-    fn json(&self) -> Json<'_> {
+    fn json(&self) -> Explanation<'_> {
         let facts = self.facts();
         let text = |of: fn(&Facts) -> &str| facts.map(of).unwrap_or_default();
-        Json {
+        Explanation {
             model: text(|facts| &facts.model),
             serial: text(|facts| &facts.serial),
             firmware: text(|facts| &facts.firmware),

@@ -3,16 +3,13 @@
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
 use drivebay_view::{
-    show::{self, VolumeSheetJson},
-    wrong::{Health, Problem, Reason},
+    show::{self, DriveSheet, VolumeSheet},
+    wrong::{Health, Kind, Problem, Reason, Severity},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{
-    args::Format,
-    latency::{self, LatencyJson},
-};
+use super::{args::Format, latency};
 
 /// How something is shown.
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +31,13 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
         .collect();
     let mut health = Health::default();
     health.add(&inventory.node_id, &inventory.drives, &abnormal);
-    let exists = |volume: &&Volume| !matches!(volume.state.as_str(), "erasing" | "quarantined");
-    health.volumes = inventory.volumes.iter().filter(exists).count() as u64;
+    let volumes = inventory.volumes.iter();
+    health.volumes = volumes.filter(|volume| !volume.is_deleted()).count() as u64;
     health.add_host(&inventory.node_id, &inventory.findings, false);
     if !inventory.ready {
         health.problems.push(Problem {
-            severity: "STARTING",
-            kind: "node",
+            severity: Severity::Starting,
+            kind: Kind::Node,
             node: inventory.node_id.clone(),
             id: inventory.node_id.clone(),
             name: String::new(),
@@ -65,12 +62,12 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
 
 /// What `drive show -o json` prints.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct DriveSheetJson<'a> {
+pub(super) struct DriveWithLatency<'a> {
     #[serde(flatten)]
-    sheet: show::DriveSheetJson<'a>,
+    sheet: DriveSheet<'a>,
     /// Left out of an agent that does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    latency: Option<LatencyJson>,
+    latency: Option<&'a DriveLatencyResponse>,
 }
 
 /// Everything known of a drive. `latency`: not of an agent that does not tell it.
@@ -85,9 +82,9 @@ pub fn show_drive(
         .iter()
         .filter(|volume| volume.drive == drive.id)
         .collect();
-    let json = || DriveSheetJson {
-        sheet: show::DriveSheetJson::new(&inventory.node_id, drive, &volumes),
-        latency: latency.map(LatencyJson::from),
+    let json = || DriveWithLatency {
+        sheet: DriveSheet::new(&inventory.node_id, drive, &volumes),
+        latency,
     };
     let text = |wide| {
         let sheet = show::drive(None, drive, &volumes, wide, look.now, look.terminal);
@@ -106,7 +103,7 @@ pub fn show_volume(
         .drives
         .iter()
         .find(|drive| drive.id == volume.drive);
-    let json = || VolumeSheetJson::new(&inventory.node_id, volume, drive);
+    let json = || VolumeSheet::new(&inventory.node_id, volume, drive);
     let text = |wide| show::volume(None, volume, drive, wide, look.now, look.terminal);
     shown(look.format, json, text)
 }

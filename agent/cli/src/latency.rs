@@ -4,85 +4,8 @@ use std::fmt::Write as _;
 
 use drivebay_common::table::{human_seconds, human_size};
 use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
-use drivebay_view::moment;
-use schemars::JsonSchema;
-use serde::Serialize;
-
+use drivebay_proto::words::Peers;
 use drivebay_smart::slow::rounded;
-
-/// In JSON. Field names are stable; moments are seconds since 1970.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct LatencyJson {
-    /// End of the last minute; null when there was none yet.
-    at: Option<u64>,
-    /// model, media or nothing.
-    compared_with: String,
-    /// How many drives it is compared with.
-    peers: u32,
-    /// Of reads.
-    read: DirectionJson,
-    /// Of writes.
-    write: DirectionJson,
-}
-
-#[derive(Debug, Default, Serialize, JsonSchema)]
-struct DirectionJson {
-    /// Of the last minute.
-    bytes_per_second: f64,
-    /// Of the last minute.
-    requests_per_second: f64,
-    /// Mean of the last minute; null: too few requests.
-    latency_ms: Option<f64>,
-    /// What the load should take by the other drives; null when none had such a load.
-    expected_ms: Option<f64>,
-    /// Median of the minutes that are kept.
-    usual_ms: Option<f64>,
-    /// Mean of each of the last minutes, the latest last; null: too few requests.
-    history_ms: Vec<Option<f64>>,
-    /// Set while it is slow.
-    slow: Option<SlowJson>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct SlowJson {
-    /// As it was found.
-    observed_ms: f64,
-    /// What the load should take by the other drives; null when none had such a load.
-    expected_ms: f64,
-    /// Since when.
-    since: u64,
-    /// Known to an operator, and no worse since: it does not count.
-    acknowledged: bool,
-}
-
-impl From<&DriveLatencyResponse> for LatencyJson {
-    fn from(told: &DriveLatencyResponse) -> Self {
-        let direction = |of: &Option<DirectionLatency>| {
-            let of = of.clone().unwrap_or_default();
-            DirectionJson {
-                bytes_per_second: of.bytes_per_second,
-                requests_per_second: of.requests_per_second,
-                latency_ms: of.latency_ms,
-                expected_ms: of.expected_ms,
-                usual_ms: of.usual_ms,
-                history_ms: of.history_ms.iter().map(|it| known(*it)).collect(),
-                slow: of.slow.map(|slow| SlowJson {
-                    observed_ms: slow.observed_ms,
-                    expected_ms: slow.expected_ms,
-                    since: slow.since,
-                    acknowledged: slow.acknowledged,
-                }),
-            }
-        };
-        Self {
-            at: moment(told.at),
-            compared_with: told.compared_with.clone(),
-            peers: told.peers,
-            read: direction(&told.read),
-            write: direction(&told.write),
-        }
-    }
-}
 
 fn known(history: f64) -> Option<f64> {
     (history >= 0.0).then_some(history)
@@ -93,10 +16,12 @@ pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
     if told.at == 0 {
         return String::new();
     }
-    let compared = match told.compared_with.as_str() {
-        "model" => format!("compared with {} others of its model", told.peers),
-        "media" => format!("compared with {} others of its medium", told.peers),
-        _ => "fewer than three others of its kind: not compared".to_owned(),
+    let compared = match told.known_peers() {
+        Some(Peers::Model) => format!("compared with {} others of its model", told.peers),
+        Some(Peers::Media) => format!("compared with {} others of its medium", told.peers),
+        Some(Peers::TooFew) | None => {
+            "fewer than three others of its kind: not compared".to_owned()
+        }
     };
     let mut text = format!("\nLatency, minute by minute ({compared}):\n");
     for (name, of) in [("reads", &told.read), ("writes", &told.write)] {
@@ -229,7 +154,7 @@ Latency, minute by minute (compared with 3 others of its model):
 
     #[test]
     fn json_says_null_for_what_is_not_known() {
-        let json = serde_json::to_value(LatencyJson::from(&told())).unwrap();
+        let json = serde_json::to_value(told()).unwrap();
         assert_eq!(json["read"]["history_ms"][0], serde_json::Value::Null);
         assert_eq!(json["read"]["history_ms"][1], 0.08);
         assert_eq!(json["read"]["slow"]["acknowledged"], true);

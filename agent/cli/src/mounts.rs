@@ -17,7 +17,7 @@ use drivebay_proto::agent::{
 };
 use drivebay_view::{
     args::ListFormat,
-    volumes::{DISPENSABLE, VolumeJson, below, cells, columns},
+    volumes::{DISPENSABLE, below, cells, columns},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -197,34 +197,15 @@ pub async fn list(
 
 /// What `volume list -o json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct ListJson<'a> {
+pub(super) struct MountedVolumeList<'a> {
     /// The node id.
     node: &'a str,
     /// False while the agent is still scanning its drives.
     ready: bool,
     /// The volumes.
-    volumes: Vec<VolumeJson<'a>>,
+    volumes: Vec<&'a Volume>,
     /// What was mounted by hand, and what is to be mounted at each start of the host.
-    mounts: Vec<MountJson<'a>>,
-}
-
-/// A mount made by hand. Field names are stable.
-#[derive(Debug, Serialize, JsonSchema)]
-struct MountJson<'a> {
-    /// Id of the volume.
-    volume: &'a str,
-    /// The volume's CSI name.
-    name: &'a str,
-    /// Where.
-    path: &'a str,
-    /// Mount options.
-    options: &'a [String],
-    /// Never writable.
-    read_only: bool,
-    /// It is mounted at each start of the host.
-    persist: bool,
-    /// It is mounted there now.
-    mounted: bool,
+    mounts: &'a [HandMount],
 }
 
 fn render(
@@ -235,22 +216,11 @@ fn render(
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
     if let Some(document) = args.list.output.document() {
-        let list = ListJson {
+        let list = MountedVolumeList {
             node: &inventory.node_id,
             ready: inventory.ready,
-            volumes: volumes.into_iter().map(VolumeJson::from).collect(),
-            mounts: mounts
-                .iter()
-                .map(|one| MountJson {
-                    volume: &one.volume_id,
-                    name: &one.name,
-                    path: &one.path,
-                    options: &one.mount_flags,
-                    read_only: one.read_only,
-                    persist: one.persist,
-                    mounted: one.mounted,
-                })
-                .collect(),
+            volumes,
+            mounts,
         };
         return Ok(document.write(&list)?);
     }

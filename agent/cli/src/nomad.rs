@@ -20,6 +20,7 @@ use drivebay_proto::{
         UnmountVolumeRequest, Volume,
     },
     names,
+    words::Mode,
 };
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
@@ -199,7 +200,7 @@ fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
 }
 
 fn is_ours(volume: &Volume) -> Result<(), NomadError> {
-    match volume.by_hand && volume.mode == "mount" {
+    match volume.by_hand && volume.known_mode() == Some(Mode::Mount) {
         true => Ok(()),
         false => Err(NomadError::NotOurs {
             volume: volume.name.clone(),

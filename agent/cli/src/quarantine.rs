@@ -1,7 +1,10 @@
 //! `volume erase-now` and `volume restore`: ending a quarantine.
 
 use drivebay_common::pick::Part;
-use drivebay_proto::agent::{EndQuarantineRequest, InventoryUpdate, Volume};
+use drivebay_proto::{
+    agent::{EndQuarantineRequest, InventoryUpdate, Volume},
+    words::VolumeState,
+};
 
 use super::{
     args::QuarantineArgs,
@@ -62,7 +65,7 @@ fn step<'a>(
     confirm: Option<&str>,
     end: End,
 ) -> Result<Step<'a>, ByHandError> {
-    let quarantined = |volume: &&Volume| volume.state == "quarantined";
+    let quarantined = |volume: &&Volume| volume.known_state() == Some(VolumeState::Quarantined);
     let called = |volume: &&Volume| {
         let uuid = volume.id.split('@').next();
         volume.name == named || volume.id == named || uuid == Some(named)
@@ -83,12 +86,12 @@ fn step<'a>(
         },
     };
     let name = printable(&volume.name);
-    match (volume.state.as_str(), end) {
-        ("quarantined", _) => {}
-        ("erasing", End::Erase) => {
+    match (volume.known_state(), end) {
+        (Some(VolumeState::Quarantined), _) => {}
+        (Some(VolumeState::Erasing), End::Erase) => {
             return Ok(Step::Done(format!("volume {name} is being erased\n")));
         }
-        ("erasing", End::Restore) => return Err(ByHandError::Erasing(name)),
+        (Some(VolumeState::Erasing), End::Restore) => return Err(ByHandError::Erasing(name)),
         (_, End::Erase) => return Err(ByHandError::NotQuarantined(name)),
         (_, End::Restore) => {
             let text = format!("volume {name} is in no quarantine; nothing to restore\n");

@@ -1,12 +1,12 @@
 //! `drivebay-agent schema`: what is in the JSON of a command, as a JSON Schema made from the types that write it. Pure.
 
 use clap::ValueEnum;
-use drivebay_view::{show::VolumeSheetJson, wrong::Health};
+use drivebay_view::{show::VolumeSheet, wrong::Health};
 use schemars::generate::SchemaSettings;
 
 use super::{
-    claim_plan::PlanJson, drives::DrivesJson, health::DriveSheetJson, mounts::ListJson,
-    volumes::VolumesJson,
+    claim_plan::Plan, drives::DriveList, health::DriveWithLatency, mounts::MountedVolumeList,
+    volumes::VolumeList,
 };
 
 /// A command with `-o json`.
@@ -34,13 +34,13 @@ pub fn render(of: Of) -> serde_json::Result<String> {
         .for_serialize()
         .into_generator();
     let schema = match of {
-        Of::Drives => generator.into_root_schema_for::<DrivesJson<'_>>(),
-        Of::Volumes => generator.into_root_schema_for::<VolumesJson<'_>>(),
-        Of::VolumeList => generator.into_root_schema_for::<ListJson<'_>>(),
+        Of::Drives => generator.into_root_schema_for::<DriveList<'_>>(),
+        Of::Volumes => generator.into_root_schema_for::<VolumeList<'_>>(),
+        Of::VolumeList => generator.into_root_schema_for::<MountedVolumeList<'_>>(),
         Of::Health => generator.into_root_schema_for::<Health>(),
-        Of::DriveShow => generator.into_root_schema_for::<DriveSheetJson<'_>>(),
-        Of::VolumeShow => generator.into_root_schema_for::<VolumeSheetJson<'_>>(),
-        Of::ClaimPlan => generator.into_root_schema_for::<PlanJson<'_>>(),
+        Of::DriveShow => generator.into_root_schema_for::<DriveWithLatency<'_>>(),
+        Of::VolumeShow => generator.into_root_schema_for::<VolumeSheet<'_>>(),
+        Of::ClaimPlan => generator.into_root_schema_for::<Plan<'_>>(),
     };
     Ok(serde_json::to_string_pretty(&schema)? + "\n")
 }

@@ -4,7 +4,7 @@ use drivebay_common::pick::Part;
 use drivebay_proto::agent::{InventoryUpdate, Volume};
 use drivebay_view::{
     args::ListFormat,
-    volumes::{DISPENSABLE, VolumeJson, below, cells, columns, is_abnormal, sort},
+    volumes::{DISPENSABLE, below, cells, columns, is_abnormal, sort},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,13 +19,13 @@ use super::{
 
 /// What `volumes -o json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct VolumesJson<'a> {
+pub(super) struct VolumeList<'a> {
     /// The node id.
     node: &'a str,
     /// False while the agent is still scanning its drives.
     ready: bool,
     /// The volumes.
-    volumes: Vec<VolumeJson<'a>>,
+    volumes: Vec<&'a Volume>,
 }
 
 /// Those that are asked for, in the order that is asked for.
@@ -89,10 +89,10 @@ pub fn render(
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
     if let Some(document) = args.list.output.document() {
-        let whole = VolumesJson {
+        let whole = VolumeList {
             node: &inventory.node_id,
             ready: inventory.ready,
-            volumes: volumes.into_iter().map(VolumeJson::from).collect(),
+            volumes,
         };
         return Ok(document.write(&whole)?);
     }

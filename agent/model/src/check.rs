@@ -3,31 +3,9 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How a filesystem was looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CheckMethod {
-    /// The volume itself, mounted nowhere.
-    Unmounted,
-    /// A short-lived snapshot with its log replayed.
-    Snapshot,
-    /// btrfs' own read-only scrub of the mounted filesystem.
-    Scrub,
-    /// Several runs on the live device; only what every run says counts. Not to be trusted.
-    Repeated,
-}
+use drivebay_proto::words::CheckResult;
 
-impl CheckMethod {
-    /// The word in tables and metrics; the same as in serde.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unmounted => "unmounted",
-            Self::Snapshot => "snapshot",
-            Self::Scrub => "scrub",
-            Self::Repeated => "repeated",
-        }
-    }
-}
+pub use drivebay_proto::words::CheckMethod;
 
 /// Why a check that was begun says nothing about the filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -112,13 +90,13 @@ impl CheckOutcome {
         }
     }
 
-    /// The word on the wire; the same as in serde.
-    pub fn as_str(&self) -> &'static str {
+    /// Without what was found. Its word is the tag in serde.
+    pub fn result(&self) -> CheckResult {
         match self {
-            Self::Clean => "clean",
-            Self::Corrupt { .. } => "corrupt",
-            Self::Inconclusive { .. } => "inconclusive",
-            Self::NotCheckable { .. } => "not-checkable",
+            Self::Clean => CheckResult::Clean,
+            Self::Corrupt { .. } => CheckResult::Corrupt,
+            Self::Inconclusive { .. } => CheckResult::Inconclusive,
+            Self::NotCheckable { .. } => CheckResult::NotCheckable,
         }
     }
 

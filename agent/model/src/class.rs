@@ -4,28 +4,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use drivebay_proto::words::Layout;
+
 use super::{DriveFacts, DriveRef, FsType, Media, Transport, by_id};
-
-/// How a drive is carved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// GPT: a label partition, then one partition per volume. For hosts without device-mapper.
-    Partition,
-    /// LVM: a volume group of its own per drive, one linear logical volume per volume.
-    #[default]
-    Lvm,
-}
-
-impl Layout {
-    /// The word in the config, in tables and on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Partition => "partition",
-            Self::Lvm => "lvm",
-        }
-    }
-}
 
 /// How a class chooses among its drives and, with layout `partition`, among the free places of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

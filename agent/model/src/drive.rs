@@ -4,6 +4,8 @@ use std::{fmt, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use drivebay_proto::words::{DriveState, Media, Transport};
+
 /// Stable identity of a drive: `wwn-…`, `eui-…`, `nguid-…`, `serial-<model>_<serial>`,
 /// `path-…` (no identity of its own) or `loop-…`. `/dev/sdX` is only an attribute.
 ///
@@ -21,78 +23,6 @@ impl DriveId {
 impl fmt::Display for DriveId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-/// What kind of medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Media {
-    /// queue/rotational = 1.
-    Hdd,
-    /// Not rotational, not NVMe.
-    Ssd,
-    /// Behind an NVMe controller.
-    Nvme,
-}
-
-impl fmt::Display for Media {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Hdd => "hdd",
-            Self::Ssd => "ssd",
-            Self::Nvme => "nvme",
-        })
-    }
-}
-
-/// How the drive is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// ATA behind libata.
-    Sata,
-    /// SCSI over SAS.
-    Sas,
-    /// NVMe over PCIe.
-    Nvme,
-    /// USB mass storage or UAS.
-    Usb,
-    /// virtio-blk, or a virtio-scsi disk.
-    Virtio,
-    /// MMC or eMMC.
-    Mmc,
-    /// Other local SCSI (RAID controllers and so on).
-    Scsi,
-    /// A loop device.
-    Loop,
-    /// iSCSI.
-    Iscsi,
-    /// Fibre Channel.
-    Fc,
-    /// NVMe over a network.
-    NvmeOf,
-    /// None of the above.
-    Unknown,
-}
-
-impl Transport {
-    /// The word in tables and selectors; the same as in serde.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sata => "sata",
-            Self::Sas => "sas",
-            Self::Nvme => "nvme",
-            Self::Usb => "usb",
-            Self::Virtio => "virtio",
-            Self::Mmc => "mmc",
-            Self::Scsi => "scsi",
-            Self::Loop => "loop",
-            Self::Iscsi => "iscsi",
-            Self::Fc => "fc",
-            Self::NvmeOf => "nvme-of",
-            Self::Unknown => "unknown",
-        }
     }
 }
 
@@ -211,44 +141,6 @@ impl From<&DriveFacts> for DriveRef {
             diskseq: facts.diskseq,
             size_bytes: facts.size_bytes,
         }
-    }
-}
-
-/// Whether a drive holds our volumes, could, may not, or is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DriveState {
-    /// Carries our label for this cluster and node.
-    Claimed,
-    /// Selected by one class and provably blank; nothing was written to it.
-    Available,
-    /// May not be used; the rejects say why.
-    Rejected,
-    /// Known from before, and seen not to be present.
-    Missing,
-    /// Known from before, and not scanned since the agent's start: it may be present or missing.
-    NotScanned,
-    /// Present, and gives no answer.
-    Unprobed,
-}
-
-impl DriveState {
-    /// The drive was seen to be present since the agent's start: its facts, such as its kernel name, are of now.
-    pub fn is_present(self) -> bool {
-        !matches!(self, Self::Missing | Self::NotScanned)
-    }
-}
-
-impl fmt::Display for DriveState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Claimed => "claimed",
-            Self::Available => "available",
-            Self::Rejected => "rejected",
-            Self::Missing => "missing",
-            Self::NotScanned => "not-scanned",
-            Self::Unprobed => "unprobed",
-        })
     }
 }
 

@@ -1,87 +1,14 @@
 //! How well a drive is: a verdict, and what it rests on.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use time::{Date, format_description::well_known::Iso8601};
 
+use drivebay_proto::health::{describe_acknowledgement, describe_override};
+pub use drivebay_proto::words::{PollState, Verdict};
+
 use super::{DriveId, Finding, finding::Code, unreadable::UnreadableRange};
-
-/// What the evidence adds up to. Ordered from well to ill.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Verdict {
-    /// Nothing is known for or against it.
-    #[default]
-    Unknown,
-    /// SMART passed, and there are no findings.
-    Good,
-    /// There are findings: no new volumes.
-    Suspect,
-    /// It fails: no new volumes, and the data should leave it.
-    Bad,
-}
-
-impl Verdict {
-    /// Every verdict there is.
-    pub const ALL: [Self; 4] = [Self::Good, Self::Suspect, Self::Bad, Self::Unknown];
-
-    /// Severity; UNKNOWN is none.
-    pub fn weight(self) -> u8 {
-        match self {
-            Self::Good | Self::Unknown => 0,
-            Self::Suspect => 1,
-            Self::Bad => 2,
-        }
-    }
-
-    /// The word in tables and on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unknown => "UNKNOWN",
-            Self::Good => "GOOD",
-            Self::Suspect => "SUSPECT",
-            Self::Bad => "BAD",
-        }
-    }
-
-    /// Whether new volumes may be put on it.
-    pub fn takes_new_volumes(self) -> bool {
-        matches!(self, Self::Unknown | Self::Good)
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// Whether a drive was polled for SMART data since the agent started or the drive was plugged in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PollState {
-    /// It was, or it is not monitored: it is in no class, missing, or of a kind without SMART.
-    #[default]
-    Polled,
-    /// It was not: what it said of itself, its verdict too, is the last known. UNKNOWN of a drive that gave no answer in time.
-    LastKnown,
-    /// It was not, and nothing is known of it: it takes no new volumes until it has answered, or failed to.
-    Awaited,
-}
-
-impl PollState {
-    /// The word on the wire and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Polled => "polled",
-            Self::LastKnown => "last-known",
-            Self::Awaited => "awaited",
-        }
-    }
-}
 
 /// How well a drive is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,10 +70,7 @@ pub struct Overridden {
 impl Overridden {
     /// For whatever shows the drive.
     pub fn describe(&self) -> String {
-        format!(
-            "overridden by the operator: {} (the evidence alone says {})",
-            self.reason, self.otherwise
-        )
+        describe_override(&self.reason, self.otherwise.as_str())
     }
 }
 
@@ -237,15 +161,7 @@ pub struct Acknowledged {
 impl Acknowledged {
     /// For whatever shows the drive.
     pub fn describe(&self) -> String {
-        let note = match self.note.as_str() {
-            "" => String::new(),
-            note => format!(": {note}"),
-        };
-        let volumes = match self.takes_new_volumes {
-            true => "it takes new volumes",
-            false => "it takes no new volumes",
-        };
-        format!("acknowledged by {}{note} ({volumes})", self.by)
+        describe_acknowledgement(&self.by, &self.note, self.takes_new_volumes)
     }
 }
 

@@ -31,7 +31,7 @@ pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, RawSpa
 pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
 pub use created_for::CreatedFor;
 pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
-pub use drivebay_proto::condition;
+pub use drivebay_proto::{condition, words};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
 pub use signature::{Signature, Signatures};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use drivebay_proto::words::VolumeState;
+
 use super::{
     Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout, Placed,
     Reject, condition::Condition, unreadable::UnreadableRange,
@@ -31,41 +33,6 @@ pub struct Drive {
     /// How well it is.
     #[serde(default)]
     pub health: DriveHealth,
-}
-
-/// Where a volume is in its life, as shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum VolumeState {
-    /// Created, never formatted or published.
-    New,
-    /// In use or ready for it.
-    Ready,
-    /// Deleted; its space is being erased.
-    Erasing,
-    /// Record and table disagree.
-    Ambiguous,
-    /// Deleted while its drive was away; erased after a delay.
-    Quarantined,
-    /// Its drive is missing, or cannot be read.
-    Missing,
-    /// Its drive was not scanned since the agent's start.
-    NotScanned,
-}
-
-impl VolumeState {
-    /// The word in tables and on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Ready => "ready",
-            Self::Erasing => "erasing",
-            Self::Ambiguous => "ambiguous",
-            Self::Quarantined => "quarantined",
-            Self::Missing => "missing",
-            Self::NotScanned => "not-scanned",
-        }
-    }
 }
 
 /// One of the places of a volume.

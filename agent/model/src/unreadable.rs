@@ -1,5 +1,6 @@
 //! A range of a drive that does not read, and what is stored there.
 
+use drivebay_proto::words::RangeContent;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -63,20 +64,20 @@ pub enum Holds {
 }
 
 impl Holds {
-    /// The word in JSON.
-    pub fn as_str(&self) -> &'static str {
+    /// Without its details. Its word is the tag in serde.
+    pub fn content(&self) -> RangeContent {
         match self {
-            Self::DrivebayMetadata { .. } => "drivebay-metadata",
-            Self::Unallocated => "unallocated",
-            Self::Foreign { .. } => "foreign",
-            Self::NotClaimed => "not-claimed",
-            Self::Erasing => "erasing",
-            Self::Unformatted => "unformatted",
-            Self::RawBlock => "raw-block",
-            Self::Files { .. } => "files",
-            Self::FilesystemMetadata => "filesystem-metadata",
-            Self::FilesystemFree => "filesystem-free",
-            Self::Unknown { .. } => "unknown",
+            Self::DrivebayMetadata { .. } => RangeContent::DrivebayMetadata,
+            Self::Unallocated => RangeContent::Unallocated,
+            Self::Foreign { .. } => RangeContent::Foreign,
+            Self::NotClaimed => RangeContent::NotClaimed,
+            Self::Erasing => RangeContent::Erasing,
+            Self::Unformatted => RangeContent::Unformatted,
+            Self::RawBlock => RangeContent::RawBlock,
+            Self::Files { .. } => RangeContent::Files,
+            Self::FilesystemMetadata => RangeContent::FilesystemMetadata,
+            Self::FilesystemFree => RangeContent::FilesystemFree,
+            Self::Unknown { .. } => RangeContent::Unknown,
         }
     }
 

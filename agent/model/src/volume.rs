@@ -5,6 +5,8 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use drivebay_proto::words::Mode;
+
 use super::Extent;
 use drivebay_proto::names::FILESYSTEMS;
 
@@ -53,26 +55,6 @@ impl FsType {
 impl fmt::Display for FsType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-/// How a volume is used; fixed at creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// With a filesystem, mounted.
-    Mount,
-    /// Raw; never formatted.
-    Block,
-}
-
-impl Mode {
-    /// The word in tables and on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Mount => "mount",
-            Self::Block => "block",
-        }
     }
 }
 

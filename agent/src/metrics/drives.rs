@@ -336,7 +336,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     into.put(&STATE, &[id, &drive.state.to_string()], one());
     let is_known =
         drive.state != DriveState::NotScanned || drive.health.verdict != Verdict::Unknown;
-    for verdict in Verdict::ALL.into_iter().filter(|_| is_known) {
+    for verdict in Verdict::ALL.iter().copied().filter(|_| is_known) {
         let is = drive.health.verdict == verdict;
         into.put(&VERDICT, &[id, verdict.as_str()], truth(is));
     }

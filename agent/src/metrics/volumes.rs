@@ -178,7 +178,11 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
     }
     into.put(&SIZE, &labels, number(record.extent.len));
     for check in &volume.checks {
-        into.put(&CHECKED, &[id, check.outcome.as_str()], number(check.at));
+        into.put(
+            &CHECKED,
+            &[id, check.outcome.result().as_str()],
+            number(check.at),
+        );
     }
     if !volume.unreadable.is_empty() {
         let bytes = volume.unreadable.iter().map(|range| range.extent.len);

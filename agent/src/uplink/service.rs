@@ -341,7 +341,7 @@ impl Agent for AgentService {
         Ok(Response::new(wire::CheckVolumeResponse {
             method: check.method.map_or("", CheckMethod::as_str).to_owned(),
             tool: check.tool,
-            outcome: check.outcome.as_str().to_owned(),
+            outcome: check.outcome.result().to_string(),
             detail: check.outcome.text(),
             took_ms: check.took_ms,
         }))

@@ -52,7 +52,6 @@ fn inventory() -> InventoryUpdate {
         }),
         ..DriveHealth::default()
     });
-    failing.notes = vec![format!("PendingSectorsMany: {BAD}")];
     let mut unwanted = drive("wwn-0x5000c500a1b2c3d5", "sdb", "rejected", "");
     unwanted.verdict = "UNKNOWN".into();
     unwanted.rejects = vec![reject("Filesystem", LONG), reject("NotSelected", "")];

@@ -141,7 +141,7 @@ pub struct Catalog {
 
 /// Whether this volume exists for CSI. One that is being erased, or waits for it, was deleted.
 pub fn exists(volume: &Volume) -> bool {
-    !matches!(volume.state.as_str(), "erasing" | "quarantined")
+    !volume.is_deleted()
 }
 
 /// The marks of a volume.

@@ -7,7 +7,7 @@ use clap::{
     Args, Subcommand, ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use drivebay_proto::volume_id::is_node_id;
+use drivebay_proto::{volume_id::is_node_id, words};
 
 use drivebay_view::{
     args::{DriveSort, Format, ListArgs, PvClaimArgs, VolumeSort, log_filter},
@@ -283,13 +283,13 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// The word, as the controller says it.
-    pub fn as_str(self) -> &'static str {
+    /// As the controller says it.
+    pub fn word(self) -> words::NodeState {
         match self {
-            Self::Connected => "connected",
-            Self::Starting => "starting",
-            Self::Away => "away",
-            Self::Forgotten => "forgotten",
+            Self::Connected => words::NodeState::Connected,
+            Self::Starting => words::NodeState::Starting,
+            Self::Away => words::NodeState::Away,
+            Self::Forgotten => words::NodeState::Forgotten,
         }
     }
 }

@@ -5,10 +5,9 @@ use std::{collections::BTreeSet, io::Write, rc::Rc};
 use drivebay_common::pick::{Typed, select};
 use drivebay_proto::{agent::Drive, controller::NodeDrives};
 use drivebay_view::{
-    drives::{DISPENSABLE, DriveJson, columns, hidden_note, in_trouble, is_noise, row, sort},
+    drives::{DISPENSABLE, columns, hidden_note, in_trouble, is_noise, printed, row, sort},
     show::{DRIVE, drive_names},
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -16,14 +15,14 @@ use super::{
     terminal::Terminal,
 };
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct OnNodeJson<'a> {
+#[derive(Debug, Serialize)]
+struct ListedDrive<'a> {
     /// The node id.
     node: &'a str,
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
     #[serde(flatten)]
-    drive: DriveJson<'a>,
+    drive: Drive,
 }
 
 /// `drivebay-controller drives`: asks and shows.
@@ -60,10 +59,10 @@ pub async fn run(
             row.cells.insert(0, node.node_id.clone());
             row
         };
-        let json = || OnNodeJson {
+        let json = || ListedDrive {
             node: &node.node_id,
             node_state: &node.state,
-            drive: drive.into(),
+            drive: printed(drive),
         };
         listing.add(row, json, &drive.id)
     };

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, io::Write};
 use drivebay_proto::{
     agent::Volume,
     controller::{Node, VolumeOnNode},
+    words::NodeState,
 };
 
 use super::{
@@ -16,7 +17,7 @@ use super::{
     nodes,
     table::human_seconds,
     terminal::Terminal,
-    wrong::{Health, Problem, Reason},
+    wrong::{Health, Kind, Problem, Reason, Severity},
 };
 use drivebay_csi::health::NODE_UNREACHABLE;
 use drivebay_view::args::Format;
@@ -58,9 +59,9 @@ pub async fn run(
         let volumes = abnormal.remove(&node.node_id).unwrap_or_default();
         let volumes: Vec<&Volume> = volumes.iter().collect();
         // What is known of the drives of a node that is away is old: that the node is disconnected is reported instead.
-        let drives = match node.state.as_str() {
-            "away" | "forgotten" => &[][..],
-            _ => &node.drives,
+        let drives = match node.known_state().is_some_and(NodeState::is_absent) {
+            true => &[][..],
+            false => &node.drives,
         };
         health.add(&node.node_id, drives, &volumes);
     }
@@ -68,10 +69,10 @@ pub async fn run(
     for node in &known {
         health.problems.extend(of_node(node));
         // Of a node that is disconnected they are old, like its drives.
-        if !matches!(node.state.as_str(), "away" | "forgotten") {
+        if !node.known_state().is_some_and(NodeState::is_absent) {
             health.add_host(&node.node_id, &node.findings, true);
         }
-        if node.state == "forgotten" {
+        if node.known_state() == Some(NodeState::Forgotten) {
             health
                 .notes
                 .push(format!("node {} is forgotten", node.node_id));
@@ -79,8 +80,8 @@ pub async fn run(
     }
     if known.is_empty() {
         health.problems.push(Problem {
-            severity: "STARTING",
-            kind: "node",
+            severity: Severity::Starting,
+            kind: Kind::Node,
             node: String::new(),
             id: "none".to_owned(),
             name: String::new(),
@@ -122,8 +123,8 @@ fn reason(message: &str) -> Reason {
 fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
     let volume = there.volume.as_ref()?;
     (!there.duplicate.is_empty()).then(|| Problem {
-        severity: "WARNING",
-        kind: "volume",
+        severity: Severity::Warning,
+        kind: Kind::Volume,
         node: there.node_id.clone(),
         id: volume.id.clone(),
         name: volume.name.clone(),
@@ -136,11 +137,11 @@ fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
 }
 
 fn of_node(node: &Node) -> Option<Problem> {
-    let (severity, told) = match node.state.as_str() {
-        "connected" | "forgotten" if node.notes.is_empty() => return None,
-        "connected" | "forgotten" => ("WARNING", None),
-        "starting" => (
-            "STARTING",
+    let (severity, told) = match node.known_state() {
+        Some(NodeState::Connected | NodeState::Forgotten) if node.notes.is_empty() => return None,
+        Some(NodeState::Connected | NodeState::Forgotten) => (Severity::Warning, None),
+        Some(NodeState::Starting) => (
+            Severity::Starting,
             Some("it is still scanning its drives; try again".to_owned()),
         ),
         _ => {
@@ -155,13 +156,13 @@ fn of_node(node: &Node) -> Option<Problem> {
             let told = format!(
                 "its agent is disconnected{long}, so the state of {volumes} there is unknown; check the machine, its network and the agent"
             );
-            ("AWAY", Some(told))
+            (Severity::Away, Some(told))
         }
     };
     let told = told.iter().map(|told| reason(told));
     Some(Problem {
         severity,
-        kind: "node",
+        kind: Kind::Node,
         node: node.node_id.clone(),
         id: node.node_id.clone(),
         name: String::new(),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use drivebay_common::ask::AskError;
-use drivebay_proto::{agent::Volume, controller::Node};
+use drivebay_proto::{agent::Volume, controller::Node, words::NodeState};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
@@ -184,16 +184,16 @@ fn load(path: &Path) -> Result<Settings, NodeError> {
 }
 
 fn may_be_given_up(name: &str, loss: &Loss) -> Result<(), NodeError> {
-    match loss.node.as_ref().map(|node| node.state.as_str()) {
-        None | Some("away" | "forgotten") => Ok(()),
-        Some(state @ ("connected" | "starting")) => Err(NodeError::StillThere {
-            node: name.to_owned(),
-            state: state.to_owned(),
-        }),
-        Some(state) => Err(NodeError::UnknownState {
-            node: name.to_owned(),
-            state: state.to_owned(),
-        }),
+    let Some(node) = &loss.node else {
+        return Ok(());
+    };
+    let (name, state) = (name.to_owned(), node.state.clone());
+    match node.known_state() {
+        Some(NodeState::Away | NodeState::Forgotten) => Ok(()),
+        Some(NodeState::Connected | NodeState::Starting) => {
+            Err(NodeError::StillThere { node: name, state })
+        }
+        None => Err(NodeError::UnknownState { node: name, state }),
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use drivebay_proto::{agent::Class, controller::Node};
+use drivebay_proto::{controller::Node, words};
 use drivebay_view::row::Row;
-use serde::Serialize;
 
 use super::{
     CommandError,
-    args::NodesArgs,
+    args::{NodeState, NodesArgs},
     client::Client,
     listing::Listing,
     table::{
@@ -16,82 +15,10 @@ use super::{
         human_seconds, human_size, printable,
     },
     terminal::Terminal,
-    wrong::Reason,
 };
 
 /// Nodes that a footnote names one by one.
 const NAMED: usize = 5;
-
-/// One node in JSON. Field names are stable; sizes are bytes.
-#[derive(Debug, Serialize)]
-pub(super) struct NodeJson<'a> {
-    node: &'a str,
-    state: &'a str,
-    version: &'a str,
-    instance: &'a str,
-    machine_id: &'a str,
-    address: &'a str,
-    away_seconds: u64,
-    drives: u64,
-    drives_in_trouble: u64,
-    volumes: u64,
-    volumes_abnormal: u64,
-    classes: Vec<ClassJson<'a>>,
-    notes: &'a [String],
-    revision: u64,
-    expected: bool,
-    findings: Vec<Reason>,
-}
-
-#[derive(Debug, Serialize)]
-struct ClassJson<'a> {
-    name: &'a str,
-    layout: &'a str,
-    fs_type: &'a str,
-    total_bytes: u64,
-    free_bytes: u64,
-    largest_volume_bytes: u64,
-    smallest_volume_bytes: u64,
-    extent_bytes: u64,
-}
-
-impl<'a> From<&'a Node> for NodeJson<'a> {
-    fn from(node: &'a Node) -> Self {
-        Self {
-            node: &node.node_id,
-            state: &node.state,
-            version: &node.version,
-            instance: &node.instance,
-            machine_id: &node.machine_id,
-            address: &node.address,
-            away_seconds: node.away_seconds,
-            drives: node.drives,
-            drives_in_trouble: node.drives_in_trouble,
-            volumes: node.volumes,
-            volumes_abnormal: node.volumes_abnormal,
-            classes: node.classes.iter().map(ClassJson::from).collect(),
-            notes: &node.notes,
-            revision: node.revision,
-            expected: node.expected,
-            findings: node.findings.iter().map(Reason::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a Class> for ClassJson<'a> {
-    fn from(class: &'a Class) -> Self {
-        Self {
-            name: &class.name,
-            layout: &class.layout,
-            fs_type: &class.fs_type,
-            total_bytes: class.total_bytes,
-            free_bytes: class.free_bytes,
-            largest_volume_bytes: class.largest_volume_bytes,
-            smallest_volume_bytes: class.smallest_volume_bytes,
-            extent_bytes: class.extent_bytes,
-        }
-    }
-}
 
 /// Asks and shows.
 pub async fn run(
@@ -104,7 +31,10 @@ pub async fn run(
     let list = &args.show.list;
     let wide = list.output.is_wide();
     let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), &DISPENSABLE);
-    let wanted = |node: &Node| args.state.is_none_or(|state| node.state == state.as_str());
+    let wanted = |node: &Node| {
+        let state = args.state.map(NodeState::word);
+        state.is_none() || node.known_state() == state
+    };
     for node in nodes.iter().filter(|node| wanted(node)) {
         listing.add(
             || Row {
@@ -112,13 +42,13 @@ pub async fn run(
                 below: below(node, wide),
                 tail: None,
             },
-            || NodeJson::from(node),
+            || node,
             &node.node_id,
         )?;
     }
     let nothing = match args.state {
         Some(state) if !nodes.is_empty() => {
-            format!("no node of {} is {}\n", nodes.len(), state.as_str())
+            format!("no node of {} is {}\n", nodes.len(), state.word())
         }
         _ => "no nodes\n".to_owned(),
     };
@@ -139,6 +69,16 @@ pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, C
         Ok(nodes)
     } else {
         Err(CommandError::NoSuchNode(unknown))
+    }
+}
+
+/// Its state, with how long it is away.
+pub(super) fn state(node: &Node) -> String {
+    match (node.known_state(), node.away_seconds) {
+        (Some(words::NodeState::Away), seconds @ 1..) => {
+            format!("{} {}", node.state, human_seconds(seconds))
+        }
+        _ => node.state.clone(),
     }
 }
 
@@ -174,10 +114,7 @@ fn cells(node: &Node, wide: bool) -> Vec<String> {
         .fold(0_u64, |sum, class| sum.saturating_add(class.free_bytes));
     let mut cells = vec![
         node.node_id.clone(),
-        match (node.state.as_str(), node.away_seconds) {
-            ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
-            (state, _) => state.to_owned(),
-        },
+        state(node),
         node.version.clone(),
         node.drives.to_string(),
         node.drives_in_trouble.to_string(),
@@ -220,15 +157,20 @@ pub(super) fn below(node: &Node, wide: bool) -> Vec<String> {
 /// A line for each kind of node whose drives and volumes may have changed since they were reported.
 pub fn footnotes(nodes: &[Node]) -> String {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| node.state != "connected") {
+    for node in nodes
+        .iter()
+        .filter(|node| node.known_state() != Some(words::NodeState::Connected))
+    {
         kinds.entry(&node.state).or_default().push(&node.node_id);
     }
     kinds
         .iter()
         .map(|(state, names)| {
-            let meaning = match *state {
-                "starting" => "starting: still scanning its drives".to_owned(),
-                state => format!("{state}: shown as last reported"),
+            let meaning = match words::NodeState::parse(state) {
+                Some(words::NodeState::Starting) => {
+                    "starting: still scanning its drives".to_owned()
+                }
+                _ => format!("{state}: shown as last reported"),
             };
             let named: Vec<&str> = names.iter().copied().take(NAMED).collect();
             let named = printable(&named.join(", "));

@@ -6,6 +6,7 @@ use drivebay_common::pick::{Names, Part, PickError, Typed, pick};
 use drivebay_proto::{
     VolumeId,
     agent::{Drive, Volume},
+    words::NodeState,
 };
 use serde::Serialize;
 
@@ -15,9 +16,7 @@ use super::{
     client::Client,
     listing::write,
     nodes,
-    show::{
-        self, DRIVE, DriveSheetJson, VOLUME, VolumeSheetJson, claim, drive_names, volume_names,
-    },
+    show::{self, DRIVE, DriveSheet, VOLUME, VolumeSheet, claim, drive_names, volume_names},
     terminal::Terminal,
 };
 use drivebay_view::args::Format;
@@ -45,11 +44,11 @@ pub async fn drive(
     let mut found: Vec<OnNode<Drive>> = Vec::new();
     let mut incoming = client.drives(&args.show.nodes).await?;
     while let Some(node) = incoming.next().await? {
+        let here = !node.known_state().is_some_and(NodeState::is_absent);
         let meant = node
             .drives
             .into_iter()
             .filter(|drive| typed.fits(&drive_names(drive)));
-        let here = node.state != "away" && node.state != "forgotten";
         found.extend(meant.map(|it| OnNode {
             node: node.node_id.clone(),
             claim: String::new(),
@@ -76,7 +75,7 @@ pub async fn drive(
         volumes.extend(there.volume.filter(|volume| volume.drive == drive.it.id));
     }
     let volumes: Vec<&Volume> = volumes.iter().collect();
-    let json = || DriveSheetJson::new(&drive.node, &drive.it, &volumes);
+    let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
     let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }
@@ -101,7 +100,7 @@ pub async fn volume(
             .find(|drive| drive.id == volume.it.drive));
     }
     let drive = drive.as_ref();
-    let json = || VolumeSheetJson::new(&volume.node, &volume.it, drive);
+    let json = || VolumeSheet::new(&volume.node, &volume.it, drive);
     let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }

@@ -6,43 +6,16 @@ use drivebay_proto::controller::{Connection, Node};
 use serde::Serialize;
 
 use super::{
-    CommandError,
-    args::ShowNodeArgs,
-    client::Client,
-    listing::write,
-    nodes::{self, NodeJson},
-    show::Sheet,
-    table::{human_seconds, printable},
-    terminal::Terminal,
+    CommandError, args::ShowNodeArgs, client::Client, listing::write, nodes, show::Sheet,
+    table::printable, terminal::Terminal,
 };
 
-/// One node in JSON. Field names are stable; moments are seconds since 1970.
+/// One node for programs. Field names are stable; moments are seconds since 1970.
 #[derive(Debug, Serialize)]
-struct SheetJson<'a> {
+struct NodeSheet<'a> {
     #[serde(flatten)]
-    node: NodeJson<'a>,
-    history: Vec<ConnectionJson<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct ConnectionJson<'a> {
-    at: u64,
-    outcome: &'a str,
-    address: &'a str,
-    text: &'a str,
-    times: u64,
-}
-
-impl<'a> From<&'a Connection> for ConnectionJson<'a> {
-    fn from(one: &'a Connection) -> Self {
-        Self {
-            at: one.at,
-            outcome: &one.outcome,
-            address: &one.address,
-            text: &one.text,
-            times: one.times,
-        }
-    }
+    node: &'a Node,
+    history: &'a [Connection],
 }
 
 /// Asks and shows.
@@ -57,9 +30,9 @@ pub(super) async fn run(
         return Err(CommandError::NoSuchNode(vec![args.node.clone()]));
     };
     if let Some(document) = args.output.document() {
-        let sheet = SheetJson {
-            node: (&node).into(),
-            history: node.history.iter().map(Into::into).collect(),
+        let sheet = NodeSheet {
+            node: &node,
+            history: &node.history,
         };
         return write(out, &document.write(&sheet)?);
     }
@@ -69,10 +42,7 @@ pub(super) async fn run(
 fn text(node: &Node, now: u64, terminal: Terminal) -> String {
     let mut sheet = Sheet::new(now, terminal);
     sheet.title(&format!("Node {}", printable(&node.node_id)));
-    let state = match (node.state.as_str(), node.away_seconds) {
-        ("away", seconds @ 1..) => format!("away {}", human_seconds(seconds)),
-        (state, _) => state.to_owned(),
-    };
+    let state = nodes::state(node);
     sheet.painted("state", &terminal.paint.word(&printable(&state)));
     sheet.line("version", &node.version);
     sheet.line("address", &node.address);

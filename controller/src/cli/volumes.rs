@@ -8,9 +8,8 @@ use drivebay_view::{
     args::ListFormat,
     row::Row,
     show::{VOLUME, claim, volume_names},
-    volumes::{DISPENSABLE, VolumeJson, below, cells, columns, is_abnormal, sort},
+    volumes::{DISPENSABLE, below, cells, columns, is_abnormal, sort},
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
@@ -32,24 +31,24 @@ fn unclaimed(there: &VolumeOnNode) -> Option<String> {
     })
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct OnNodeJson<'a> {
+#[derive(Debug, Serialize)]
+struct ListedVolume<'a> {
     /// The node id.
     node: &'a str,
     /// The node's state, as `nodes` shows it.
     node_state: &'a str,
     #[serde(flatten)]
-    volume: VolumeJson<'a>,
+    volume: &'a Volume,
     #[serde(flatten)]
-    claimed: Option<ClaimedJson<'a>>,
+    claimed: Option<FollowedClaim<'a>>,
     /// With `--unclaimed`: the PersistentVolume that names it on another node.
     #[serde(skip_serializing_if = "Option::is_none")]
-    named_elsewhere: Option<ElsewhereJson<'a>>,
+    named_elsewhere: Option<NamedElsewhere<'a>>,
 }
 
 /// Where the controller follows PersistentVolumes.
-#[derive(Debug, Serialize, JsonSchema)]
-struct ClaimedJson<'a> {
+#[derive(Debug, Serialize)]
+struct FollowedClaim<'a> {
     /// The PersistentVolume that names it; empty when none does.
     persistent_volume: &'a str,
     /// The claim that one is bound to, NAMESPACE/NAME; empty when it is to none.
@@ -58,8 +57,8 @@ struct ClaimedJson<'a> {
     unclaimed_seconds: u64,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct ElsewhereJson<'a> {
+#[derive(Debug, Serialize)]
+struct NamedElsewhere<'a> {
     /// The one that names it.
     persistent_volume: &'a str,
     /// The node id.
@@ -165,17 +164,17 @@ pub async fn run(
                 tail: None,
             }
         };
-        let json = || OnNodeJson {
+        let json = || ListedVolume {
             node: &there.node_id,
             node_state: &there.node_state,
-            volume: volume.into(),
-            claimed: there.claims_known.then_some(ClaimedJson {
+            volume,
+            claimed: there.claims_known.then_some(FollowedClaim {
                 persistent_volume: &there.persistent_volume,
                 claim: &there.claim,
                 unclaimed_seconds: there.unclaimed_seconds,
             }),
             named_elsewhere: match claim {
-                Claim::Elsewhere { pv, node } => Some(ElsewhereJson {
+                Claim::Elsewhere { pv, node } => Some(NamedElsewhere {
                     persistent_volume: pv,
                     node,
                 }),

@@ -2,7 +2,10 @@
 //!
 //! Pure. The name of an event follows from what it says, so whichever replica is first makes it, and a restart makes no other.
 
-use drivebay_proto::agent::{Drive, Finding, Volume};
+use drivebay_proto::{
+    agent::{Drive, Finding, Volume},
+    words::{DriveState, Verdict, VolumeState},
+};
 use ring::digest;
 
 use drivebay_service::{
@@ -82,7 +85,7 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
     }
     let quarantined: Vec<&str> = volumes
         .iter()
-        .filter(|of| of.volume.state == "quarantined")
+        .filter(|of| of.volume.known_state() == Some(VolumeState::Quarantined))
         .map(|of| of.volume.id.as_str())
         .collect();
     if !quarantined.is_empty() {
@@ -115,11 +118,11 @@ impl Trouble {
         // What a verdict began with is what tells this trouble from an earlier one.
         let since = findings.iter().map(|finding| finding.since).min();
         let because = findings.first().map_or("", |finding| &finding.message);
-        let reason = match (drive.state.as_str(), drive.verdict.as_str()) {
-            ("missing", _) => "DriveMissing",
+        let reason = match (drive.known_state(), drive.known_verdict()) {
+            (Some(DriveState::Missing), _) => "DriveMissing",
             _ if drive.is_acknowledged() => return None,
-            (_, "BAD") => "DriveBad",
-            (_, "SUSPECT") => "DriveSuspect",
+            (_, Some(Verdict::Bad)) => "DriveBad",
+            (_, Some(Verdict::Suspect)) => "DriveSuspect",
             _ => return None,
         };
         let what = match reason {

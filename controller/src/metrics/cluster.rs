@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use drivebay_proto::words::NodeState;
 use tokio::sync::watch;
 
 use super::{
@@ -133,16 +134,14 @@ impl Cluster {
 impl Exposed for Cluster {
     fn collect(&self, into: &mut Families) {
         build(into, "controller", env!("CARGO_PKG_VERSION"));
-        let mut states: BTreeMap<&str, u64> = ["connected", "starting", "away", "forgotten"]
-            .into_iter()
-            .map(|state| (state, 0))
-            .collect();
+        let mut states: BTreeMap<NodeState, u64> =
+            NodeState::ALL.iter().map(|state| (*state, 0)).collect();
         let now = Instant::now();
         let claims_known = self.agents.expected().complete();
         let unclaimed = self.agents.unclaimed().counts();
         let duplicates = self.agents.duplicates().counts();
         let forgotten_nodes = self.agents.forgotten_nodes();
-        states.insert("forgotten", number_of(forgotten_nodes.len()));
+        states.insert(NodeState::Forgotten, number_of(forgotten_nodes.len()));
         for agent in self.agents.all() {
             let node = agent.node();
             if forgotten_nodes.contains(node) || !self.agents.is_node(&agent) {
@@ -165,9 +164,9 @@ impl Exposed for Cluster {
                     }
                 }
                 let state = match (connected, inventory.complete()) {
-                    (true, true) => "connected",
-                    (true, false) => "starting",
-                    (false, _) => "away",
+                    (true, true) => NodeState::Connected,
+                    (true, false) => NodeState::Starting,
+                    (false, _) => NodeState::Away,
                 };
                 (state, away)
             });
@@ -183,7 +182,7 @@ impl Exposed for Cluster {
             *states.entry(state).or_default() += 1;
         }
         for (state, count) in states {
-            into.put(&NODES, &[state], number(count));
+            into.put(&NODES, &[state.as_str()], number(count));
         }
         for (reason, count) in self.agents.refusals().all() {
             into.put(&REFUSALS, &[reason.as_str()], number(count));

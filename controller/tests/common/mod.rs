@@ -363,7 +363,7 @@ impl Agent for Fake {
                     made.size_bytes = request.required_bytes;
                     made.fs_type = request.fs_type;
                     made.mode = request.mode;
-                    made.parameters = request.parameters;
+                    made.parameters = request.parameters.into_iter().collect();
                     self.put(made.clone());
                     (made, self.state.lock().unwrap().revision)
                 }

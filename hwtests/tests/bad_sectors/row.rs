@@ -177,9 +177,9 @@ impl Row {
         let (troubled, beside) = (self.troubled.clone().unwrap(), self.beside.clone().unwrap());
         let doomed = self.doomed.clone().unwrap();
         let drive = self.listed().await;
-        self.outcome.seen = match drive.notes.is_empty() {
+        self.outcome.seen = match drive.all_notes().is_empty() {
             true => drive.state.clone(),
-            false => format!("{}: {}", drive.state, drive.notes.join(", ")),
+            false => format!("{}: {}", drive.state, drive.all_notes().join(", ")),
         };
         if drive.state != "claimed" {
             let rejects = &drive.rejects;

@@ -84,7 +84,7 @@ impl Stand {
         self.lab.rescan().await;
         wait::until_async(LAB_LIMIT, "the drive is well", async || {
             let told = self.lab.drive_named(drive).await?;
-            told.notes.is_empty().then_some(())
+            told.all_notes().is_empty().then_some(())
         })
         .await;
     }

@@ -1,8 +1,11 @@
 //! Volume capabilities: what of CSI's many combinations a local volume can be.
 
-use drivebay_proto::csi::{
-    VolumeCapability,
-    volume_capability::{AccessType, access_mode::Mode as CsiMode},
+use drivebay_proto::{
+    csi::{
+        VolumeCapability,
+        volume_capability::{AccessType, access_mode::Mode as CsiMode},
+    },
+    words::Mode,
 };
 
 use crate::validate::{self, InvalidRequest, MAX_MAP_BYTES};
@@ -32,8 +35,8 @@ impl Access {
     /// The word in the agent's protocol: `block` or `mount`.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Self::Block => "block",
-            Self::Mount { .. } => "mount",
+            Self::Block => Mode::Block.as_str(),
+            Self::Mount { .. } => Mode::Mount.as_str(),
         }
     }
 }

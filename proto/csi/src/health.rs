@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use drivebay_common::text::{acts, escaped};
-use drivebay_proto::{agent, csi};
+use drivebay_proto::{
+    agent, csi,
+    words::{Status, VolumeState},
+};
 
 use csi::{
     VolumeHealthErrorType as Kind, node_get_storage_health_response::StorageBackendHealth,
@@ -78,12 +81,12 @@ pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthE
         .iter()
         .all(|condition| !condition.abnormal)
     {
-        match volume.state.as_str() {
-            "missing" => add(
+        match volume.known_state() {
+            Some(VolumeState::Missing) => add(
                 "DriveMissing",
                 format!("its drive {} is missing; reconnect it", volume.drive),
             ),
-            "ambiguous" => add(
+            Some(VolumeState::Ambiguous) => add(
                 "VolumeAmbiguous",
                 format!(
                     "its record and the partition table of drive {} disagree; it is not touched until that is settled",
@@ -103,10 +106,10 @@ pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
         abnormal
             .map(|condition| VolumeHealthEntry {
                 // A word of a newer agent is trouble all the same.
-                status: match condition.status.as_str() {
-                    "DATA_LOSS" => Kind::DataLoss,
-                    "INACCESSIBLE" => Kind::Inaccessible,
-                    _ => Kind::Degraded,
+                status: match condition.known_status() {
+                    Some(Status::DataLoss) => Kind::DataLoss,
+                    Some(Status::Inaccessible) => Kind::Inaccessible,
+                    Some(Status::Degraded) | None => Kind::Degraded,
                 }
                 .into(),
                 reason: condition.reason.clone(),

@@ -6,6 +6,7 @@ use drivebay_proto::{
     controller::{GetVolumeResponse, VolumeOnNode},
     names,
     volume_id::is_node_id,
+    words::{Mode, NodeState},
 };
 use serde_json::{Value, json};
 
@@ -70,16 +71,16 @@ pub fn manifest(
     if id.node != there.node_id || !is_node_id(&there.node_id) {
         return Err(PvError::Answer("its volume id is not one of its node's"));
     }
-    if matches!(volume.state.as_str(), "erasing" | "quarantined") {
+    if volume.is_deleted() {
         return Err(PvError::Deleted {
             id: volume.id.clone(),
             state: volume.state.clone(),
         });
     }
-    let mode = match volume.mode.as_str() {
-        "mount" => "Filesystem",
-        "block" => "Block",
-        _ => return Err(PvError::Answer("its volume is neither mount nor block")),
+    let mode = match volume.known_mode() {
+        Some(Mode::Mount) => "Filesystem",
+        Some(Mode::Block) => "Block",
+        None => return Err(PvError::Answer("its volume is neither mount nor block")),
     };
     if volume.size_bytes == 0 {
         return Err(PvError::Answer("its volume has no size"));
@@ -171,13 +172,13 @@ fn first(
         ));
     }
     let mut warn = |text: String| lines.push(format!("CAUTION: {text}"));
-    if there.node_state != "connected" {
+    if there.known_node_state() != Some(NodeState::Connected) {
         warn(format!(
             "node {node} is {}; this is as last reported.",
             there.node_state
         ));
     }
-    if !matches!(volume.state.as_str(), "new" | "ready") {
+    if !volume.is_usable() {
         warn(format!("the volume is {}.", volume.state));
     }
     for condition in volume.conditions.iter().filter(|one| one.abnormal) {

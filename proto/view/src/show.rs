@@ -4,16 +4,18 @@ use drivebay_common::{
     paint::Paint,
     pick::{Kind, Names},
 };
-use drivebay_proto::agent::{Acknowledged, Drive, Finding, SmartReport, Volume};
+use drivebay_proto::{
+    agent::{Acknowledged, Drive, Finding, SmartReport, Volume},
+    words::DriveState,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    drives::{DriveJson, reason},
+    drives::{printed, reason},
     table::{human_seconds, human_size, printable},
     terminal::Terminal,
     unreadable,
-    volumes::VolumeJson,
     wrong::{Reason, is_not_polled},
 };
 
@@ -51,10 +53,10 @@ pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
     Names {
         id: &volume.id,
         others,
-        deleted: matches!(volume.state.as_str(), "erasing" | "quarantined"),
-        label: match volume.state.as_str() {
-            "ready" | "new" => volume.name.clone(),
-            state => format!("{}, {state}", volume.name),
+        deleted: volume.is_deleted(),
+        label: match volume.is_usable() {
+            true => volume.name.clone(),
+            false => format!("{}, {}", volume.name, volume.state),
         },
     }
 }
@@ -162,7 +164,7 @@ pub fn drive(
     sheet.line("size", &kind);
     sheet.line("state", &drive.state);
     sheet.line("class", &drive.class);
-    if matches!(drive.state.as_str(), "claimed" | "available") {
+    if drive.known_state().is_some_and(DriveState::offers_space) {
         let (free, largest) = (
             human_size(drive.free_bytes),
             human_size(drive.largest_free_bytes),
@@ -200,11 +202,7 @@ pub fn drive(
             Some(left) if left > 0 => format!(", for another {}", human_seconds(left)),
             _ => String::new(),
         };
-        let words = format!(
-            "overridden by the operator: {} (the evidence alone says {}){until}",
-            given.reason, given.otherwise
-        );
-        sheet.line("", &words);
+        sheet.line("", &(given.describe() + &until));
     }
     if !drive.trouble.is_empty() {
         sheet.line("trouble", &drive.trouble);
@@ -219,7 +217,7 @@ pub fn drive(
         .iter()
         .map(|one| reason(&one.code, &one.detail));
     list(&mut sheet, "Why it is not used:", rejects);
-    list(&mut sheet, "Notes:", other_notes(drive).into_iter());
+    list(&mut sheet, "Notes:", drive.notes.iter().cloned());
     let on_it = volumes.iter().map(|volume| {
         let wrong = volume.conditions.iter().filter(|one| one.abnormal);
         let wrong: Vec<&str> = wrong.map(|one| one.reason.as_str()).collect();
@@ -248,23 +246,6 @@ fn verdict(drive: &Drive, paint: Paint) -> String {
         true => format!("{word}, acknowledged"),
         false => word,
     }
-}
-
-/// Notes that are not shown elsewhere on the sheet.
-fn other_notes(drive: &Drive) -> Vec<String> {
-    let health = drive.health.clone().unwrap_or_default();
-    let told = health.findings.iter().chain(&health.conditions);
-    let mut told: Vec<String> = told
-        .map(|finding| format!("{}: {}", finding.code, finding.message))
-        .collect();
-    told.push(drive.trouble.clone());
-    let notes = drive.notes.iter().filter(|note| !told.contains(note));
-    let is_shown = |note: &str| {
-        (health.overridden.is_some() && note.starts_with("overridden by"))
-            || (health.acknowledged.is_some() && note.starts_with("acknowledged by"))
-    };
-    let notes = notes.filter(|note| !is_shown(note));
-    notes.cloned().collect()
 }
 
 fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
@@ -372,10 +353,7 @@ pub fn volume(
     if volume.by_hand {
         sheet.line("made", "by hand");
     }
-    let fs = match volume.mode.as_str() {
-        "block" => "raw block",
-        _ => &volume.fs_type,
-    };
+    let fs = super::volumes::filesystem(volume);
     sheet.line("size", &format!("{}, {fs}", human_size(volume.size_bytes)));
     if let Some(usage) = &volume.usage {
         let text = format!(
@@ -475,46 +453,44 @@ pub fn volume(
     sheet.text
 }
 
-/// A drive with its health and its volumes, in JSON. Field names are stable; moments are seconds since 1970.
+/// A drive with its volumes, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct DriveSheetJson<'a> {
+pub struct DriveSheet<'a> {
     /// The node id.
     node: &'a str,
     #[serde(flatten)]
-    drive: DriveJson<'a>,
+    drive: Drive,
     /// The volumes on it.
-    volumes: Vec<VolumeJson<'a>>,
+    volumes: &'a [&'a Volume],
 }
 
-impl<'a> DriveSheetJson<'a> {
-    /// Of this node.
-    pub fn new(node: &'a str, drive: &'a Drive, volumes: &[&'a Volume]) -> Self {
+impl<'a> DriveSheet<'a> {
+    pub fn new(node: &'a str, drive: &Drive, volumes: &'a [&'a Volume]) -> Self {
         Self {
             node,
-            drive: drive.into(),
-            volumes: volumes.iter().copied().map(VolumeJson::from).collect(),
+            drive: printed(drive),
+            volumes,
         }
     }
 }
 
-/// A volume with its drive, in JSON.
+/// A volume with its drive, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct VolumeSheetJson<'a> {
+pub struct VolumeSheet<'a> {
     /// The node id.
     node: &'a str,
     #[serde(flatten)]
-    volume: VolumeJson<'a>,
+    volume: &'a Volume,
     /// Its drive; null when that is not known.
-    its_drive: Option<DriveJson<'a>>,
+    its_drive: Option<Drive>,
 }
 
-impl<'a> VolumeSheetJson<'a> {
-    /// Of this node.
-    pub fn new(node: &'a str, volume: &'a Volume, drive: Option<&'a Drive>) -> Self {
+impl<'a> VolumeSheet<'a> {
+    pub fn new(node: &'a str, volume: &'a Volume, drive: Option<&Drive>) -> Self {
         Self {
             node,
-            volume: volume.into(),
-            its_drive: drive.map(DriveJson::from),
+            volume,
+            its_drive: drive.map(printed),
         }
     }
 }

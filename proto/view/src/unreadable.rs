@@ -1,51 +1,11 @@
-//! What of a drive or volume does not read, for a person and in JSON. Pure.
+//! What of a drive or volume does not read, for a person. Pure.
 
-use drivebay_proto::agent::{Drive, UnreadableRange, Volume};
-use schemars::JsonSchema;
-use serde::Serialize;
+use drivebay_proto::{
+    agent::{Drive, UnreadableRange, Volume},
+    words::RangeContent,
+};
 
 use super::table::printable;
-
-/// One range in JSON. Places and lengths are bytes.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct UnreadableJson<'a> {
-    /// First byte, from the start of the drive.
-    start: u64,
-    /// Number of bytes.
-    len: u64,
-    /// Id of the volume; empty: of none.
-    volume: &'a str,
-    /// First byte, from the volume's start.
-    offset: u64,
-    /// What is there: drivebay-metadata, unallocated, foreign, not-claimed, erasing, unformatted, raw-block, files, filesystem-metadata, filesystem-free or unknown.
-    holds: &'a str,
-    /// What was seen, in words.
-    detail: &'a str,
-    /// Paths from the root of the filesystem, escaped for display.
-    files: &'a [String],
-    /// Further files, which are not named.
-    more_files: u32,
-}
-
-impl<'a> From<&'a UnreadableRange> for UnreadableJson<'a> {
-    fn from(range: &'a UnreadableRange) -> Self {
-        Self {
-            start: range.start,
-            len: range.len,
-            volume: &range.volume,
-            offset: range.offset,
-            holds: &range.holds,
-            detail: &range.detail,
-            files: &range.files,
-            more_files: range.more_files,
-        }
-    }
-}
-
-/// Ranges in JSON.
-pub fn json(ranges: &[UnreadableRange]) -> Vec<UnreadableJson<'_>> {
-    ranges.iter().map(UnreadableJson::from).collect()
-}
 
 fn sectors(bytes: u64, sector: u64) -> String {
     match bytes.div_ceil(sector.max(512)) {
@@ -56,20 +16,23 @@ fn sectors(bytes: u64, sector: u64) -> String {
 
 /// Where a range lies, in words.
 fn place(range: &UnreadableRange) -> String {
-    match range.holds.as_str() {
-        "files" => format!("in {}", files(range)),
-        "filesystem-metadata" => "in filesystem metadata".to_owned(),
-        "filesystem-free" => "in free space of the filesystem".to_owned(),
-        "raw-block" => "in the raw block volume, whose user knows what is there".to_owned(),
-        "unformatted" => "in a volume that has no filesystem yet".to_owned(),
-        "erasing" => "in a deleted volume that is being erased".to_owned(),
-        "drivebay-metadata" => format!("in Drivebay's own metadata: {}", range.detail),
-        "unallocated" => "in free space of the drive".to_owned(),
-        "foreign" => format!("in {:?}, which Drivebay did not make", range.detail),
-        "not-claimed" => "where no volume is known".to_owned(),
-        "unknown" => format!("cannot tell in which file: {}", range.detail),
-        // Of a newer agent.
-        other => format!("in {other}"),
+    let Some(content) = range.known_content() else {
+        return format!("in {}", range.holds);
+    };
+    match content {
+        RangeContent::Files => format!("in {}", files(range)),
+        RangeContent::FilesystemMetadata => "in filesystem metadata".to_owned(),
+        RangeContent::FilesystemFree => "in free space of the filesystem".to_owned(),
+        RangeContent::RawBlock => {
+            "in the raw block volume, whose user knows what is there".to_owned()
+        }
+        RangeContent::Unformatted => "in a volume that has no filesystem yet".to_owned(),
+        RangeContent::Erasing => "in a deleted volume that is being erased".to_owned(),
+        RangeContent::DrivebayMetadata => format!("in Drivebay's own metadata: {}", range.detail),
+        RangeContent::Unallocated => "in free space of the drive".to_owned(),
+        RangeContent::Foreign => format!("in {:?}, which Drivebay did not make", range.detail),
+        RangeContent::NotClaimed => "where no volume is known".to_owned(),
+        RangeContent::Unknown => format!("cannot tell in which file: {}", range.detail),
     }
 }
 

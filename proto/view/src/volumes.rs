@@ -1,10 +1,11 @@
-//! A volume as both command lines show it: cells of a table, JSON, the lines below. Pure.
+//! A volume as both command lines show it: cells of a table, the lines below. Pure.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::cmp::Reverse;
 
-use drivebay_proto::agent::{Volume, VolumeUsage};
-use schemars::JsonSchema;
-use serde::Serialize;
+use drivebay_proto::{
+    agent::{Condition, Volume, VolumeUsage},
+    words::{Mode, Status, VolumeState},
+};
 
 use super::{
     args::VolumeSort,
@@ -14,173 +15,7 @@ use super::{
         Align::{self, Left, Right},
         human_seconds, human_size,
     },
-    unreadable::{self, UnreadableJson},
 };
-
-/// One volume in JSON. Field names are stable; sizes are bytes, moments seconds since 1970.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct VolumeJson<'a> {
-    /// uuid@node.
-    id: &'a str,
-    /// The CSI name that it was created with.
-    name: &'a str,
-    /// The class of drives that it was made from.
-    class: &'a str,
-    /// Identity of its drive.
-    drive: &'a str,
-    /// The kernel's name of its device; empty when it has none.
-    device: &'a str,
-    /// Its size; of a volume that is only expected, 0.
-    size_bytes: u64,
-    /// mount or block.
-    mode: &'a str,
-    /// ext4, xfs or btrfs; empty for a raw volume.
-    fs_type: &'a str,
-    /// new, ready, erasing, ambiguous, quarantined, missing or not-scanned.
-    state: &'a str,
-    /// It is staged or published on this node.
-    in_use: bool,
-    /// Where it is mounted or published; some of the places when there are many.
-    mounts: &'a [String],
-    /// Pods that it is published to, NAMESPACE/NAME; empty where that is not known, and where the node's own agent is not asked.
-    pods: &'a [String],
-    /// What is wrong with it, or is not.
-    conditions: Vec<ConditionJson<'a>>,
-    /// The last check of its filesystem that said something, then the last attempt if that is another.
-    checks: Vec<CheckJson<'a>>,
-    /// Bytes erased so far, while it is being erased.
-    erased_bytes: u64,
-    /// Null when it is not being erased, and while that is not known.
-    erase_eta_seconds: Option<u64>,
-    /// Sorted: a map of the wire has no order.
-    parameters: BTreeMap<&'a str, &'a str>,
-    /// Made by hand on its node, and not through CSI.
-    by_hand: bool,
-    /// When it was created; null when it is not known.
-    created_at: Option<u64>,
-    /// What it was created for in Kubernetes; null when that is not known.
-    created_for: Option<CreatedForJson<'a>>,
-    /// How full its filesystem is; null of a volume that is not mounted, and where the node's own agent is not asked.
-    usage: Option<UsageJson>,
-    /// Only the node's own agent knows it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    unreadable: Vec<UnreadableJson<'a>>,
-}
-
-/// The claim and the PersistentVolume; empty where one is not known.
-#[derive(Debug, Serialize, JsonSchema)]
-struct CreatedForJson<'a> {
-    /// Its name; empty when that is not known.
-    claim: &'a str,
-    /// Of the claim.
-    namespace: &'a str,
-    /// Its name.
-    persistent_volume: &'a str,
-}
-
-/// The last sample of a mounted filesystem.
-#[derive(Debug, Serialize, JsonSchema)]
-struct UsageJson {
-    /// Size of the filesystem.
-    total_bytes: u64,
-    /// In use.
-    used_bytes: u64,
-    /// What an ordinary user can still write.
-    available_bytes: u64,
-    /// How old the sample is.
-    age_seconds: u64,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct ConditionJson<'a> {
-    /// Something is wrong.
-    abnormal: bool,
-    /// DEGRADED, INACCESSIBLE or DATA_LOSS; empty when nothing is wrong.
-    status: &'a str,
-    /// Stable code; empty when nothing is wrong.
-    reason: &'a str,
-    /// What it is, and what to do.
-    message: &'a str,
-    /// Since when; null when that is not known.
-    since: Option<u64>,
-}
-
-/// A read-only check of the filesystem.
-#[derive(Debug, Serialize, JsonSchema)]
-struct CheckJson<'a> {
-    /// When it ended.
-    at: u64,
-    /// Of a check: clean, corrupt, inconclusive or not-checkable.
-    outcome: &'a str,
-    /// The same in words.
-    text: &'a str,
-    /// unmounted, snapshot, scrub or repeated; empty when it was not begun.
-    method: &'a str,
-    /// The command without the device; empty when there was none.
-    tool: &'a str,
-}
-
-impl<'a> From<&'a Volume> for VolumeJson<'a> {
-    fn from(volume: &'a Volume) -> Self {
-        Self {
-            id: &volume.id,
-            name: &volume.name,
-            class: &volume.class,
-            drive: &volume.drive,
-            device: &volume.device,
-            size_bytes: volume.size_bytes,
-            mode: &volume.mode,
-            fs_type: &volume.fs_type,
-            state: &volume.state,
-            in_use: volume.published,
-            mounts: &volume.mounts,
-            pods: &volume.pods,
-            conditions: volume
-                .conditions
-                .iter()
-                .map(|condition| ConditionJson {
-                    abnormal: condition.abnormal,
-                    status: &condition.status,
-                    reason: &condition.reason,
-                    message: &condition.message,
-                    since: moment(condition.since),
-                })
-                .collect(),
-            checks: volume
-                .checks
-                .iter()
-                .map(|check| CheckJson {
-                    at: check.at,
-                    outcome: &check.outcome,
-                    text: &check.text,
-                    method: &check.method,
-                    tool: &check.tool,
-                })
-                .collect(),
-            by_hand: volume.by_hand,
-            created_at: moment(volume.created_at),
-            created_for: volume.created_for.as_ref().map(|known| CreatedForJson {
-                claim: &known.claim,
-                namespace: &known.namespace,
-                persistent_volume: &known.persistent_volume,
-            }),
-            usage: volume.usage.as_ref().map(|usage| UsageJson {
-                total_bytes: usage.total_bytes,
-                used_bytes: usage.used_bytes,
-                available_bytes: usage.available_bytes,
-                age_seconds: usage.age_seconds,
-            }),
-            unreadable: unreadable::json(&volume.unreadable),
-            erased_bytes: volume.erased_bytes,
-            erase_eta_seconds: moment(volume.erase_eta_seconds),
-            parameters: volume
-                .parameters
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.as_str()))
-                .collect(),
-        }
-    }
-}
 
 /// The columns of a volume. `usage`: how full it is and which pods have it can be known, which only the node's own agent tells.
 pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
@@ -240,10 +75,9 @@ pub fn cells(
     }
     let age = moment(volume.created_at).map(|at| human_seconds(now.saturating_sub(at)));
     cells.extend([
-        if volume.mode == "block" {
-            "block".into()
-        } else {
-            volume.fs_type.clone()
+        match volume.known_mode() {
+            Some(Mode::Block) => volume.mode.clone(),
+            _ => volume.fs_type.clone(),
         },
         state(volume),
         condition(volume),
@@ -307,12 +141,12 @@ pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Vo
             VolumeSort::Full => number(volume.usage.as_ref().and_then(full).unwrap_or(0)),
             // What is not known is oldest.
             VolumeSort::Age => number(u64::MAX - volume.created_at),
-            VolumeSort::Condition => number(match condition(volume).as_str() {
-                "ok" => 0_u64,
-                "DEGRADED" => 2,
-                "INACCESSIBLE" => 3,
-                "DATA_LOSS" => 4,
-                _ => 1,
+            VolumeSort::Condition => number(match worst(volume) {
+                None if is_abnormal(volume) => 1_u64,
+                None => 0,
+                Some(Status::Degraded) => 2,
+                Some(Status::Inaccessible) => 3,
+                Some(Status::DataLoss) => 4,
             }),
         }
     });
@@ -334,9 +168,17 @@ pub fn below(volume: &Volume) -> Vec<String> {
         .collect()
 }
 
+/// Its filesystem, or that it has none.
+pub fn filesystem(volume: &Volume) -> &str {
+    match volume.known_mode() {
+        Some(Mode::Block) => "raw block",
+        _ => &volume.fs_type,
+    }
+}
+
 /// Where it is in its life, with how far erasing is.
 pub fn state(volume: &Volume) -> String {
-    if volume.state == "erasing" && volume.size_bytes > 0 {
+    if volume.known_state() == Some(VolumeState::Erasing) && volume.size_bytes > 0 {
         let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
             / u128::from(volume.size_bytes);
         let eta = match volume.erase_eta_seconds {
@@ -351,19 +193,17 @@ pub fn state(volume: &Volume) -> String {
     }
 }
 
+/// The worst of its conditions, as far as their words are known.
+pub fn worst(volume: &Volume) -> Option<Status> {
+    let abnormal = volume.conditions.iter().filter(|one| one.abnormal);
+    abnormal.filter_map(Condition::known_status).max()
+}
+
 /// The worst of its conditions in one word.
 pub fn condition(volume: &Volume) -> String {
-    let worst = ["DATA_LOSS", "INACCESSIBLE", "DEGRADED"]
-        .into_iter()
-        .find(|status| {
-            volume
-                .conditions
-                .iter()
-                .any(|condition| condition.abnormal && condition.status == *status)
-        });
-    match worst {
-        Some(status) => status.to_owned(),
-        None if volume.conditions.iter().any(|condition| condition.abnormal) => "abnormal".into(),
+    match worst(volume) {
+        Some(status) => status.to_string(),
+        None if is_abnormal(volume) => "abnormal".into(),
         None => "ok".into(),
     }
 }

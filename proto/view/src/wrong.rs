@@ -6,6 +6,7 @@ use drivebay_common::state_trouble::Trouble;
 use drivebay_proto::{
     agent::{Condition, Drive, DriveHealth, Finding, Reject, Volume},
     condition,
+    words::{DriveState, PollState, Status, Verdict},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -19,14 +20,56 @@ use super::{
 /// Volumes of a drive that are named in a table.
 const NAMED: usize = 5;
 
+drivebay_proto::words! {
+    /// How bad something is, from the worst on.
+    Severity {
+        /// Data of a volume is lost or damaged.
+        DataLoss = "DATA_LOSS",
+        /// A volume cannot be used.
+        Inaccessible = "INACCESSIBLE",
+        /// A node's agent is disconnected.
+        Away = "AWAY",
+        /// A drive is missing.
+        Missing = "MISSING",
+        /// A drive does not answer.
+        NoAnswer = "NO_ANSWER",
+        /// A drive's label cannot be read.
+        Damaged = "DAMAGED",
+        /// A drive's verdict.
+        Bad = "BAD",
+        /// A volume can be used, with less than it should have.
+        Degraded = "DEGRADED",
+        /// A drive's verdict.
+        Suspect = "SUSPECT",
+        /// It may become worse.
+        Warning = "WARNING",
+        /// Not everything is known yet.
+        Starting = "STARTING",
+    }
+
+    /// With what something is wrong.
+    Kind {
+        /// With the controller.
+        Controller = "controller",
+        /// With a drive.
+        Drive = "drive",
+        /// With a node.
+        Node = "node",
+        /// With a volume.
+        Volume = "volume",
+    }
+}
+
 /// One thing that is wrong: with a node, or with a drive and the volumes that suffer from it, or with a volume alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Problem {
     /// `DATA_LOSS`, `INACCESSIBLE`, `AWAY`, `MISSING`, `NO_ANSWER`, `DAMAGED`, `BAD`, `DEGRADED`, `SUSPECT`, `WARNING` or
     /// `STARTING`.
-    pub severity: &'static str,
+    #[schemars(with = "String")]
+    pub severity: Severity,
     /// `controller`, `node`, `drive` or `volume`.
-    pub kind: &'static str,
+    #[schemars(with = "String")]
+    pub kind: Kind,
     /// The node; empty for the controller.
     pub node: String,
     /// Identity, or volume id; the node again for a node, `controller` for the controller.
@@ -87,25 +130,6 @@ pub struct Health {
     pub volumes: u64,
 }
 
-/// From the worst on.
-fn rank(severity: &str) -> usize {
-    const ORDER: [&str; 11] = [
-        "DATA_LOSS",
-        "INACCESSIBLE",
-        "AWAY",
-        "MISSING",
-        "NO_ANSWER",
-        "DAMAGED",
-        "BAD",
-        "DEGRADED",
-        "SUSPECT",
-        "WARNING",
-        "STARTING",
-    ];
-    let place = ORDER.iter().position(|one| *one == severity);
-    place.unwrap_or(ORDER.len())
-}
-
 impl Health {
     /// Takes up one node: its drives, and those of its volumes that are not well.
     pub fn add(&mut self, node: &str, drives: &[Drive], abnormal: &[&Volume]) {
@@ -128,7 +152,7 @@ impl Health {
             }
         }
         for drive in drives {
-            let ours = drive.state != "rejected"
+            let ours = drive.known_state() != Some(DriveState::Rejected)
                 || holding.contains(drive.id.as_str())
                 || damage(drive).next().is_some();
             if !ours {
@@ -152,20 +176,25 @@ impl Health {
             true => format!("node {node}: {}: {}", one.code, one.message),
             false => format!("{}: {}", one.code, one.message),
         }));
-        self.add_state("node", node, node, wrong);
+        self.add_state(Kind::Node, node, node, wrong);
     }
 
     /// Takes up what the controller found of its own state files.
     pub fn add_controller(&mut self, findings: &[Finding]) {
-        self.add_state("controller", "", "controller", findings.iter().collect());
+        self.add_state(
+            Kind::Controller,
+            "",
+            "controller",
+            findings.iter().collect(),
+        );
     }
 
-    fn add_state(&mut self, kind: &'static str, node: &str, id: &str, wrong: Vec<&Finding>) {
+    fn add_state(&mut self, kind: Kind, node: &str, id: &str, wrong: Vec<&Finding>) {
         if wrong.is_empty() {
             return;
         }
         self.problems.push(Problem {
-            severity: "WARNING",
+            severity: Severity::Warning,
             kind,
             node: node.to_owned(),
             id: id.to_owned(),
@@ -178,14 +207,7 @@ impl Health {
     /// Puts the worst first, and says whether all is well.
     pub fn done(mut self) -> Self {
         self.problems.sort_by(|a, b| {
-            let key = |one: &Problem| {
-                (
-                    rank(one.severity),
-                    one.node.clone(),
-                    one.kind,
-                    one.id.clone(),
-                )
-            };
+            let key = |one: &Problem| (one.severity, one.node.clone(), one.kind, one.id.clone());
             key(a).cmp(&key(b))
         });
         self.well = self.problems.is_empty() && self.not_polled == 0;
@@ -245,21 +267,21 @@ impl Health {
 
 impl Problem {
     fn write(&self, text: &mut String, nodes: bool, wide: bool, now: u64, terminal: Terminal) {
-        let node = if nodes && matches!(self.kind, "drive" | "volume") {
+        let node = if nodes && matches!(self.kind, Kind::Drive | Kind::Volume) {
             format!("{}: ", self.node)
         } else {
             String::new()
         };
         let what = match (self.kind, wide) {
-            ("node", _) => format!("node {}", self.id),
-            ("controller", _) => "the controller".to_owned(),
-            ("volume", false) => format!("{node}volume {}", self.name),
+            (Kind::Node, _) => format!("node {}", self.id),
+            (Kind::Controller, _) => "the controller".to_owned(),
+            (Kind::Volume, false) => format!("{node}volume {}", self.name),
             _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
             _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),
         };
         text.push_str(&format!(
             "{}  {}\n",
-            terminal.paint.word(self.severity),
+            terminal.paint.word(self.severity.as_str()),
             printable(&what)
         ));
         let mut line = |indent: &str, told: &str| {
@@ -309,18 +331,18 @@ fn bad(volume: &Volume) -> impl Iterator<Item = &Condition> {
         .filter(|condition| condition.abnormal)
 }
 
-fn worst(volume: &Volume) -> &'static str {
-    let known = ["DATA_LOSS", "INACCESSIBLE"];
-    let worst = known
-        .into_iter()
-        .find(|status| bad(volume).any(|one| one.status == *status));
-    worst.unwrap_or("DEGRADED")
+fn worst(volume: &Volume) -> Severity {
+    match super::volumes::worst(volume) {
+        Some(Status::DataLoss) => Severity::DataLoss,
+        Some(Status::Inaccessible) => Severity::Inaccessible,
+        Some(Status::Degraded) | None => Severity::Degraded,
+    }
 }
 
 fn of_volume(node: &str, volume: &Volume) -> Problem {
     Problem {
         severity: worst(volume),
-        kind: "volume",
+        kind: Kind::Volume,
         node: node.to_owned(),
         id: volume.id.clone(),
         name: volume.name.clone(),
@@ -331,8 +353,8 @@ fn of_volume(node: &str, volume: &Volume) -> Problem {
 
 /// Whether the drive is monitored and was not polled since its agent started.
 pub fn is_not_polled(drive: &Drive) -> bool {
-    let poll = drive.health.as_ref().map(|health| health.poll.as_str());
-    matches!(poll, Some("last-known" | "awaited"))
+    let poll = drive.health.as_ref().and_then(DriveHealth::known_poll);
+    matches!(poll, Some(PollState::LastKnown | PollState::Awaited))
 }
 
 /// Why volumes of a drive of ours, which is there, cannot be read.
@@ -350,20 +372,17 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         message: message.to_owned(),
         since: None,
     };
-    let mut severity: Option<&'static str> = None;
-    let worse = |word: &'static str, than: Option<&'static str>| match than {
-        Some(known) if rank(known) <= rank(word) => Some(known),
-        _ => Some(word),
-    };
-    let mut is = |word| severity = worse(word, severity);
-    if drive.state == "missing" {
-        is("MISSING");
+    let mut severity: Option<Severity> = None;
+    let worse = |one: Severity, than: Option<Severity>| Some(than.map_or(one, |it| it.min(one)));
+    let mut is = |one| severity = worse(one, severity);
+    if drive.known_state() == Some(DriveState::Missing) {
+        is(Severity::Missing);
         reasons.push(say(
             "DriveMissing",
             "it is not found on this node; plug it in again. If it is gone for good, so are the volumes on it: delete them",
         ));
     } else if !drive.trouble.is_empty() {
-        is("NO_ANSWER");
+        is(Severity::NoAnswer);
         reasons.push(say(
             "DriveStuck",
             &format!(
@@ -374,20 +393,24 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
     }
     for reject in damage(drive) {
         is(match reject.code.as_str() {
-            "OursDamaged" => "DAMAGED",
-            _ => "INACCESSIBLE",
+            "OursDamaged" => Severity::Damaged,
+            _ => Severity::Inaccessible,
         });
         reasons.push(say(&reject.code, &reject.detail));
     }
-    let verdict = ["BAD", "SUSPECT"].into_iter();
-    let verdict = verdict.filter(|verdict| drive.verdict == *verdict && !drive.is_acknowledged());
-    for verdict in verdict {
+    let verdict = drive.known_verdict().filter(|_| !drive.is_acknowledged());
+    let verdict = match verdict {
+        Some(Verdict::Bad) => Some(Severity::Bad),
+        Some(Verdict::Suspect) => Some(Severity::Suspect),
+        Some(Verdict::Good | Verdict::Unknown) | None => None,
+    };
+    if let Some(verdict) = verdict {
         is(verdict);
         reasons.extend(health.counting().map(Reason::from));
     }
     for condition in &health.conditions {
         if !is_note(condition, &health) {
-            is("WARNING");
+            is(Severity::Warning);
             reasons.push(condition.into());
         }
     }
@@ -401,11 +424,14 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         reasons.extend(told.into_values());
     }
     // A drive's own word says more than its volumes' does, unless they are worse off.
-    let away = matches!(severity, Some("MISSING" | "NO_ANSWER" | "DAMAGED"));
+    let away = matches!(
+        severity,
+        Some(Severity::Missing | Severity::NoAnswer | Severity::Damaged)
+    );
     for volume in suffering {
         match worst(volume) {
-            "DEGRADED" => severity = severity.or(Some("DEGRADED")),
-            word if !away => severity = worse(word, severity),
+            Severity::Degraded => severity = severity.or(Some(Severity::Degraded)),
+            one if !away => severity = worse(one, severity),
             _ => {}
         }
     }
@@ -416,7 +442,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         .collect();
     Some(Problem {
         severity: severity?,
-        kind: "drive",
+        kind: Kind::Drive,
         node: node.to_owned(),
         id: drive.id.clone(),
         name: name.join(", "),
@@ -441,8 +467,10 @@ fn notes(drive: &Drive) -> Vec<String> {
     let worth = worth.map(|one| format!("drive {}: {}", drive.id, one.message));
     let overridden = health.overridden.iter().map(|given| {
         format!(
-            "drive {} is {}: overridden by the operator: {} (the evidence alone says {})",
-            drive.id, drive.verdict, given.reason, given.otherwise
+            "drive {} is {}: {}",
+            drive.id,
+            drive.verdict,
+            given.describe()
         )
     });
     let acknowledged = health

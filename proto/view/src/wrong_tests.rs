@@ -184,7 +184,7 @@ fn a_drive_worn_out_is_a_warning_and_one_that_wears_is_a_note() {
     assert!(health(std::slice::from_ref(&worn), &[]).well);
     worn.health.as_mut().unwrap().worn_out = true;
     let found = health(&[worn], &[]);
-    assert_eq!(found.problems[0].severity, "WARNING");
+    assert_eq!(found.problems[0].severity, Severity::Warning);
     assert!(found.notes.is_empty());
 }
 
@@ -208,7 +208,7 @@ fn a_volume_of_a_drive_that_nobody_tells_of_is_told_by_itself() {
     );
     assert_eq!(
         (found.problems[0].kind, found.problems[0].severity),
-        ("volume", "INACCESSIBLE")
+        (Kind::Volume, Severity::Inaccessible)
     );
 }
 

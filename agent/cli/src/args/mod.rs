@@ -175,7 +175,7 @@ Examples:
     /// Print what is in the JSON of a command: a JSON Schema
     #[command(after_help = "\
 Examples:
-  drivebay-agent schema volumes | jq -r '.\"$defs\".VolumeJson.properties | to_entries[] | .key, .value.description'")]
+  drivebay-agent schema volumes | jq -r '.\"$defs\".Volume.properties | to_entries[] | .key, .value.description'")]
     Schema {
         /// The command
         #[arg(value_enum, value_name = "COMMAND")]

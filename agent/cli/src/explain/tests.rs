@@ -126,7 +126,7 @@ fn texts_have_the_values_and_not_the_limits_in_their_place() {
 
 #[test]
 fn the_exit_code_is_the_verdicts() {
-    let codes: Vec<u8> = Verdict::ALL.into_iter().map(exit_code).collect();
+    let codes: Vec<u8> = Verdict::ALL.iter().copied().map(exit_code).collect();
     let distinct: std::collections::BTreeSet<u8> = codes.iter().copied().collect();
     assert_eq!(distinct.len(), codes.len());
     // 1 and 2 are failures of the command.

@@ -51,7 +51,13 @@ fn words(ranges: &[UnreadableRange]) -> Vec<(u64, u64, Option<u128>, u64, &'stat
     let words = ranges.iter().map(|range| {
         let volume = range.volume.map(|volume| volume.as_u128());
         let Extent { start, len } = range.extent;
-        (start, len, volume, range.offset, range.holds.as_str())
+        (
+            start,
+            len,
+            volume,
+            range.offset,
+            range.holds.content().as_str(),
+        )
     });
     words.collect()
 }

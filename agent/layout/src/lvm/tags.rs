@@ -335,10 +335,9 @@ fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {
         uuid: parsed(values, "uuid")?,
         name: get(values, "name")?.clone(),
         class: get(values, "class")?.clone(),
-        mode: match get(values, "mode")?.as_str() {
-            "mount" => Mode::Mount,
-            "block" => Mode::Block,
-            other => return Err(unknown("mode", other)),
+        mode: {
+            let mode = get(values, "mode")?;
+            Mode::parse(mode).ok_or_else(|| unknown("mode", mode))?
         },
         fs_type: values.contains_key("fs").then(|| fs("fs")).transpose()?,
         mkfs_options: list("mkfs"),

@@ -10,7 +10,7 @@ use drivebay_model::{
     CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
     Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
-    health::{Acknowledged, Overridden, SmartFinding, SmartReport},
+    health::{Acknowledged, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
 };
 
@@ -153,7 +153,7 @@ impl Sender {
                 len: range.extent.len,
                 volume: range.volume.map(|uuid| self.id(uuid)).unwrap_or_default(),
                 offset: range.offset,
-                holds: range.holds.as_str().to_owned(),
+                holds: range.holds.content().to_string(),
                 detail: range.holds.detail().to_owned(),
                 files: files.to_vec(),
                 more_files,
@@ -207,7 +207,7 @@ impl Sender {
             device: volume.placed.device.clone().unwrap_or_default(),
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
-            parameters: requested(&record.parameters).into_iter().collect(),
+            parameters: requested(&record.parameters),
             by_hand: is_by_hand(&record.parameters),
             usage: None,
             pods: Vec::new(),
@@ -239,7 +239,7 @@ fn usage(usage: &Usage, age: Duration) -> Option<wire::VolumeUsage> {
 fn check(check: &LastCheck) -> wire::FilesystemCheck {
     wire::FilesystemCheck {
         at: check.at,
-        outcome: check.outcome.as_str().to_owned(),
+        outcome: check.outcome.result().to_string(),
         text: check.outcome.text(),
         method: check.method.map_or("", CheckMethod::as_str).to_owned(),
         tool: check.tool.clone(),
@@ -281,20 +281,7 @@ pub fn drive(drive: &Drive) -> wire::Drive {
         largest_free_bytes: contents.map_or(available, |c| c.largest_free()),
         usable_bytes: contents.map_or(available, |c| c.usable_bytes),
         verdict: drive.health.verdict.as_str().to_owned(),
-        notes: contents
-            .iter()
-            .flat_map(|c| c.notes.iter().cloned())
-            .chain(drive.trouble.clone())
-            .chain(
-                drive
-                    .health
-                    .counting()
-                    .chain(&drive.health.conditions)
-                    .map(|finding| format!("{}: {}", finding.code, finding.message)),
-            )
-            .chain(drive.health.overridden.iter().map(Overridden::describe))
-            .chain(drive.health.acknowledged.iter().map(Acknowledged::describe))
-            .collect(),
+        notes: contents.map_or_else(Vec::new, |c| c.notes.clone()),
         health: Some(health(&drive.health)),
         trouble: drive.trouble.clone().unwrap_or_default(),
         unzeroed_bytes: contents.map_or(0, |c| c.unzeroed().iter().map(|run| run.len).sum()),
@@ -369,5 +356,35 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
         reading: finding.reading.clone(),
         message: finding.message.clone(),
         acknowledged: finding.acknowledged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::{DriveState, samples};
+
+    #[test]
+    fn what_was_found_of_a_drive_is_sent_once_and_shown_among_its_notes() {
+        let mut contents = samples::contents(1, 1, Vec::new(), MIB);
+        contents.notes = vec!["the backup table was repaired".into()];
+        let mut ill = samples::drive("sda", DriveState::Claimed, Some(contents));
+        ill.trouble = Some("stuck".into());
+        ill.health.findings = vec![Finding::new("IoErrors", "requests failed")];
+        ill.health.acknowledged = Some(Acknowledged {
+            by: "ann".into(),
+            ..Acknowledged::default()
+        });
+        let sent = drive(&ill);
+        assert_eq!(sent.notes, ["the backup table was repaired"]);
+        assert_eq!(
+            sent.all_notes(),
+            [
+                "the backup table was repaired",
+                "stuck",
+                "IoErrors: requests failed",
+                "acknowledged by ann (it takes no new volumes)",
+            ]
+        );
     }
 }

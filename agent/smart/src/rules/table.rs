@@ -9,6 +9,7 @@ use super::{
     rule::Rule,
 };
 use crate::{facts::Facts, thresholds::Thresholds};
+use drivebay_model::Verdict;
 
 /// One rule, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -72,8 +73,8 @@ fn of_finding(rule: &Rule, limits: &Thresholds) -> Row {
         condition: rule.condition(limits),
         threshold: key,
         verdict: match rule.severity {
-            Severity::Suspect => "SUSPECT",
-            Severity::Bad => "BAD",
+            Severity::Suspect => Verdict::Suspect.as_str(),
+            Severity::Bad => Verdict::Bad.as_str(),
         },
         acknowledge: match rule.code.acknowledgement() {
             Acknowledging::Level => "until it gets worse",

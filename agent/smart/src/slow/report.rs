@@ -11,32 +11,10 @@ use super::{
     tracker::{Outcome, Tracker},
 };
 use drivebay_model::DriveId;
+pub use drivebay_model::words::Peers;
 
 /// Minutes of a chart.
 const CHART: usize = 60;
-
-/// With what a drive is compared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Peers {
-    /// With drives of its model.
-    Model,
-    /// With drives of its medium, since there are too few of its model.
-    Media,
-    /// With nothing: its own past is shown, and nothing is found.
-    #[default]
-    TooFew,
-}
-
-impl Peers {
-    /// The word in the protocol and in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Media => "media",
-            Self::TooFew => "nothing",
-        }
-    }
-}
 
 /// A direction in which a drive is slow.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_proto::agent::{DeleteUnusedVolumeRequest, Volume};
+use drivebay_proto::{
+    agent::{DeleteUnusedVolumeRequest, Volume},
+    words::{Mode, VolumeState},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{Agent, Agents};
@@ -39,7 +42,8 @@ impl Candidate {
     /// Whether data may be in it. Of a raw volume no record says that it was never written.
     fn may_be_used(&self) -> bool {
         let volume = &self.volume;
-        let is_new = volume.state == "new" && volume.mode == "mount";
+        let is_new = volume.known_state() == Some(VolumeState::New)
+            && volume.known_mode() == Some(Mode::Mount);
         !is_new || volume.published || !volume.mounts.is_empty()
     }
 
@@ -126,7 +130,7 @@ pub fn judge<'a>(
         .iter()
         .find(|other| other.is_of(name) && other.key.uuid != one.key.uuid);
     let other = other.ok_or(Kept::NoneNamed)?;
-    if !other.is_there || !matches!(other.volume.state.as_str(), "new" | "ready") {
+    if !other.is_there || !other.volume.is_usable() {
         return Err(Kept::OtherAway);
     }
     let places = all.iter().filter(|at| at.key.uuid == one.key.uuid).count();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Weak};
 
-use drivebay_proto::agent::InventoryUpdate;
+use drivebay_proto::{agent::InventoryUpdate, words::DriveState};
 use prost::Message as _;
 
 use super::{
@@ -153,7 +153,8 @@ pub(super) async fn has_drives_of(
         seen.apply(update, &scratch)?;
         if seen.complete() {
             return Ok(seen.drives().any(|drive| {
-                (same_machine || drive.state == "claimed") && wanted.contains(&drive.id)
+                (same_machine || drive.known_state() == Some(DriveState::Claimed))
+                    && wanted.contains(&drive.id)
             }));
         }
     }

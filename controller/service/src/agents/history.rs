@@ -5,37 +5,20 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use drivebay_proto::words::ConnectionOutcome;
+
 use super::{admission::Facts, session_error::SessionError};
 use crate::peer_log::printable_sentence;
 
 /// Refusals that are kept of a node, and as many of the rest.
 const MAX: usize = 10;
 
-/// What became of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Connected,
-    Refused,
-    Ended,
-}
-
-impl Outcome {
-    /// The word for it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Refused => "refused",
-            Self::Ended => "ended",
-        }
-    }
-}
-
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
     /// The first time, unix seconds.
     pub at: u64,
-    pub outcome: Outcome,
+    pub outcome: ConnectionOutcome,
     /// Where the connection came from.
     pub address: String,
     pub text: String,
@@ -57,7 +40,7 @@ impl Past {
     pub(super) fn connected(facts: &Facts) -> Self {
         Self {
             at: now(),
-            outcome: Outcome::Connected,
+            outcome: ConnectionOutcome::Connected,
             address: facts.address.clone(),
             text: format!(
                 "version {}, instance {}, machine {}",
@@ -71,8 +54,8 @@ impl Past {
         Self {
             at: now(),
             outcome: match error.refusal() {
-                Some(_) => Outcome::Refused,
-                None => Outcome::Ended,
+                Some(_) => ConnectionOutcome::Refused,
+                None => ConnectionOutcome::Ended,
             },
             address: address.to_owned(),
             text: printable_sentence(&error.to_string()),
@@ -103,7 +86,7 @@ impl History {
             .entries
             .iter_mut()
             .rev()
-            .take_while(|one| one.outcome == Outcome::Refused);
+            .take_while(|one| one.outcome == ConnectionOutcome::Refused);
         for one in since_session {
             if one.is_same(&past) {
                 one.times += 1;
@@ -111,8 +94,10 @@ impl History {
             }
         }
         // Whoever is refused does not push out who was there.
-        let is_kind =
-            |one: &Past| (one.outcome == Outcome::Refused) == (past.outcome == Outcome::Refused);
+        let is_kind = |one: &Past| {
+            (one.outcome == ConnectionOutcome::Refused)
+                == (past.outcome == ConnectionOutcome::Refused)
+        };
         if self.entries.iter().filter(|one| is_kind(one)).count() == MAX {
             let oldest = self.entries.iter().position(is_kind);
             oldest.and_then(|at| self.entries.remove(at));
@@ -130,7 +115,7 @@ impl History {
 mod tests {
     use super::*;
 
-    fn past(outcome: Outcome, address: &str, text: &str) -> Past {
+    fn past(outcome: ConnectionOutcome, address: &str, text: &str) -> Past {
         Past {
             at: 1,
             outcome,
@@ -143,20 +128,24 @@ mod tests {
     #[test]
     fn a_refusal_that_repeats_takes_one_place_and_the_newest_are_kept() {
         let mut history = History::default();
-        history.add(past(Outcome::Connected, "1.1.1.1:1", "v"));
+        history.add(past(ConnectionOutcome::Connected, "1.1.1.1:1", "v"));
         for port in 0..1000 {
             let address = format!("9.9.9.9:{port}");
             history.add(past(
-                Outcome::Refused,
+                ConnectionOutcome::Refused,
                 &address,
                 &format!("at {address} is refused"),
             ));
-            history.add(past(Outcome::Refused, &format!("8.8.8.8:{port}"), "no"));
+            history.add(past(
+                ConnectionOutcome::Refused,
+                &format!("8.8.8.8:{port}"),
+                "no",
+            ));
         }
         let entries: Vec<_> = history.entries().map(|past| past.times).collect();
         assert_eq!(entries, [1, 1000, 1000]);
         for n in 0..100 {
-            history.add(past(Outcome::Ended, "1.1.1.1:1", &n.to_string()));
+            history.add(past(ConnectionOutcome::Ended, "1.1.1.1:1", &n.to_string()));
         }
         let texts: Vec<_> = history.entries().map(|past| past.text.as_str()).collect();
         assert_eq!(texts.len(), 2 + MAX);

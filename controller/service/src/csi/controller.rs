@@ -4,6 +4,7 @@ use drivebay_proto::{
     csi::{controller_service_capability::rpc::Type as Capability, *},
     encoded::{ListVolumesResponse, controller_server::Controller},
     names,
+    words::Mode,
 };
 use tonic::{Request, Response, Status};
 
@@ -235,7 +236,7 @@ impl ControllerService {
         let grown = grow(&agent, id, bytes, range.limit).await?;
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: signed(grown.size_bytes),
-            node_expansion_required: grown.mode != "block",
+            node_expansion_required: grown.known_mode() != Some(Mode::Block),
         })
     }
 

@@ -18,10 +18,7 @@ fn sick() -> Drive {
     sick.transport = "sata".into();
     sick.class = "bulk".into();
     sick.verdict = "BAD".into();
-    sick.notes = vec![
-        "PendingSectorsMany: move the data off".into(),
-        "the backup table was repaired".into(),
-    ];
+    sick.notes = vec!["the backup table was repaired".into()];
     sick.health = Some(DriveHealth {
         findings: vec![Finding {
             code: "PendingSectorsMany".into(),
@@ -133,7 +130,7 @@ Volumes on it:
         until: NOW + 7200,
         takes_new_volumes: true,
     });
-    known.notes = vec!["acknowledged by ann: cable (it takes new volumes)".into()];
+    known.notes.clear();
     let text = show::drive(None, &known, &[], false, NOW, Terminal::NONE);
     for part in [
         "verdict    BAD, acknowledged, by its own word for 1d\n",

@@ -1,0 +1,83 @@
+//! What fields with words of a closed set say.
+
+use crate::{
+    agent, controller,
+    words::{
+        CheckResult, DriveState, Mode, NodeState, Peers, PollState, RangeContent, Status,
+        Transport, Verdict, VolumeState,
+    },
+};
+
+/// `MESSAGE { ACCESSOR: FIELD as SET, }`: what a field says; None: a word of a newer peer, or none.
+macro_rules! known {
+    ($($message:path { $($accessor:ident: $field:ident as $set:ty,)+ })+) => { $(
+        impl $message { $(
+            /// None: a word of a newer peer, or none.
+            pub fn $accessor(&self) -> Option<$set> {
+                <$set>::parse(&self.$field)
+            }
+        )+ }
+    )+ };
+}
+
+known! {
+    agent::Drive {
+        known_state: state as DriveState,
+        known_verdict: verdict as Verdict,
+        known_transport: transport as Transport,
+    }
+    agent::DriveHealth { known_poll: poll as PollState, }
+    agent::UnreadableRange { known_content: holds as RangeContent, }
+    agent::Volume { known_state: state as VolumeState, known_mode: mode as Mode, }
+    agent::Condition { known_status: status as Status, }
+    agent::CheckVolumeResponse { known_outcome: outcome as CheckResult, }
+    agent::DriveLatencyResponse { known_peers: compared_with as Peers, }
+    controller::Node { known_state: state as NodeState, }
+    controller::NodeDrives { known_state: state as NodeState, }
+    controller::VolumeOnNode { known_node_state: node_state as NodeState, }
+}
+
+impl agent::Volume {
+    /// Whether it was deleted: it is being erased, or waits for it.
+    pub fn is_deleted(&self) -> bool {
+        matches!(
+            self.known_state(),
+            Some(VolumeState::Erasing | VolumeState::Quarantined)
+        )
+    }
+
+    /// Whether it exists as it should, by its state.
+    pub fn is_usable(&self) -> bool {
+        matches!(
+            self.known_state(),
+            Some(VolumeState::New | VolumeState::Ready)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_read_as_it_is_written_and_another_is_of_a_newer_peer() {
+        for state in DriveState::ALL {
+            assert_eq!(DriveState::parse(state.as_str()), Some(*state));
+        }
+        let volume = |state: &str| agent::Volume {
+            state: state.into(),
+            ..agent::Volume::default()
+        };
+        let deleted = ["erasing", "quarantined"].map(|state| volume(state).is_deleted());
+        assert_eq!(deleted, [true, true]);
+        assert_eq!(
+            volume("not-scanned").known_state(),
+            Some(VolumeState::NotScanned)
+        );
+        for other in ["", "moved", "NEW"] {
+            assert_eq!(volume(other).known_state(), None, "{other}");
+            assert!(!volume(other).is_deleted());
+        }
+        assert!(Verdict::Unknown < Verdict::Good && Verdict::Suspect < Verdict::Bad);
+    }
+}
