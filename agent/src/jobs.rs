@@ -50,7 +50,7 @@ table![
     fs::jobs::GrowFs,
     worker::read::ReadSample,
     affected::read::ReadWindows,
-    affected::locate::Locate,
+    fs::locate::Locate,
     #[cfg(debug_assertions)]
     worker::drill::Drill,
 ];

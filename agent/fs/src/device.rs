@@ -7,10 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    jobs::{Device, FsError},
-    kind::{self, HEAD_BYTES},
-};
+use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
 use drivebay_model::{Cause, DriveRef, Placed};
 use drivebay_sys::{
@@ -19,6 +16,9 @@ use drivebay_sys::{
     mountinfo::{MountEntry, parse_dev},
     path::{self, Kind, TargetError},
 };
+
+/// Bytes from the start of the device that are read without mounting it.
+pub const HEAD_BYTES: usize = 4096;
 
 /// A partition or an LV's device that was checked. While it is open, the kernel gives neither its number nor its name to another.
 #[derive(Debug)]
@@ -295,13 +295,6 @@ impl Partition {
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_all()
     }
-}
-
-/// Whether a mount is of this partition: by number, for btrfs (whose mounts have numbers of their own) by
-/// the number of its source's name. A source that is gone from sysfs belongs to nothing.
-pub fn is_mount_of(entry: &MountEntry, dev: (u32, u32)) -> bool {
-    entry.dev == dev
-        || (kind::has_anonymous_device(&entry.fs_type) && source_number(entry) == Some(dev))
 }
 
 /// Flushes the cache of the drive that a mount was of; nothing when its device is gone.

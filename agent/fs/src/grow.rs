@@ -32,7 +32,7 @@ pub fn grow(
     let (program, args) = kind.grow(mount, &node);
     let output = tools::run(backend, program, args, (device, None), context)?;
     if output.code != Some(0) {
-        let message = format!("{program}: {}", tools::excerpt(&output));
+        let message = format!("{}: {}", program.name, tools::excerpt(&output));
         return Err(failed(match kind.facts().growth_hint {
             Some((part, hint)) if message.contains(part) => format!("{message}; {hint}"),
             _ => message,

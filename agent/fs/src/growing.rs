@@ -4,7 +4,7 @@ use super::{
     backend::StageBackend,
     device, grow,
     jobs::{FsError, GrowFs, Grown},
-    kind,
+    kind, mounts,
     staging::mount_info_error,
 };
 use drivebay_model::FsType;
@@ -34,7 +34,7 @@ pub(super) fn grow(
     let here = stack
         .last()
         .ok_or_else(|| not_here("nothing is mounted there"))?;
-    if !device::is_mount_of(here, job.device.dev) {
+    if !mounts::is_mount_of(here, job.device.dev) {
         return Err(not_here("another device is mounted there"));
     }
     let fs_type = FsType::parse(&here.fs_type)

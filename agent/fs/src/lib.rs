@@ -1,10 +1,14 @@
 //! Filesystems and mounts.
 //!
-//! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device
-//! may be formatted; `staging` executes it; `mkfs` makes a filesystem, exactly once; `options` and
-//! `mkfs_options` check what requests may ask for, `kernel_options` asks the kernel and `mkfs_trial` the tool; `publish` and `unmount` bind and take away; `grow` fits a
-//! filesystem to its device; `kind` has what differs between filesystems; `usage` says how full it is; `device` proves that a partition is the expected
-//! one; `jobs` is what the agent asks workers for, `run` does it.
+//! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device may be formatted; `staging`
+//! executes it; `mkfs` makes a filesystem, exactly once; `options` and `mkfs_options` check what requests may ask for,
+//! `kernel_options` asks the kernel and `mkfs_trial` the tool; `publish` and `unmount` bind and take away; `grow` fits a filesystem
+//! to its device; `usage` says how full it is; `check` checks it; `locate` asks which file has a place. `jobs` is what the agent asks
+//! workers for, `run` does it.
+//!
+//! All of these ask `kind` for what differs between filesystems, which knows none of them. Below it: `device` proves that a
+//! partition is the expected one, `tools` runs programs, `decode` reads what checkers say, `affected` is what filesystems have in
+//! common that are asked for files.
 
 #![allow(
     missing_docs,
@@ -16,6 +20,7 @@
 pub mod affected;
 pub mod backend;
 pub mod check;
+pub mod decode;
 pub mod device;
 mod error;
 pub mod grow;
@@ -24,9 +29,11 @@ pub mod hints;
 pub mod jobs;
 pub mod kernel_options;
 pub mod kind;
+pub mod locate;
 pub mod mkfs;
 pub mod mkfs_options;
 pub mod mkfs_trial;
+pub mod mounts;
 pub mod options;
 pub mod publish;
 mod refused_mount;

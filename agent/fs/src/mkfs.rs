@@ -1,38 +1,22 @@
 //! Making a filesystem with a planned UUID. Whether it may be made is `stage::format_guard`'s decision;
 //! this checks only that nobody holds the device, and that afterwards exactly the planned one is there.
 
-use uuid::Uuid;
-
 use super::{
     backend::StageBackend,
     device::{Partition, io_error},
     jobs::FsError,
-    kind,
+    kind::{self, MkfsPlan},
     mkfs_options::check_mkfs_options,
     stage, tools,
 };
-use drivebay_model::{Cause, FsType, Signatures};
+use drivebay_model::{Cause, Signatures};
 use drivebay_worker::Context;
-
-/// What to make.
-#[derive(Debug)]
-pub struct Plan<'a> {
-    /// The volume, for messages.
-    pub volume: Uuid,
-    pub fs_type: FsType,
-    /// Its UUID, on the volume's record already.
-    pub fs_uuid: Uuid,
-    /// Further arguments.
-    pub options: &'a [String],
-    /// Our own unfinished one, never mounted, is there: mkfs.xfs must be told to overwrite it.
-    pub over_own: bool,
-}
 
 /// Makes it, flushes it to the drive, and looks at it again.
 pub fn make(
     backend: &dyn StageBackend,
     partition: &Partition,
-    plan: &Plan<'_>,
+    plan: &MkfsPlan<'_>,
     context: &mut Context,
 ) -> Result<(), FsError> {
     check_mkfs_options(plan.fs_type, plan.options)?;
@@ -47,7 +31,7 @@ pub fn make(
     let kind = kind::of(plan.fs_type);
     let (program, args) = (kind.facts().mkfs, kind.mkfs(plan, &partition.node));
     let failed = |output| FsError::Mkfs {
-        tool: program.to_owned(),
+        tool: program.name.to_owned(),
         device: partition.device.clone(),
         output,
     };
@@ -79,11 +63,14 @@ pub fn make(
 mod tests {
     use std::path::Path;
 
+    use uuid::Uuid;
+
     use super::*;
+    use drivebay_model::FsType;
 
     fn line(fs_type: FsType, options: &[&str], over_own: bool) -> String {
         let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
-        let plan = Plan {
+        let plan = MkfsPlan {
             volume: Uuid::nil(),
             fs_type,
             fs_uuid: Uuid::nil(),
@@ -96,7 +83,7 @@ mod tests {
             .iter()
             .map(|a| a.to_string_lossy().into_owned())
             .collect();
-        format!("{} {}", kind.facts().mkfs, words.join(" "))
+        format!("{} {}", kind.facts().mkfs.name, words.join(" "))
     }
 
     #[test]
@@ -122,7 +109,7 @@ mod tests {
             line(FsType::Xfs, &[], true),
             format!("mkfs.xfs -q -K -f -m uuid={nil} /dev/sda2")
         );
-        let plan = Plan {
+        let plan = MkfsPlan {
             volume: nil,
             fs_type: FsType::Btrfs,
             fs_uuid: nil,

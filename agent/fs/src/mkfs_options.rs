@@ -5,27 +5,8 @@
 
 use drivebay_common::mount_flags::{MAX_BYTES, OptionError, check_text};
 
-use super::kind;
+use super::kind::{self, Allowed, Value};
 use drivebay_model::FsType;
-
-/// What an option's value may be.
-#[derive(Debug)]
-pub enum Value {
-    /// It has none.
-    None,
-    /// Any plain word.
-    Word,
-    /// Exactly one of these.
-    OneOf(&'static [&'static str]),
-    /// A comma-separated list of `key` and `key=value` with these keys.
-    Keys(&'static [&'static str]),
-    /// A comma-separated list of words without any of these.
-    Not(&'static [&'static str]),
-}
-
-/// One allowed option: its spellings and its value.
-#[derive(Debug)]
-pub struct Allowed(pub &'static [&'static str], pub Value);
 
 /// Checks further mkfs arguments, one per element: `-b 4096`, `-b4096` and `--nodesize=16384` are all
 /// understood, a value without its option is not.

@@ -9,8 +9,8 @@ use tokio::{sync::Semaphore, time::timeout};
 use uuid::Uuid;
 
 use super::{
+    kind::MkfsPlan,
     kind::{self, Trial},
-    mkfs::Plan,
     tools,
 };
 use drivebay_model::{FsType, cause::chain};
@@ -67,7 +67,7 @@ pub async fn refusal(
 
 fn run(fs_type: FsType, options: &[String], bytes: u64, sector: u32) -> std::io::Result<Output> {
     let scratch = Scratch::new(bytes)?;
-    let plan = Plan {
+    let plan = MkfsPlan {
         volume: Uuid::nil(),
         fs_type,
         fs_uuid: Uuid::new_v4(),
@@ -77,7 +77,7 @@ fn run(fs_type: FsType, options: &[String], bytes: u64, sector: u32) -> std::io:
     let kind = kind::of(fs_type);
     let Trial { args, env } = kind.try_mkfs(&plan, sector, &scratch.path());
     let tool = Tool {
-        program: kind.facts().mkfs,
+        program: kind.facts().mkfs.name,
         args,
         env,
         only: None,

@@ -5,6 +5,7 @@ use std::{os::fd::AsFd, path::Path};
 use super::{
     device::{self, io_error, target_error},
     jobs::{FsError, Publish, Published},
+    mounts,
     options::parse_mount_flags,
     stage::{differ, options_differ},
     staging::mount_info_error,
@@ -39,7 +40,7 @@ fn publish_mount(
 ) -> Result<Published, FsError> {
     let staged = at(staging)?
         .pop()
-        .filter(|entry| device::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
+        .filter(|entry| mounts::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
         .ok_or_else(|| FsError::NotStaged {
             uuid: job.uuid,
             path: staging.display().to_string(),

@@ -15,8 +15,10 @@ use super::{
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
-    kind, mkfs,
+    kind::{self, MkfsPlan},
+    mkfs,
     mkfs_options::check_mkfs_options,
+    mounts,
     options::{MountFlags, parse_mount_flags},
     refused_mount,
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
@@ -201,7 +203,7 @@ impl<'a> Staging<'a> {
         let plan = plan_mount(&here, &self.wanted, |entry| {
             placed
                 .dev
-                .is_some_and(|dev| device::is_mount_of(entry, dev))
+                .is_some_and(|dev| mounts::is_mount_of(entry, dev))
         });
         match plan {
             MountPlan::Conflict(how) => Err(FsError::Conflict {
@@ -354,7 +356,7 @@ impl<'a> Staging<'a> {
         let resolved = mountinfo::resolve(&self.mount.path);
         let here = mountinfo::at(&resolved).map_err(|error| self.mount_info(&error))?;
         let top = here.last();
-        if !top.is_some_and(|entry| device::is_mount_of(entry, partition.dev)) {
+        if !top.is_some_and(|entry| mounts::is_mount_of(entry, partition.dev)) {
             return Err(FsError::Conflict {
                 path: self.path(),
                 how: format!("and not from {}", partition.device),
@@ -376,7 +378,7 @@ impl<'a> Staging<'a> {
         over_own: bool,
         context: &mut Context,
     ) -> Result<(), FsError> {
-        let plan = mkfs::Plan {
+        let plan = MkfsPlan {
             volume: self.job.uuid,
             fs_type: self.fs_type,
             fs_uuid,

@@ -6,6 +6,7 @@ use std::{io, path::Path};
 use super::{
     device,
     jobs::{FsError, Stats, Usage},
+    mounts,
     staging::mount_info_error,
 };
 use drivebay_sys::{
@@ -79,7 +80,7 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
 /// Usage of a path that does not let itself be opened, or be looked at: the kernel's list of mounts, which asks no filesystem,
 /// says whether it is the volume's.
 fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Result<Usage, FsError> {
-    if !top_at(&job.path)?.is_some_and(|top| device::is_mount_of(&top, job.device.dev)) {
+    if !top_at(&job.path)?.is_some_and(|top| mounts::is_mount_of(&top, job.device.dev)) {
         return Err(not_here(
             job,
             "it does not respond, and the volume is not mounted".to_owned(),
@@ -152,7 +153,7 @@ fn is_btrfs_of(job: &Stats, path: &Path, found: &Facts) -> Result<bool, FsError>
     let top = top_at(path)?;
     Ok(
         top.is_some_and(|top| {
-            top.id == found.mount_id && device::is_mount_of(&top, job.device.dev)
+            top.id == found.mount_id && mounts::is_mount_of(&top, job.device.dev)
         }),
     )
 }

@@ -18,7 +18,7 @@ use drivebay_fs::{
         schedule::{Situation, due},
         verdict,
     },
-    device, kind,
+    kind, mounts,
 };
 use drivebay_model::{
     CheckOutcome, Checked, Drive, DriveId, DriveRef, DriveState, FsType, Layout, Mode, RecordState,
@@ -371,7 +371,7 @@ fn mounted_at(volume: &Volume) -> Option<PathBuf> {
         .ok()?;
     entries
         .into_iter()
-        .find(|entry| entry.root == std::path::Path::new("/") && device::is_mount_of(entry, dev))
+        .find(|entry| entry.root == std::path::Path::new("/") && mounts::is_mount_of(entry, dev))
         .map(|entry| entry.mount_point)
 }
 

@@ -18,7 +18,7 @@ use drivebay_evidence::{
     mounts::{self, Role},
     registry::Source,
 };
-use drivebay_fs::device;
+use drivebay_fs::mounts::is_mount_of;
 use drivebay_model::{Mode, Placed, cause::chain};
 use drivebay_node::{
     context::NodeContext,
@@ -43,7 +43,7 @@ pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
         return false;
     };
     match placed.record.mode {
-        Mode::Mount => device::is_mount_of(mount, dev),
+        Mode::Mount => is_mount_of(mount, dev),
         Mode::Block => placed.device.as_ref().is_some_and(|device| {
             mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device)
         }),

@@ -4,15 +4,14 @@ use std::iter;
 
 use super::{Input, Target, seeds};
 use drivebay_fs::{
-    affected::{
-        debugfs::{self, BlockOwner},
-        name::shown,
+    affected::name::shown,
+    check::repeated::together,
+    decode::{complaints, decode},
+    kind::{
+        self,
+        ext4::debugfs::{self, BlockOwner},
     },
-    check::{
-        decode::{End, complaints, decode},
-        repeated::together,
-    },
-    kind,
+    tools::idle::End,
 };
 use drivebay_model::CheckOutcome;
 use drivebay_smart::{

@@ -6,12 +6,12 @@ use drivebay_model::Extent;
 use drivebay_sys::fsmap::{Record, SPECIAL_OWNER};
 
 /// FMR_OWN_FREE and FMR_OWN_UNKNOWN of linux/fsmap.h.
-pub(super) const FREE: u64 = 1;
-const UNKNOWN: u64 = 2;
+pub(crate) const FREE: u64 = 1;
+pub(crate) const UNKNOWN: u64 = 2;
 
 /// Who has a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     Free,
     Metadata,
     Inode(u64),
@@ -20,7 +20,7 @@ pub(super) enum Owner {
 }
 
 /// The pieces of a range with their owners, in order, without overlaps; a piece that files share has several.
-pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet<Owner>)> {
+pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet<Owner>)> {
     let known: Vec<(Extent, Owner)> = records
         .iter()
         .filter_map(|record| {
@@ -49,7 +49,7 @@ pub(super) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
 }
 
 /// What of a range is in none of these pieces, which are in order.
-pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
+pub(crate) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut at = range.start;
     let inside = found.into_iter().filter_map(|piece| piece.overlap(range));
@@ -66,7 +66,7 @@ pub(super) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Ve
 
 /// The pieces found of a range, and the rest of it with an unknown owner: ext4 leaves out blocks that it has set aside for files that
 /// grow.
-pub(super) fn with_gaps(
+pub(crate) fn with_gaps(
     range: Extent,
     mut found: Vec<(Extent, BTreeSet<Owner>)>,
 ) -> Vec<(Extent, BTreeSet<Owner>)> {
@@ -75,7 +75,7 @@ pub(super) fn with_gaps(
     found
 }
 
-fn owner(record: &Record) -> Owner {
+pub(crate) fn owner(record: &Record) -> Owner {
     match (record.flags & SPECIAL_OWNER != 0, record.owner) {
         (false, inode) => Owner::Inode(inode),
         (true, FREE) => Owner::Free,

@@ -1,5 +1,5 @@
-//! Which data is affected: reading what may be unreadable until it is known which sectors are, and asking a volume's
-//! filesystem what is stored there. Both are jobs of the drive's worker; they are bounded in time and write nothing.
+//! Which data is affected: reading what may be unreadable until it is known which sectors are (`read`, `bisect`), and what filesystems
+//! have in common that are asked what is stored there (`work`; how each is asked is in its file in `kind`, the job is `locate`). Both are jobs of the drive's worker; they are bounded in time and write nothing.
 //!
 //! | filesystem | asked by | while | what it cannot tell |
 //! |---|---|---|---|
@@ -8,11 +8,7 @@
 //! | btrfs | the device and chunk trees, `BTRFS_IOC_LOGICAL_INO_V2`, `BTRFS_IOC_INO_LOOKUP` | mounted | anything on several devices |
 
 mod bisect;
-mod btrfs;
-pub mod debugfs;
-mod ext4;
-mod fsmap;
-pub mod locate;
+pub(crate) mod fsmap;
 pub mod name;
 pub mod read;
-mod xfs;
+pub(crate) mod work;

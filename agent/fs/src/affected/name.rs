@@ -29,7 +29,7 @@ fn escaped(c: char) -> String {
 }
 
 /// An inode whose path was not found.
-pub(super) fn inode(number: u64) -> String {
+pub(crate) fn inode(number: u64) -> String {
     format!("inode {number}")
 }
 

@@ -9,14 +9,14 @@ use std::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{
-    decode::{Checker, End, decode},
-    repeated, tool,
-};
+use super::repeated;
 use crate::{
+    decode::{Checker, decode},
     device::{self, Partition},
     jobs::FsError,
     kind::{self, Facts, LiveCheck, Replay, Scrub},
+    mounts,
+    tools::idle::{self, End},
 };
 use drivebay_layout::{self as carve, jobs::CarveError};
 use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain};
@@ -155,7 +155,7 @@ impl Work<'_> {
         device: &str,
         context: &mut Context,
     ) -> Result<End, CheckError> {
-        tool::run(
+        idle::run(
             self.checker.program,
             args,
             node,
@@ -281,7 +281,7 @@ impl Work<'_> {
                 done,
             }) => {
                 let limit = self.left().min(REPLAY);
-                let end = tool::run(program, arguments, node, device, limit, context)
+                let end = idle::run(*program, arguments, node, device, limit, context)
                     .ok_or_else(|| self.alone())?;
                 Ok(match end {
                     End::Exited { code, .. } if done.contains(&code) => None,
@@ -375,5 +375,5 @@ fn is_mounted_at(partition: &Partition, at: &Path) -> Result<bool, CheckError> {
         .map_err(|error| device::io_error("reading mountinfo for", at, io::Error::other(error)))?;
     Ok(stack
         .last()
-        .is_some_and(|entry| device::is_mount_of(entry, partition.dev)))
+        .is_some_and(|entry| mounts::is_mount_of(entry, partition.dev)))
 }

@@ -5,7 +5,10 @@
 
 use drivebay_model::CheckOutcome;
 
-use super::decode::{Checker, End, complaints, decode};
+use crate::{
+    decode::{Checker, complaints, decode},
+    tools::idle::End,
+};
 
 /// What several runs mean together. `ends`: at least one.
 pub fn together(checker: &Checker, ends: &[End]) -> CheckOutcome {

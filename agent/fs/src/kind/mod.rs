@@ -7,14 +7,13 @@ use std::{ffi::OsString, io, path::Path};
 use uuid::Uuid;
 
 use super::{
-    affected::locate::Work,
+    affected::work::Work,
     backend::StageBackend,
-    check::decode::Checker,
+    decode::Checker,
     device::Partition,
     jobs::{FsError, StageMount},
-    mkfs::Plan,
-    mkfs_options::Allowed,
 };
+use crate::tools::Program;
 use drivebay_model::{Extent, FsType, unreadable::Holds};
 use drivebay_sys::{fanotify::FsId, path::Directory};
 use drivebay_worker::Context;
@@ -22,9 +21,6 @@ use drivebay_worker::Context;
 pub mod btrfs;
 pub mod ext4;
 pub mod xfs;
-
-/// Bytes from the start of the device that are read without mounting it.
-pub const HEAD_BYTES: usize = 4096;
 
 pub fn of(fs_type: FsType) -> &'static dyn Filesystem {
     match fs_type {
@@ -43,13 +39,42 @@ pub fn has_anonymous_device(fs_type: &str) -> bool {
     FsType::parse(fs_type).is_some_and(|fs_type| of(fs_type).facts().anonymous_device)
 }
 
+/// What an option's value may be.
+#[derive(Debug)]
+pub enum Value {
+    /// It has none.
+    None,
+    /// Any plain word.
+    Word,
+    /// Exactly one of these.
+    OneOf(&'static [&'static str]),
+    /// A comma-separated list of `key` and `key=value` with these keys.
+    Keys(&'static [&'static str]),
+    /// A comma-separated list of words without any of these.
+    Not(&'static [&'static str]),
+}
+
+/// One allowed option: its spellings and its value.
+#[derive(Debug)]
+pub struct Allowed(pub &'static [&'static str], pub Value);
+
+/// What to make.
+#[derive(Debug)]
+pub struct MkfsPlan<'a> {
+    /// The volume, for messages.
+    pub volume: Uuid,
+    pub fs_type: FsType,
+    /// Its UUID, on the volume's record already.
+    pub fs_uuid: Uuid,
+    /// Further arguments.
+    pub options: &'a [String],
+    /// Our own unfinished one, never mounted, is there: mkfs.xfs must be told to overwrite it.
+    pub over_own: bool,
+}
+
 #[derive(Debug)]
 pub struct Facts {
-    /// Debian's package of `tools`.
-    pub package: &'static str,
-    /// Every program that the agent runs for this filesystem.
-    pub tools: &'static [&'static str],
-    pub mkfs: &'static str,
+    pub mkfs: Program,
     /// The only options of mkfs that a volume may have, see [check_mkfs_options](super::check_mkfs_options).
     pub mkfs_options: &'static [Allowed],
     /// Its mounts have anonymous device numbers, not the number of their device.
@@ -116,7 +141,7 @@ pub enum LiveCheck {
 #[derive(Debug)]
 pub enum Replay {
     Tool {
-        program: &'static str,
+        program: Program,
         arguments: &'static [&'static str],
         /// Exit codes after which it is replayed.
         done: &'static [i32],
@@ -171,10 +196,10 @@ pub trait Filesystem: Sync {
     ///
     /// No discard: the space was erased when its last owner left, and discarding terabytes would make the first mount slow. Nothing
     /// is forced: on an Empty device that is not needed, and without it mkfs.xfs and mkfs.btrfs refuse whatever we failed to see.
-    fn mkfs(&self, plan: &Plan<'_>, node: &Path) -> Vec<OsString>;
+    fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString>;
 
     /// The same as a trial: `file` has the size of the device, and is taken for one with logical sectors of `sector` bytes.
-    fn try_mkfs(&self, plan: &Plan<'_>, sector: u32, file: &Path) -> Trial;
+    fn try_mkfs(&self, plan: &MkfsPlan<'_>, sector: u32, file: &Path) -> Trial;
 
     /// Why these mkfs options are impossible on a drive with logical sectors of `sector` bytes, where that is known without a trial.
     /// Pure.
@@ -183,7 +208,7 @@ pub trait Filesystem: Sync {
     /// The option that a mount gets in addition to those asked for. Pure.
     fn default_option(&self, asked: &[String]) -> Option<&'static str>;
 
-    /// Whether the device's first [HEAD_BYTES] prove that its mkfs never came to its end, or that nobody ever mounted what it made.
+    /// Whether the device's first [HEAD_BYTES](crate::device::HEAD_BYTES) prove that its mkfs never came to its end, or that nobody ever mounted what it made.
     /// Pure.
     fn is_unfinished(&self, head: &[u8]) -> bool;
 
@@ -194,7 +219,7 @@ pub trait Filesystem: Sync {
     fn is_smaller(&self, mount: &Path, node: &Path, device_bytes: u64) -> Result<bool, FsError>;
 
     /// Program and arguments that grow it to its device.
-    fn grow(&self, mount: &Path, node: &Path) -> (&'static str, Vec<OsString>);
+    fn grow(&self, mount: &Path, node: &Path) -> (Program, Vec<OsString>);
 
     /// Finds what pieces of the volume hold. `root` is the opened root of a mount of it, if it is mounted. Writes nothing. Pieces may
     /// be answered in parts, in any order.

@@ -24,33 +24,7 @@ fn words<'a>(text: &'a str, beginnings: &[&str]) -> BTreeSet<&'a str> {
 #[test]
 fn each_filesystem_is_in_its_own_row() {
     for fs_type in FsType::ALL {
-        assert_eq!(of(fs_type).facts().mkfs, format!("mkfs.{fs_type}"));
-    }
-}
-
-#[test]
-fn every_program_of_a_filesystem_is_in_its_package() {
-    let mut all = BTreeSet::new();
-    for fs in super::all() {
-        let facts = fs.facts();
-        let replay = match &facts.live_check {
-            LiveCheck::Snapshot(Replay::Tool { program, .. }) => Some(*program),
-            LiveCheck::Snapshot(Replay::Mount { .. }) | LiveCheck::Scrub(_) => None,
-        };
-        let (grow, _) = fs.grow(Path::new("/m"), Path::new("/dev/x"));
-        let checkers = [
-            Some(facts.checker),
-            facts.scrub().map(|scrub| scrub.checker),
-        ];
-        let checkers = checkers.into_iter().flatten();
-        let programs = checkers.map(|checker| checker.program);
-        for program in programs.chain([facts.mkfs, grow]).chain(replay) {
-            assert!(facts.tools.contains(&program), "{program}");
-        }
-        for tool in facts.tools {
-            assert!(all.insert(*tool), "{tool} is in two packages");
-            assert_eq!(crate::tools::package(tool), facts.package);
-        }
+        assert_eq!(of(fs_type).facts().mkfs.name, format!("mkfs.{fs_type}"));
     }
 }
 
@@ -73,7 +47,7 @@ fn packages_of_all_filesystems_are_installed_with_the_agent() {
     for (file, beginnings) in lists {
         let text = repository(file);
         let listed = words(&text, beginnings);
-        for package in super::all().map(|fs| fs.facts().package) {
+        for package in super::all().map(|fs| fs.facts().mkfs.package) {
             let exempt = file.ends_with(".spec") && package == NOT_IN_RPM;
             assert!(listed.contains(package) || exempt, "{file}: {package}");
         }
@@ -84,7 +58,7 @@ fn packages_of_all_filesystems_are_installed_with_the_agent() {
 fn a_check_sees_a_mount_meanwhile() {
     for fs in super::all() {
         let facts = fs.facts();
-        assert!(!facts.changed_by_mount.is_empty(), "{}", facts.mkfs);
+        assert!(!facts.changed_by_mount.is_empty(), "{}", facts.mkfs.name);
         let is_aligned = |offset: &u64| offset.is_multiple_of(4096);
         assert!(facts.changed_by_mount.iter().all(is_aligned));
     }

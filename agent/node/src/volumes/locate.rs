@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Volumes;
-use drivebay_fs::affected::locate::{Locate, LocateError};
+use drivebay_fs::locate::{Locate, LocateError};
 use drivebay_model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece};
 use drivebay_worker::{Job, RunError, Slot};
 

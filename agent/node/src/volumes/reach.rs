@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_fs::{device, jobs::Device};
+use drivebay_fs::{jobs::Device, mounts};
 use drivebay_layout::jobs::{CarveError, Look};
 use drivebay_model::{DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::mountinfo::MountEntry;
@@ -130,7 +130,7 @@ pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
 /// Whether this is a mount of the device's filesystem, or a bind of its node.
 pub(super) fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) -> bool {
     mount.source == Path::new("/dev").join(device)
-        || device::is_mount_of(mount, dev)
+        || mounts::is_mount_of(mount, dev)
         || (mount.fs_type == "devtmpfs" && mount.root == Path::new("/").join(device))
 }
 

@@ -5,31 +5,37 @@ use std::{ffi::OsString, fs::File, os::unix::fs::FileExt, path::Path};
 use uuid::Uuid;
 
 use super::{
-    Advice, ErrorEvents, Facts, Filesystem, HEAD_BYTES, LiveCheck, LogEvent, Replay, Trial,
-    arguments, between,
+    Advice, Allowed, ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Replay, Trial,
+    Value, arguments, between,
 };
 use crate::{
-    affected::locate::Work,
+    affected::work::Work,
     backend::StageBackend,
-    check::decode::{Checker, cannot_open, corrupt, dirty, has, unclear, unseen},
-    device::{Partition, io_error},
+    decode::{Checker, cannot_open, corrupt, dirty, has, unclear, unseen},
+    device::{HEAD_BYTES, Partition, io_error},
     jobs::FsError,
-    mkfs::Plan,
-    mkfs_options::{Allowed, Value},
-    tools,
+    tools::{self, Program},
 };
 use drivebay_model::{CheckOutcome, Extent, FsType, unreadable::Holds};
 use drivebay_sys::{blockstat, fanotify::FsId, path::Directory};
 use drivebay_worker::Context;
 
+pub mod debugfs;
+mod files;
 pub mod superblock;
 
 pub(super) struct Ext4;
 
+/// One of the package's.
+const fn program(name: &'static str) -> Program {
+    Program {
+        name,
+        package: "e2fsprogs",
+    }
+}
+
 static FACTS: Facts = Facts {
-    package: "e2fsprogs",
-    tools: &["mkfs.ext4", "e2fsck", "resize2fs", "debugfs"],
-    mkfs: "mkfs.ext4",
+    mkfs: program("mkfs.ext4"),
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: false,
     damage: DAMAGE,
@@ -47,7 +53,7 @@ static FACTS: Facts = Facts {
     )),
     checker: &E2FSCK,
     live_check: LiveCheck::Snapshot(Replay::Tool {
-        program: "e2fsck",
+        program: program("e2fsck"),
         arguments: &["-E", "journal_only", "-p"],
         // 1: the journal was replayed.
         done: &[0, 1],
@@ -143,7 +149,7 @@ const DAMAGE: &[&str] = &[
 const SECTOR_VARIABLE: &str = "MKE2FS_DEVICE_SECTSIZE";
 
 pub static E2FSCK: Checker = Checker {
-    program: "e2fsck",
+    program: program("e2fsck"),
     arguments: &["-fn"],
     arguments_mounted: &["-fn"],
     command: "e2fsck -fn",
@@ -209,7 +215,7 @@ impl Filesystem for Ext4 {
     }
 
     /// Nothing is reserved for root, since a volume has one owner; `-m` changes that.
-    fn mkfs(&self, plan: &Plan<'_>, node: &Path) -> Vec<OsString> {
+    fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString> {
         // mke2fs takes the last -E alone, so the request's extended options are joined to ours.
         let (extended, rest) = split_extended(plan.options);
         let mut args = arguments(["-q", "-m", "0", "-E", &extended]);
@@ -219,7 +225,7 @@ impl Filesystem for Ext4 {
         args
     }
 
-    fn try_mkfs(&self, plan: &Plan<'_>, sector: u32, file: &Path) -> Trial {
+    fn try_mkfs(&self, plan: &MkfsPlan<'_>, sector: u32, file: &Path) -> Trial {
         let mut args = self.mkfs(plan, file);
         args.insert(0, "-n".into());
         Trial {
@@ -257,8 +263,8 @@ impl Filesystem for Ext4 {
         Ok(superblock::parse(&head).is_some_and(|sb| sb.blocks < sb.blocks_on(device_bytes)))
     }
 
-    fn grow(&self, _mount: &Path, node: &Path) -> (&'static str, Vec<OsString>) {
-        ("resize2fs", vec![node.into()])
+    fn grow(&self, _mount: &Path, node: &Path) -> (Program, Vec<OsString>) {
+        (program("resize2fs"), vec![node.into()])
     }
 
     fn locate(
@@ -315,7 +321,13 @@ fn repair_flagged(
         });
     }
     let args = vec!["-p".into(), partition.node.clone().into_os_string()];
-    match tools::run(backend, "e2fsck", args, (&partition.device, None), context) {
+    match tools::run(
+        backend,
+        program("e2fsck"),
+        args,
+        (&partition.device, None),
+        context,
+    ) {
         // 0 nothing to do, 1 repaired, 2 repaired and wants a reboot (of a mounted root only).
         Ok(output) if output.code.is_some_and(|code| (0..=3).contains(&code)) => {
             tracing::warn!(

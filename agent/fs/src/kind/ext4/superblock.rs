@@ -122,7 +122,7 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kind::{HEAD_BYTES, of};
+    use crate::{device::HEAD_BYTES, kind::of};
     use drivebay_model::FsType;
 
     /// 4 KiB blocks, 32,768 a group, as mke2fs makes them.

@@ -67,7 +67,7 @@ pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), Volum
             field: "mkfs options",
             why: format!(
                 "{} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
-                kind::of(fs_type).facts().mkfs,
+                kind::of(fs_type).facts().mkfs.name,
                 record.mkfs_options.join(" "),
                 record.requested_bytes,
                 record.class

@@ -9,15 +9,15 @@ use std::{
 use uuid::Uuid;
 
 use super::{
-    Advice, ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, Replay, Trial, arguments, between,
+    Advice, Allowed, ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Replay, Trial,
+    Value, arguments, between,
 };
+use crate::tools::Program;
 use crate::{
-    affected::locate::Work,
-    check::decode::{Checker, cannot_open, complaints, corrupt, dirty, unclear, unseen},
+    affected::work::Work,
+    decode::{Checker, cannot_open, complaints, corrupt, dirty, unclear, unseen},
     device::io_error,
     jobs::{FsError, StageMount},
-    mkfs::Plan,
-    mkfs_options::{Allowed, Value},
 };
 use drivebay_model::{CheckOutcome, Extent, unreadable::Holds};
 use drivebay_sys::{
@@ -26,12 +26,20 @@ use drivebay_sys::{
     path::Directory,
 };
 
+mod files;
+
 pub(super) struct Xfs;
 
+/// One of the package's.
+const fn program(name: &'static str) -> Program {
+    Program {
+        name,
+        package: "xfsprogs",
+    }
+}
+
 static FACTS: Facts = Facts {
-    package: "xfsprogs",
-    tools: &["mkfs.xfs", "xfs_growfs", "xfs_repair"],
-    mkfs: "mkfs.xfs",
+    mkfs: program("mkfs.xfs"),
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: false,
     damage: DAMAGE,
@@ -136,7 +144,7 @@ const DAMAGE: &[&str] = &[
 ];
 
 pub static XFS_REPAIR: Checker = Checker {
-    program: "xfs_repair",
+    program: program("xfs_repair"),
     arguments: &["-n"],
     // Without -f it refuses a device that is mounted.
     arguments_mounted: &["-n", "-f"],
@@ -184,7 +192,7 @@ impl Filesystem for Xfs {
         &FACTS
     }
 
-    fn mkfs(&self, plan: &Plan<'_>, node: &Path) -> Vec<OsString> {
+    fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString> {
         let mut args = arguments(["-q", "-K"]);
         if plan.over_own {
             args.push("-f".into());
@@ -195,7 +203,7 @@ impl Filesystem for Xfs {
         args
     }
 
-    fn try_mkfs(&self, plan: &Plan<'_>, sector: u32, file: &Path) -> Trial {
+    fn try_mkfs(&self, plan: &MkfsPlan<'_>, sector: u32, file: &Path) -> Trial {
         let mut args = self.mkfs(plan, file);
         args.insert(0, "-N".into());
         // Options that name one are compared with it by `refuse_sector`: twice it is an error.
@@ -234,8 +242,8 @@ impl Filesystem for Xfs {
         Ok(geometry.data_blocks < blocks_on(geometry, device_bytes))
     }
 
-    fn grow(&self, mount: &Path, _node: &Path) -> (&'static str, Vec<OsString>) {
-        ("xfs_growfs", vec!["-d".into(), mount.into()])
+    fn grow(&self, mount: &Path, _node: &Path) -> (Program, Vec<OsString>) {
+        (program("xfs_growfs"), vec!["-d".into(), mount.into()])
     }
 
     fn locate(

@@ -4,7 +4,7 @@
 //! `xfs_repair -n` to fail is 1. So the text is read first for what explains the complaints away: a log that was not
 //! replayed, a device that cannot be opened or read. Only what is left is damage.
 
-use crate::tools;
+use crate::tools::{Program, idle::End};
 use drivebay_model::{CheckOutcome, Inconclusive};
 
 /// Most characters of a tool's message that are shown.
@@ -13,7 +13,7 @@ const TOLD: usize = 160;
 /// A tool with the arguments it is run with, and how its answers are read.
 #[derive(Debug)]
 pub struct Checker {
-    pub program: &'static str,
+    pub program: Program,
     /// In front of the device, or of the mount.
     pub arguments: &'static [&'static str],
     /// The same for a device that is mounted.
@@ -26,31 +26,6 @@ pub struct Checker {
     pub noise: &'static [&'static str],
     /// What exit code and text mean, where the tool knows the filesystem's features. Pure.
     pub decode: fn(i32, &str) -> CheckOutcome,
-}
-
-/// How a tool ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// By itself.
-    Exited {
-        /// Exit code.
-        code: i32,
-        /// What it said.
-        stdout: String,
-        /// What it said.
-        stderr: String,
-    },
-    /// By a signal.
-    Killed,
-    /// It was killed because its time was up.
-    TimedOut,
-    /// It is not installed.
-    Missing {
-        /// Debian's package.
-        package: String,
-    },
-    /// It could not be run.
-    NotRun { why: String },
 }
 
 /// What the end of a tool means.
@@ -134,7 +109,7 @@ fn too_old(checker: &Checker, text: &str) -> Option<CheckOutcome> {
     ];
     (has(text, checker.too_old) && !has(text, damaged)).then(|| {
         let command = checker.command;
-        let package = tools::package(checker.program);
+        let package = checker.program.package;
         CheckOutcome::inconclusive(
             Inconclusive::ToolTooOld,
             format!("{command} is older than the filesystem's features; upgrade package {package}"),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{
+use crate::affected::{
     fsmap::{Owner, gaps, owners, with_gaps},
-    locate::{Asking, Work, cannot, metadata_or_free},
+    work::{Asking, Work, cannot, metadata_or_free},
 };
 use drivebay_model::{Extent, unreadable::Holds};
 use drivebay_sys::{fsmap::Record, path::Directory};
@@ -92,7 +92,8 @@ pub(super) fn owners_in_xfs<E>(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::fsmap::FREE, *};
+    use super::*;
+    use crate::affected::fsmap::FREE;
     use drivebay_sys::fsmap::SPECIAL_OWNER;
 
     const KIB: u64 = 1 << 10;

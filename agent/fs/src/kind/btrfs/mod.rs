@@ -6,24 +6,34 @@ use std::{
     path::Path,
 };
 
-use super::{Advice, Facts, Filesystem, LiveCheck, LogEvent, Scrub, Trial, arguments};
+use super::{
+    Advice, Allowed, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Scrub, Trial, Value,
+    arguments,
+};
+use crate::tools::Program;
 use crate::{
-    affected::locate::Work,
-    check::decode::{Checker, cannot_open, complaints, corrupt, has, unclear, unseen},
+    affected::work::Work,
+    decode::{Checker, cannot_open, complaints, corrupt, has, unclear, unseen},
     device::io_error,
     jobs::FsError,
-    mkfs::Plan,
-    mkfs_options::{Allowed, Value},
 };
 use drivebay_model::{CheckOutcome, Extent, Inconclusive, unreadable::Holds};
 use drivebay_sys::{btrfs::cancel_scrub, fssize::btrfs_device_bytes, path::Directory};
 
+mod files;
+
 pub(super) struct Btrfs;
 
+/// One of the package's.
+const fn program(name: &'static str) -> Program {
+    Program {
+        name,
+        package: "btrfs-progs",
+    }
+}
+
 static FACTS: Facts = Facts {
-    package: "btrfs-progs",
-    tools: &["mkfs.btrfs", "btrfs"],
-    mkfs: "mkfs.btrfs",
+    mkfs: program("mkfs.btrfs"),
     mkfs_options: MKFS_OPTIONS,
     anonymous_device: true,
     damage: DAMAGE,
@@ -100,7 +110,7 @@ const NOISE: &[&str] = &[
 ];
 
 pub static BTRFS_CHECK: Checker = Checker {
-    program: "btrfs",
+    program: program("btrfs"),
     arguments: &["check", "--readonly"],
     arguments_mounted: &["check", "--readonly"],
     command: "btrfs check --readonly",
@@ -110,7 +120,7 @@ pub static BTRFS_CHECK: Checker = Checker {
 };
 
 pub static BTRFS_SCRUB: Checker = Checker {
-    program: "btrfs",
+    program: program("btrfs"),
     // -c 3: the kernel's own threads read in the idle class, too.
     arguments: &["scrub", "start", "-B", "-r", "-c", "3"],
     arguments_mounted: &["scrub", "start", "-B", "-r", "-c", "3"],
@@ -205,7 +215,7 @@ impl Filesystem for Btrfs {
         &FACTS
     }
 
-    fn mkfs(&self, plan: &Plan<'_>, node: &Path) -> Vec<OsString> {
+    fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString> {
         let mut args = self.mkfs_without_uuid(plan);
         args.extend(arguments(["-U", &plan.fs_uuid.to_string()]));
         args.push(node.into());
@@ -214,7 +224,7 @@ impl Filesystem for Btrfs {
 
     /// Given a UUID mkfs.btrfs looks for it on every device that it sees, of which one may not answer. What it makes does not depend
     /// on the sector size.
-    fn try_mkfs(&self, plan: &Plan<'_>, _sector: u32, file: &Path) -> Trial {
+    fn try_mkfs(&self, plan: &MkfsPlan<'_>, _sector: u32, file: &Path) -> Trial {
         let mut args = self.mkfs_without_uuid(plan);
         args.push(file.into());
         Trial {
@@ -258,10 +268,10 @@ impl Filesystem for Btrfs {
         Ok(bytes < device_bytes / SECTOR * SECTOR)
     }
 
-    fn grow(&self, mount: &Path, _node: &Path) -> (&'static str, Vec<OsString>) {
+    fn grow(&self, mount: &Path, _node: &Path) -> (Program, Vec<OsString>) {
         let mut args = arguments(["filesystem", "resize", "max"]);
         args.push(mount.into());
-        ("btrfs", args)
+        (program("btrfs"), args)
     }
 
     fn locate(
@@ -311,7 +321,7 @@ impl Filesystem for Btrfs {
 }
 
 impl Btrfs {
-    fn mkfs_without_uuid(&self, plan: &Plan<'_>) -> Vec<OsString> {
+    fn mkfs_without_uuid(&self, plan: &MkfsPlan<'_>) -> Vec<OsString> {
         let mut args = arguments(["-q", "-K"]);
         args.extend(plan.options.iter().map(OsString::from));
         args

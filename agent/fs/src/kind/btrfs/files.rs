@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    locate::{Work, cannot},
+use crate::affected::{
     name,
+    work::{Work, cannot},
 };
 use drivebay_model::{Extent, unreadable::Holds, unreadable::NAMED_FILES};
 use drivebay_sys::{

@@ -2,8 +2,6 @@
 //! call that changes the volume.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    os::fd::AsFd,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -12,31 +10,22 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::{
-    fsmap::{Owner, gaps},
-    name,
-};
-use crate::{
+    affected::{
+        fsmap::gaps,
+        work::{Work, cannot},
+    },
     device::{self, Partition},
     jobs::FsError,
-    kind,
+    kind, mounts,
 };
 use drivebay_layout::{self as carve, jobs::CarveError};
 use drivebay_model::{
     DriveRef, Extent, FsType,
-    unreadable::{Holds, LocatedPiece, NAMED_FILES},
+    unreadable::{Holds, LocatedPiece},
 };
-use drivebay_sys::{
-    fsmap::{self, Record},
-    mountinfo,
-    path::Directory,
-    walk::{self, Bounds},
-};
+use drivebay_sys::{mountinfo, path::Directory};
 use drivebay_worker::{Context, Job};
 
-/// Entries of directories that are read to find paths.
-const ENTRIES: usize = 2_000_000;
-/// Time for finding paths; the filesystem is in use meanwhile.
-const WALK: Duration = Duration::from_secs(20);
 /// Pieces of an answer.
 const MOST_PIECES: usize = 512;
 
@@ -97,10 +86,6 @@ impl Job for Locate {
     }
 }
 
-pub(super) fn cannot(why: impl Into<String>) -> Holds {
-    Holds::Unknown { why: why.into() }
-}
-
 /// All pieces that were asked for, in order. What is beyond the bounds is unknown: left out, it would count as still being looked up.
 fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     let mut all = joined(found);
@@ -143,7 +128,7 @@ fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
     })?;
     let is_it = facts.mount_root
         && stack.last().is_some_and(|entry| {
-            entry.id == facts.mount_id && device::is_mount_of(entry, partition.dev)
+            entry.id == facts.mount_id && mounts::is_mount_of(entry, partition.dev)
         });
     if is_it {
         return Ok(directory);
@@ -152,112 +137,6 @@ fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
         path: at.display().to_string(),
         why: "the volume is not mounted there".to_owned(),
     })
-}
-
-/// Files that have a piece, and what of it else is known.
-pub(super) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
-
-/// Asking one filesystem.
-pub struct Work<'a> {
-    pub(super) until: Instant,
-    pub(super) fs_type: FsType,
-    pub(super) partition: &'a Partition,
-    pub(super) context: &'a mut Context,
-}
-
-impl Work<'_> {
-    /// The answer of a filesystem that can be asked only through a mount, and has none.
-    pub(crate) fn unmounted(&self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
-        let holds = cannot(format!(
-            "{} can be asked only while it is mounted",
-            self.fs_type
-        ));
-        let pieces = pieces.iter();
-        pieces.map(|piece| (*piece, holds.clone())).collect()
-    }
-
-    /// What FS_IOC_GETFSMAP answers.
-    pub(super) fn records(
-        &mut self,
-        root: &Directory,
-        piece: Extent,
-    ) -> std::io::Result<Vec<Record>> {
-        self.context.step("asking the filesystem");
-        fsmap::records(root.as_fd(), self.partition.dev, piece)
-    }
-
-    /// Inodes by their paths, as far as `find` finds those in time.
-    pub(super) fn named(
-        &mut self,
-        asking: Vec<Asking>,
-        find: impl FnOnce(&mut Self, &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>>,
-    ) -> Vec<(Extent, Holds)> {
-        let named = |inodes: &BTreeSet<u64>| -> Vec<u64> {
-            inodes.iter().copied().take(NAMED_FILES).collect()
-        };
-        let wanted: BTreeSet<u64> = asking
-            .iter()
-            .filter_map(|(_, held)| held.as_ref().ok())
-            .flat_map(named)
-            .collect();
-        let paths = match wanted.is_empty() {
-            true => BTreeMap::new(),
-            false => find(self, &wanted),
-        };
-        let held = asking.into_iter().map(|(piece, held)| {
-            let holds = match held {
-                Err(holds) => holds,
-                Ok(inodes) => {
-                    let files: Vec<String> = named(&inodes)
-                        .into_iter()
-                        .map(|inode| match paths.get(&inode) {
-                            Some(path) => name::shown(path),
-                            None => name::inode(inode),
-                        })
-                        .collect();
-                    let more = inodes.len() - files.len();
-                    Holds::Files {
-                        files,
-                        more: u32::try_from(more).unwrap_or(u32::MAX),
-                    }
-                }
-            };
-            (piece, holds)
-        });
-        held.collect()
-    }
-
-    /// Paths of inodes, by reading the directories of a mount.
-    pub(super) fn walked(
-        &mut self,
-        root: &Directory,
-        wanted: &BTreeSet<u64>,
-    ) -> BTreeMap<u64, Vec<u8>> {
-        let bounds = Bounds {
-            until: self.until.min(Instant::now() + WALK),
-            entries: ENTRIES,
-        };
-        let context = &mut *self.context;
-        let walked = walk::find(root, wanted, bounds, || {
-            context.step("finding paths");
-            !context.is_alone()
-        });
-        match walked {
-            Ok(walked) => walked.paths,
-            Err(error) => {
-                tracing::debug!(device = self.partition.device, %error, "paths of affected files were not found");
-                BTreeMap::new()
-            }
-        }
-    }
-}
-
-pub(super) fn metadata_or_free(owners: &BTreeSet<Owner>) -> Holds {
-    if owners.contains(&Owner::Metadata) {
-        Holds::FilesystemMetadata
-    } else {
-        Holds::FilesystemFree
-    }
 }
 
 #[cfg(test)]

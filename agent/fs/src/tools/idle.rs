@@ -1,4 +1,4 @@
-//! Running a checking tool in a worker: idle, bounded, ended when nobody waits for it any more.
+//! Running a tool that only reads: idle, bounded, ended when nobody waits for it any more.
 
 use std::{
     ffi::OsString,
@@ -6,17 +6,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::decode::End;
-use crate::tools;
+use super::{Program, counters};
 use drivebay_sys::cmd::{self, CmdError, Tool};
 use drivebay_worker::Context;
 
 /// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How a tool ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// By itself.
+    Exited {
+        /// Exit code.
+        code: i32,
+        /// What it said.
+        stdout: String,
+        /// What it said.
+        stderr: String,
+    },
+    /// By a signal.
+    Killed,
+    /// It was killed because its time was up.
+    TimedOut,
+    /// It is not installed.
+    Missing {
+        /// Debian's package.
+        package: String,
+    },
+    /// It could not be run.
+    NotRun { why: String },
+}
+
 /// Runs a tool with these arguments on a node, of the device of that kernel name. None: the agent is gone, and the tool was stopped.
 pub fn run(
-    program: &'static str,
+    program: Program,
     args: &[&str],
     node: &Path,
     device: &str,
@@ -26,23 +50,23 @@ pub fn run(
     let mut args: Vec<OsString> = args.iter().map(OsString::from).collect();
     args.push(node.into());
     let tool = Tool {
-        program,
+        program: program.name,
         args,
         env: Vec::new(),
         only: None,
         deadline: limit,
     };
-    let step = format!("{program} on {device}");
+    let step = format!("{} on {device}", program.name);
     context.step(&step);
     let began = Instant::now();
-    let mut counters = tools::counters(device);
+    let mut before = counters(device);
     let mut looked = began;
     let result = cmd::run_idle(&tool, &mut || {
         if looked.elapsed() >= LOOK_EVERY {
             looked = Instant::now();
-            let now = tools::counters(device);
-            if now != counters {
-                counters = now;
+            let now = counters(device);
+            if now != before {
+                before = now;
                 context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
             }
         }
@@ -58,8 +82,8 @@ pub fn run(
             },
             None => End::Killed,
         },
-        Err(CmdError::Missing(program)) => End::Missing {
-            package: tools::package(program).to_owned(),
+        Err(CmdError::Missing(_)) => End::Missing {
+            package: program.package.to_owned(),
         },
         Err(CmdError::Deadline { .. }) => End::TimedOut,
         Err(error @ CmdError::Spawn { .. }) => End::NotRun {

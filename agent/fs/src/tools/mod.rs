@@ -12,10 +12,12 @@ use std::{
 
 use drivebay_common::text::both_ends;
 
-use super::{backend::StageBackend, jobs::FsError, kind};
+use super::{backend::StageBackend, jobs::FsError};
 use drivebay_model::Cause;
 use drivebay_sys::cmd::{CmdError, Output, Tool};
 use drivebay_worker::Context;
+
+pub mod idle;
 
 /// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -24,35 +26,35 @@ const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 /// Bytes of a tool's output that travel in an error.
 const OUTPUT_BYTES: usize = 600;
 
-/// Debian's package of a tool; the tool's own name if no filesystem has it.
-pub fn package(program: &'static str) -> &'static str {
-    kind::all()
-        .map(|kind| kind.facts())
-        .find(|facts| facts.tools.contains(&program))
-        .map_or(program, |facts| facts.package)
+/// A program that the agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program {
+    pub name: &'static str,
+    /// Debian's package that it is in.
+    pub package: &'static str,
 }
 
 /// Runs a tool that works on this device. `only`: the node, when it shall see no other device.
 pub fn run(
     backend: &dyn StageBackend,
-    program: &'static str,
+    program: Program,
     args: Vec<OsString>,
     (device, only): (&str, Option<&Path>),
     context: &mut Context,
 ) -> Result<Output, FsError> {
     let tool = Tool {
-        program,
+        program: program.name,
         args,
         env: Vec::new(),
         only: only.map(Path::to_owned),
         deadline: DEADLINE,
     };
-    let step = format!("{program} on {device}");
+    let step = format!("{} on {device}", program.name);
     match watched(device, &step, context, || backend.run(&tool)) {
         Ok(Ok(output)) => Ok(output),
         Ok(Err(CmdError::Missing(tool))) => Err(FsError::MissingTool {
             tool: tool.to_owned(),
-            package: package(tool).to_owned(),
+            package: program.package.to_owned(),
         }),
         Ok(Err(error)) => Err(FsError::Io {
             what: "running".to_owned(),

@@ -7,13 +7,16 @@ use std::{
 
 use super::{
     debugfs::{self, BlockOwner},
-    fsmap::{Owner, owners, with_gaps},
-    locate::{Asking, Work, cannot, metadata_or_free},
-    name,
+    superblock,
 };
 use crate::{
-    check::{decode::End, tool},
-    kind::{HEAD_BYTES, ext4::superblock},
+    affected::{
+        fsmap::{Owner, owners, with_gaps},
+        name,
+        work::{Asking, Work, cannot, metadata_or_free},
+    },
+    device::HEAD_BYTES,
+    tools::idle::{self, End},
 };
 use drivebay_model::{
     Extent,
@@ -156,8 +159,8 @@ impl Work<'_> {
         };
         let (limit, device) = (self.left(), &self.partition.device);
         let command = request.split(' ').next().unwrap_or_default();
-        match tool::run(
-            "debugfs",
+        match idle::run(
+            super::program("debugfs"),
             args,
             &self.partition.node,
             device,

@@ -1,0 +1,135 @@
+//! Asking a filesystem whose places of it are: what all of them share.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use super::{fsmap::Owner, name};
+use crate::device::Partition;
+use drivebay_model::{
+    Extent, FsType,
+    unreadable::{Holds, NAMED_FILES},
+};
+use drivebay_sys::{
+    fsmap::{self, Record},
+    path::Directory,
+    walk::{self, Bounds},
+};
+use drivebay_worker::Context;
+
+/// Entries of directories that are read to find paths.
+const ENTRIES: usize = 2_000_000;
+/// Time for finding paths; the filesystem is in use meanwhile.
+const WALK: Duration = Duration::from_secs(20);
+
+pub(crate) fn cannot(why: impl Into<String>) -> Holds {
+    Holds::Unknown { why: why.into() }
+}
+
+/// Files that have a piece, and what of it else is known.
+pub(crate) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
+
+/// Asking one filesystem.
+pub struct Work<'a> {
+    pub(crate) until: Instant,
+    pub(crate) fs_type: FsType,
+    pub(crate) partition: &'a Partition,
+    pub(crate) context: &'a mut Context,
+}
+
+impl Work<'_> {
+    /// The answer of a filesystem that can be asked only through a mount, and has none.
+    pub(crate) fn unmounted(&self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
+        let holds = cannot(format!(
+            "{} can be asked only while it is mounted",
+            self.fs_type
+        ));
+        let pieces = pieces.iter();
+        pieces.map(|piece| (*piece, holds.clone())).collect()
+    }
+
+    /// What FS_IOC_GETFSMAP answers.
+    pub(crate) fn records(
+        &mut self,
+        root: &Directory,
+        piece: Extent,
+    ) -> std::io::Result<Vec<Record>> {
+        self.context.step("asking the filesystem");
+        fsmap::records(root.as_fd(), self.partition.dev, piece)
+    }
+
+    /// Inodes by their paths, as far as `find` finds those in time.
+    pub(crate) fn named(
+        &mut self,
+        asking: Vec<Asking>,
+        find: impl FnOnce(&mut Self, &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>>,
+    ) -> Vec<(Extent, Holds)> {
+        let named = |inodes: &BTreeSet<u64>| -> Vec<u64> {
+            inodes.iter().copied().take(NAMED_FILES).collect()
+        };
+        let wanted: BTreeSet<u64> = asking
+            .iter()
+            .filter_map(|(_, held)| held.as_ref().ok())
+            .flat_map(named)
+            .collect();
+        let paths = match wanted.is_empty() {
+            true => BTreeMap::new(),
+            false => find(self, &wanted),
+        };
+        let held = asking.into_iter().map(|(piece, held)| {
+            let holds = match held {
+                Err(holds) => holds,
+                Ok(inodes) => {
+                    let files: Vec<String> = named(&inodes)
+                        .into_iter()
+                        .map(|inode| match paths.get(&inode) {
+                            Some(path) => name::shown(path),
+                            None => name::inode(inode),
+                        })
+                        .collect();
+                    let more = inodes.len() - files.len();
+                    Holds::Files {
+                        files,
+                        more: u32::try_from(more).unwrap_or(u32::MAX),
+                    }
+                }
+            };
+            (piece, holds)
+        });
+        held.collect()
+    }
+
+    /// Paths of inodes, by reading the directories of a mount.
+    pub(crate) fn walked(
+        &mut self,
+        root: &Directory,
+        wanted: &BTreeSet<u64>,
+    ) -> BTreeMap<u64, Vec<u8>> {
+        let bounds = Bounds {
+            until: self.until.min(Instant::now() + WALK),
+            entries: ENTRIES,
+        };
+        let context = &mut *self.context;
+        let walked = walk::find(root, wanted, bounds, || {
+            context.step("finding paths");
+            !context.is_alone()
+        });
+        match walked {
+            Ok(walked) => walked.paths,
+            Err(error) => {
+                tracing::debug!(device = self.partition.device, %error, "paths of affected files were not found");
+                BTreeMap::new()
+            }
+        }
+    }
+}
+
+pub(crate) fn metadata_or_free(owners: &BTreeSet<Owner>) -> Holds {
+    if owners.contains(&Owner::Metadata) {
+        Holds::FilesystemMetadata
+    } else {
+        Holds::FilesystemFree
+    }
+}

@@ -1,0 +1,11 @@
+//! Which mounts are of a device.
+
+use super::{device::source_number, kind};
+use drivebay_sys::mountinfo::MountEntry;
+
+/// Whether a mount is of this partition: by number, for btrfs (whose mounts have numbers of their own) by
+/// the number of its source's name. A source that is gone from sysfs belongs to nothing.
+pub fn is_mount_of(entry: &MountEntry, dev: (u32, u32)) -> bool {
+    entry.dev == dev
+        || (kind::has_anonymous_device(&entry.fs_type) && source_number(entry) == Some(dev))
+}
