@@ -8,6 +8,7 @@ type Printed = &'static [(&'static str, &'static [(&'static str, &'static str)])
 
 const AGENT: Printed = &[
     ("Drive", &[]),
+    ("Cordon", &[]),
     ("Reject", &[]),
     (
         "DriveHealth",

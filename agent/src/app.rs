@@ -456,6 +456,7 @@ async fn dial_controllers(
         targets: controller.targets,
         credentials,
         token: controller.token,
+        drive_verbs: controller.drive_verbs,
     };
     uplink::run(config, agent, stop).await;
 }

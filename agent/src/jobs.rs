@@ -43,6 +43,7 @@ table![
     check::job::StopScrub,
     smart::job::Ask,
     carve::jobs::Adopt,
+    carve::jobs::SetCordon,
     fs::jobs::Stage,
     fs::jobs::Publish,
     fs::jobs::Unmount,

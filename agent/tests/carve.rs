@@ -128,6 +128,7 @@ impl Drive {
             node: "n1".into(),
             class: "fast".into(),
             drive_id: self.drive().id,
+            cordon: None,
         };
         Some(Claim {
             layout: drivebay_model::Layout::Partition,

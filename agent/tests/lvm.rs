@@ -27,11 +27,11 @@ use std::{
 use drivebay_fs::jobs::{Device, GrowFs, Stage, StageMount};
 use drivebay_layout::jobs::{
     Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
-    WipeStep,
+    SetCordon, WipeStep,
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveRef, ErasePolicy, Extent, FsType, GIB, Label, Layout, MIB, Mode,
-    Placed, Record, RecordState,
+    ClaimPolicy, Contents, Cordon, DriveRef, ErasePolicy, Extent, FsType, GIB, Label, Layout, MIB,
+    Mode, Placed, Record, RecordState,
 };
 use drivebay_sys::{dm, lvm, sysfs};
 use drivebay_worker::{Context, Job};
@@ -217,6 +217,7 @@ impl Drive {
                 node: "n1".into(),
                 class: "fast".into(),
                 drive_id: self.drive().id,
+                cordon: None,
             },
             policy,
         }
@@ -709,6 +710,44 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
             "byte {at} is not erased"
         );
     }
+    host_agrees(&drive);
+}
+
+#[test]
+fn a_cordon_is_kept_among_the_groups_tags_and_keeps_new_volumes_off_the_drive() {
+    let Some(_turn) = turn() else { return };
+    let drive = Drive::new(512);
+    let kept = drive.carve(spec("kept", 32));
+    let cordon = |reason: Option<&str>| {
+        let cordon = reason.map(|reason| Cordon {
+            at: 1_700_000_000,
+            by: "ann".into(),
+            reason: reason.into(),
+        });
+        SetCordon {
+            drive: drive.drive(),
+            cordon,
+        }
+        .run(&mut Context::silent())
+        .unwrap()
+    };
+    assert!(cordon(Some("returned, ticket 4711 (Müller)")).changed);
+    assert!(!cordon(Some("another")).changed);
+    let contents = drive.look(true).unwrap();
+    assert_eq!(
+        contents.label.cordon.map(|cordon| cordon.reason).as_deref(),
+        Some("returned, ticket 4711 (Müller)")
+    );
+    let refused = drive.create(spec("new", 32));
+    assert!(
+        matches!(refused, Err(CarveError::Cordoned { .. })),
+        "{refused:?}"
+    );
+    assert!(drive.expand(kept.record.uuid, 64).unwrap().changed);
+    drive.delete(kept.record.uuid).unwrap();
+    drive.erase(kept.record.uuid);
+    assert!(cordon(None).changed);
+    drive.carve(spec("new", 32));
     host_agrees(&drive);
 }
 

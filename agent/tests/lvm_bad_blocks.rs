@@ -159,6 +159,7 @@ fn furnished() -> Option<Memory> {
         node: "n".into(),
         class: "fast".into(),
         drive_id: id(),
+        cordon: None,
     };
     let mark = tags::VgMark { label };
     let kib = |bytes: u64| format!("{}k", bytes / 1024);

@@ -616,6 +616,7 @@ fn lvm_takes_every_tag_of_a_record_and_gives_it_back() {
             node: torture.clone(),
             class: torture.clone(),
             drive_id: DriveId(torture),
+            cordon: None,
         },
     };
     let args = |tags: Vec<String>| {
@@ -752,6 +753,7 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
             node: "n".into(),
             class: "k".into(),
             drive_id: DriveId("serial-x".into()),
+            cordon: None,
         },
     };
     for tag in tags::of_vg(&mark) {

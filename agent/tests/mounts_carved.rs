@@ -80,6 +80,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         node: "n".to_owned(),
         class: "test".to_owned(),
         drive_id: drive.id.clone(),
+        cordon: None,
     };
     let record = Record {
         uuid,

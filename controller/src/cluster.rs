@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 use drivebay_proto::{
     agent,
     controller::{
-        Connection, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
-        GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node,
-        NodeDrives, VolumeOnNode, cluster_server::Cluster,
+        Connection, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
+        GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
+        ListVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
     words::{self, NodeState},
@@ -21,6 +21,7 @@ use drivebay_csi::{
 };
 use drivebay_service::{
     agents::{Agent, Agents, Past},
+    call::{CHANGE_DEADLINE, CallError, call},
     catalog::Key,
     inventory::Inventory,
 };
@@ -273,6 +274,33 @@ impl Cluster for ClusterService {
             Some(shown)
         });
         Ok(Response::new(Box::pin(iter(pages.flatten()))))
+    }
+
+    async fn cordon_drive(
+        &self,
+        request: Request<CordonDriveRequest>,
+    ) -> Result<Response<agent::CordonDriveResponse>, Status> {
+        let CordonDriveRequest { node, request } = request.into_inner();
+        let request = request.unwrap_or_default();
+        let known = self.agents.get(&node);
+        let known = known.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
+        let asked = async {
+            let mut client = known.client()?;
+            call(CHANGE_DEADLINE, client.cordon_drive(request.clone())).await
+        };
+        let answer = asked
+            .await
+            .map_err(|error: CallError| Status::from(error))?;
+        let (drive, by, uncordon) = (&answer.drive, &request.by, request.uncordon);
+        tracing::info!(
+            node,
+            drive,
+            by,
+            uncordon,
+            changed = answer.changed,
+            "drive cordon requested through this controller"
+        );
+        Ok(Response::new(answer))
     }
 
     async fn get_controller(

@@ -67,6 +67,7 @@ pub fn start(
                 for _ in 0..connections {
                     let config = UplinkConfig {
                         token: None,
+                        drive_verbs: Default::default(),
                         targets: vec![controller.to_string().parse().unwrap()],
                         credentials: Some(credentials.clone()),
                     };
@@ -220,6 +221,10 @@ impl Agent for Node {
         &self,
         _: Request<UnacknowledgeDriveRequest>,
     ) -> Answer<AcknowledgeDriveResponse> {
+        no()
+    }
+
+    async fn cordon_drive(&self, _: Request<CordonDriveRequest>) -> Answer<CordonDriveResponse> {
         no()
     }
 

@@ -60,10 +60,12 @@ impl Pair {
         settings.node = NODE.to_owned();
         settings.headless = false;
         tune(&mut settings);
-        settings.more.push_str(&format!(
-            "\n[controller]\naddresses = [\"{}\"]\n{keys}",
-            controller.address()
-        ));
+        let section = format!(
+            "\n[controller]\naddresses = [\"{}\"]\n{keys}{}",
+            controller.address(),
+            settings.controller_keys
+        );
+        settings.more.push_str(&section);
         let agent = Agent::start(settings).await.unwrap();
         let node = Node {
             csi: agent.csi().await.unwrap(),

@@ -34,6 +34,8 @@ pub struct Settings {
     pub class: String,
     /// Further sections at the end of the file.
     pub more: String,
+    /// Further keys of `[controller]`, which a pair writes.
+    pub controller_keys: String,
     /// Whether it serves the Controller service too; else the CSI socket has Identity and Node.
     pub headless: bool,
     /// Whether it registers with a kubelet; the kubelet's directory then needs a plugins_registry.
@@ -73,6 +75,7 @@ impl Settings {
             metrics: dir.join("metrics.sock").display().to_string(),
             class: String::new(),
             more: String::new(),
+            controller_keys: String::new(),
             headless: true,
             registration: false,
             health_api: None,
@@ -130,6 +133,7 @@ impl Settings {
             metrics,
             class,
             more,
+            controller_keys: _,
             registration,
             ..
         } = self;

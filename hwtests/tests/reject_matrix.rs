@@ -284,6 +284,7 @@ fn an_agent_whose_pod_does_not_see_the_hosts_mounts_claims_nothing_and_keeps_wha
         node: "node".into(),
         class: "loop".into(),
         drive_id: facts(&name(&device)).0.id,
+        cordon: None,
     };
     assert_eq!(judged(&device, Some(&label)), Judgement::Claimed);
 }
@@ -337,6 +338,7 @@ fn our_label_decides_whose_drive_it_is() {
         node: "node".into(),
         class: "loop".into(),
         drive_id: facts(&name(&device)).0.id,
+        cordon: None,
     };
     let look = |label: Option<&Label>, trouble| {
         look(&device, &rules, Path::new(NO_KUBELET), label, trouble)

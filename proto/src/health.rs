@@ -1,6 +1,6 @@
 //! What follows from the health of a drive as an agent reports it. Pure.
 
-use crate::agent::{Acknowledged, Drive, DriveHealth, Finding, Overridden};
+use crate::agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, Overridden};
 
 /// That an operator decided a verdict, for whatever shows the drive.
 pub fn describe_override(reason: &str, otherwise: &str) -> String {
@@ -34,6 +34,17 @@ impl Acknowledged {
     }
 }
 
+impl Cordon {
+    /// For whatever shows the drive.
+    pub fn describe(&self) -> String {
+        let reason = match self.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        format!("cordoned by {}{reason} (it takes no new volumes)", self.by)
+    }
+}
+
 impl DriveHealth {
     /// The findings that nobody has acknowledged.
     pub fn counting(&self) -> impl Iterator<Item = &Finding> {
@@ -60,6 +71,7 @@ impl Drive {
     pub fn all_notes(&self) -> Vec<String> {
         let mut all = self.notes.clone();
         all.extend(Some(self.trouble.clone()).filter(|trouble| !trouble.is_empty()));
+        all.extend(self.cordon.iter().map(Cordon::describe));
         let Some(health) = &self.health else {
             return all;
         };

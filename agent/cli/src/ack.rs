@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use drivebay_common::{printed::option, table::printable};
+use drivebay_common::{cli::operator, printed::option, table::printable};
 use drivebay_proto::agent::{
     AcknowledgeDriveRequest, AcknowledgeDriveResponse, Drive, UnacknowledgeDriveRequest,
 };
@@ -40,7 +40,7 @@ impl LastDay {
 pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
     let name = &args.of.drive;
     let (mut client, inventory, drive) = one_drive::named(&args.of.socket.socket, name).await?;
-    let by = operator(args.of.by.as_deref())?;
+    let by = operator(args.of.by.as_deref()).ok_or(OneDriveError::Nobody)?;
     if is_bad(&drive) || args.confirm.is_some() {
         one_drive::confirmed(&inventory, &drive, name, args.confirm.as_deref(), &ACK).map_err(
             |error| match error {
@@ -85,7 +85,7 @@ pub async fn withdraw(
     let (mut client, _, drive) = one_drive::named(socket, name).await?;
     let request = UnacknowledgeDriveRequest {
         drive: drive.id.clone(),
-        by: operator(by)?,
+        by: operator(by).ok_or(OneDriveError::Nobody)?,
     };
     let call = client.raw.unacknowledge_drive(request);
     let answer = client.asked.answered(call).await?.into_inner();
@@ -103,23 +103,6 @@ fn is_bad(drive: &Drive) -> bool {
     let verdicts = hidden.map(|given| given.otherwise.as_str());
     let mut verdicts = verdicts.into_iter().chain([drive.verdict.as_str()]);
     verdicts.any(|verdict| verdict == Verdict::Bad.as_str())
-}
-
-/// Who types this: what was given, else what the environment has, sudo's word first.
-fn operator(given: Option<&str>) -> Result<String, OneDriveError> {
-    let by = somebody(given, |name| std::env::var(name).ok());
-    by.ok_or(OneDriveError::Nobody)
-}
-
-fn somebody(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let names = ["SUDO_USER", "USER", "LOGNAME"];
-    let names = names.into_iter().filter_map(variable);
-    let mut plain = given
-        .map(str::to_owned)
-        .into_iter()
-        .chain(names)
-        .filter(|name| !name.is_empty() && !name.chars().any(char::is_control));
-    Some(plain.next()?.chars().take(64).collect())
 }
 
 /// The options to be typed again with the confirmation.
@@ -201,21 +184,6 @@ drive wwn-a is BAD and takes no new volumes; what was acknowledged counts again 
             outcome(&used),
             "drive wwn-a is BAD, acknowledged and takes new volumes\n"
         );
-    }
-
-    #[test]
-    fn who_it_was_is_taken_from_the_option_then_sudo_and_never_with_control_characters() {
-        let environment = |name: &str| match name {
-            "SUDO_USER" => Some("ann".to_owned()),
-            "USER" => Some("root".to_owned()),
-            _ => None,
-        };
-        assert_eq!(somebody(Some("bob"), environment).as_deref(), Some("bob"));
-        assert_eq!(somebody(None, environment).as_deref(), Some("ann"));
-        let broken = |name: &str| (name == "SUDO_USER").then(|| "a\nb".to_owned());
-        assert_eq!(somebody(None, broken), None);
-        // As in a container.
-        assert_eq!(somebody(Some(""), |_| None), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_proto::agent::AdoptDriveRequest;
+use drivebay_view::volumes::count;
 
 use super::one_drive::{self, DriveAction, OneDriveError};
 
@@ -32,9 +33,8 @@ pub async fn run(
     let answer = client.asked.answered_within(DEADLINE, call).await?;
     let answer = answer.into_inner();
     Ok(format!(
-        "{} is this node's now, with {} volume{}; `drivebay-agent volumes` lists them\n",
+        "{} is this node's now, with {}; `drivebay-agent volumes` lists them\n",
         drive.id,
-        answer.volumes,
-        if answer.volumes == 1 { "" } else { "s" }
+        count(answer.volumes)
     ))
 }

@@ -24,6 +24,7 @@ pub mod check;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
+mod cordon;
 pub mod drives;
 pub mod explain;
 pub mod health;
@@ -273,6 +274,13 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Drive(DriveCommand::Unack(args)) => {
             let socket = &args.socket.socket;
             print(&ack::withdraw(socket, &args.drive, args.by.as_deref()).await?)
+        }
+        Command::Drive(DriveCommand::Cordon(args)) => {
+            let reason = Some(args.reason.as_str());
+            print(&cordon::run(&args.of, reason, args.plan).await?)
+        }
+        Command::Drive(DriveCommand::Uncordon(args)) => {
+            print(&cordon::run(&args.of, None, args.plan).await?)
         }
         Command::Volume(VolumeCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 
 use drivebay_common::{
     ask::AskError,
-    cli::USAGE,
+    cli::{NOBODY, USAGE},
     pick::{Part, PickError},
 };
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
@@ -41,9 +41,7 @@ pub enum OneDriveError {
     #[error("{0}")]
     NotConfirmed(String),
     /// Nothing says who decides.
-    #[error(
-        "cannot tell who you are: the environment has no SUDO_USER, USER or LOGNAME, as in kubectl exec. Add --by NAME"
-    )]
+    #[error("{NOBODY}")]
     Nobody,
     /// Something else was confirmed.
     #[error("--confirm says {typed:?}, but the identity of {drive} is {id:?}; nothing was changed")]

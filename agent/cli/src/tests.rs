@@ -615,6 +615,7 @@ fn plan() -> (config::Config, Vec<Scanned>) {
             node: "node7".into(),
             class: "bulk".into(),
             drive_id: DriveId("wwn-sdb".into()),
+            cordon: None,
         },
         volumes: Vec::new(),
         free: vec![Extent {

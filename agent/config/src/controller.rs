@@ -1,14 +1,23 @@
 //! `[controller]`: where the controllers are, and the certificates towards them. Pure.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use drivebay_common::tls::{TlsFiles, TlsSource};
+use serde::Deserialize;
 
 use super::{
     raw::Controller,
     report::{At, Report, entries},
     target::Target,
 };
+
+/// What a controller may have done to a drive of this node. Everything else is done by a person on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveVerb {
+    /// Cordon and uncordon.
+    Cordon,
+}
 
 /// The controllers this agent dials.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +28,8 @@ pub struct ControllerConfig {
     pub tls: Option<TlsSource>,
     /// File of the token that says in a cluster on which node this is.
     pub token: Option<PathBuf>,
+    /// What they may have done to drives.
+    pub drive_verbs: BTreeSet<DriveVerb>,
 }
 
 /// Checks the section; None when it is not there.
@@ -28,11 +39,11 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
             .into_iter()
             .flatten()
             .next();
+        const ALONE: &str = "does nothing without `addresses`, which says what to dial";
         if let Some(at) = given {
-            report.error(
-                at,
-                "does nothing without `addresses`, which says what to dial",
-            );
+            report.error(at, ALONE);
+        } else if let Some(at) = &raw.drive_verbs {
+            report.error(at, ALONE);
         }
         return None;
     };
@@ -81,5 +92,9 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         targets,
         tls,
         token,
+        drive_verbs: match &raw.drive_verbs {
+            None => BTreeSet::from([DriveVerb::Cordon]),
+            given => entries(given).filter_map(|at| at.value).collect(),
+        },
     })
 }

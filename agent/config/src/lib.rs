@@ -36,7 +36,7 @@ pub mod units;
 
 pub use check::{Checked, Config, HostFacts};
 pub use checks::ChecksConfig;
-pub use controller::ControllerConfig;
+pub use controller::{ControllerConfig, DriveVerb};
 pub use drivebay_common::metrics::Listen;
 pub use drivebay_csi::HealthApi;
 pub use health::{DeviceOverride, HealthConfig};

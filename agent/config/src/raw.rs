@@ -8,6 +8,7 @@ use serde::{
 };
 
 use super::{
+    controller::DriveVerb,
     report::{At, Given},
     units::Period,
 };
@@ -120,6 +121,7 @@ pub(super) struct Controller {
     pub(super) cert: Given<String>,
     pub(super) key: Given<String>,
     pub(super) token: Given<String>,
+    pub(super) drive_verbs: List<DriveVerb>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -94,6 +94,7 @@ fn label(cluster: &str, node: &str) -> Label {
         node: node.into(),
         class: "hdd".into(),
         drive_id: facts().id,
+        cordon: None,
     }
 }
 

@@ -15,8 +15,8 @@ use super::{
     zeroed::{self, Slots},
 };
 use drivebay_model::{
-    Cause, Contents, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace, Record,
-    RecordState, Space, Zeroing, runs,
+    Cause, Contents, Cordon, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace,
+    Record, RecordState, Space, Zeroing, runs,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -118,6 +118,13 @@ pub trait ClaimedDrive {
             return Err(ambiguous(record.uuid, reason.into()));
         }
         let drive = self.id().to_string();
+        if let Some(cordon) = &self.label().cordon {
+            return Err(CarveError::Cordoned {
+                drive,
+                by: cordon.by.clone(),
+                reason: cordon.reason.clone(),
+            });
+        }
         let no_space = |needed| CarveError::NoSpace {
             drive: drive.clone(),
             needed,
@@ -238,6 +245,24 @@ pub trait ClaimedDrive {
                 format!("volume {uuid} did not read back as {}", advance::named(to)),
             )),
         }
+    }
+
+    /// Records that it takes no new volumes, or again does. The first cordon stays until it is taken away.
+    fn set_cordon(&mut self, cordon: Option<&Cordon>) -> Result<Changed, CarveError> {
+        if self.label().cordon.is_some() == cordon.is_some() {
+            return unchanged(self.contents()?);
+        }
+        let label = Label {
+            cordon: cordon.cloned(),
+            ..self.label().clone()
+        };
+        self.write_label(&label)?;
+        let answer = self.answer()?;
+        if answer.contents.label != label {
+            let reason = "its label did not read back as it was written";
+            return Err(damaged(self.id(), reason.into()));
+        }
+        Ok(answer)
     }
 
     /// Makes it another node's, on an operator's word, if its label is still the one that was seen, or this one already.

@@ -205,6 +205,13 @@ pub enum CarveError {
         /// What is to be zeroed for it.
         runs: Vec<Extent>,
     },
+    /// An operator has decided that it takes no new volumes.
+    #[error("drive {drive} is cordoned by {by} and takes no new volumes ({reason})")]
+    Cordoned {
+        drive: String,
+        by: String,
+        reason: String,
+    },
     /// Erased bytes did not read back as zeros.
     #[error(
         "drive {drive} does not read back zeros at byte {offset} after erasing; the space stays out of use"
@@ -249,7 +256,8 @@ impl CarveError {
             | Self::Ambiguous { .. }
             | Self::CannotGrow { .. }
             | Self::BadTransition { .. }
-            | Self::NotErased { .. } => Fault::Drive,
+            | Self::NotErased { .. }
+            | Self::Cordoned { .. } => Fault::Drive,
         }
     }
 }

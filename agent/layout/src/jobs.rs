@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 pub use super::error::CarveError;
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveRef, Extent, Label, Layout, Placement, RawSpace, Record,
+    ClaimPolicy, Contents, Cordon, DriveRef, Extent, Label, Layout, Placement, RawSpace, Record,
 };
 
 /// Reads a claimed drive: label, volumes, free space.
@@ -43,6 +43,14 @@ pub struct Claim {
     pub label: Label,
     /// What must be true of the drive's bytes; checked again under the lock.
     pub policy: ClaimPolicy,
+}
+
+/// Records on a claimed drive that it takes no new volumes, or again does. One that is so already is left as it is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetCordon {
+    pub drive: DriveRef,
+    /// None: it takes new volumes again.
+    pub cordon: Option<Cordon>,
 }
 
 /// What a change left on the drive.

@@ -7,7 +7,7 @@ use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error, other_sector},
-    jobs::{Changed, Create, SnapshotDevice},
+    jobs::{Changed, Create, SetCordon, SnapshotDevice},
     lvm,
     marks::{self, Mark},
     open, partition,
@@ -82,6 +82,11 @@ pub(super) fn change(
 /// Moves a volume's record on; see `Advance`.
 pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
     change(drive, |drive| drive.advance(uuid, to))
+}
+
+/// See `SetCordon`.
+pub(super) fn set_cordon(job: &SetCordon) -> Result<Changed, CarveError> {
+    change(&job.drive, |drive| drive.set_cordon(job.cordon.as_ref()))
 }
 
 /// Carves a volume, claiming the drive first when that is asked for and needed.

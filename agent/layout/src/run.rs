@@ -5,8 +5,8 @@ use super::{
     erase,
     jobs::{
         Adopt, Advance, CarveError, Changed, ClearSnapshots, Create, Delete, EraseProgress,
-        EraseStep, Expand, Look, MakeSnapshot, Release, Released, WipeProgress, WipeStep,
-        ZeroProgress, ZeroStep,
+        EraseStep, Expand, Look, MakeSnapshot, Release, Released, SetCordon, WipeProgress,
+        WipeStep, ZeroProgress, ZeroStep,
     },
     layout, release, wipe, zero_free,
 };
@@ -126,6 +126,16 @@ impl Job for Advance {
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("advance");
         layout::advance(&self.drive, self.uuid, &self.to)
+    }
+}
+
+impl Job for SetCordon {
+    const NAME: &'static str = "set-cordon";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("set-cordon");
+        layout::set_cordon(&self)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{DriveId, Layout, Record, RecordState, runs};
+use super::{Cordon, DriveId, Layout, Record, RecordState, runs};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,6 +42,9 @@ pub struct Label {
     pub class: String,
     /// The drive's identity when it was claimed, to tell a moved image from the drive itself.
     pub drive_id: DriveId,
+    /// Set while the drive takes no new volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordon: Option<Cordon>,
 }
 
 /// A record together with what the table and the kernel say of it.

@@ -76,6 +76,7 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
             node: "n".into(),
             class: "bulk".into(),
             drive_id: DriveId("wwn-sda".into()),
+            cordon: None,
         },
         sequence,
         volumes,

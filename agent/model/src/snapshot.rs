@@ -8,8 +8,8 @@ use uuid::Uuid;
 pub use drivebay_proto::words::VolumeState;
 
 use super::{
-    Contents, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout, Placed,
-    Reject, condition::Condition, unreadable::UnreadableRange,
+    Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout,
+    Placed, Reject, condition::Condition, unreadable::UnreadableRange,
 };
 
 /// A drive as the inventory shows it.
@@ -33,6 +33,18 @@ pub struct Drive {
     /// How well it is.
     #[serde(default)]
     pub health: DriveHealth,
+}
+
+impl Drive {
+    /// Why no new volumes are put on it, if an operator decided so; of a drive that is missing, as it was last known.
+    pub fn cordon(&self) -> Option<&Cordon> {
+        self.contents.as_ref()?.label.cordon.as_ref()
+    }
+
+    /// Whether new volumes may be put on it, as far as its health and the operator go.
+    pub fn is_fit(&self) -> bool {
+        self.health.is_fit() && self.cordon().is_none()
+    }
 }
 
 /// One of the places of a volume.

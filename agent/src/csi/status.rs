@@ -52,7 +52,8 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. }
         | VolumeError::NotAdopted { .. }
-        | VolumeError::NotReleased { .. } => Code::FailedPrecondition,
+        | VolumeError::NotReleased { .. }
+        | VolumeError::NotCordoned { .. } => Code::FailedPrecondition,
         VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }
@@ -97,6 +98,7 @@ fn carve_code(error: &CarveError) -> Code {
         CarveError::BadTransition { .. } => Code::FailedPrecondition,
         CarveError::Busy { .. } => Code::FailedPrecondition,
         CarveError::NotErased { .. } => Code::Internal,
+        CarveError::Cordoned { .. } => Code::ResourceExhausted,
     }
 }
 

@@ -264,6 +264,7 @@ fn mark() -> tags::VgMark {
             node: "n".into(),
             class: "k".repeat(1100),
             drive_id: DriveId("wwn-0x1".into()),
+            cordon: None,
         },
     }
 }

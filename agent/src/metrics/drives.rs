@@ -50,6 +50,11 @@ const ACKNOWLEDGED: Def = gauge(
     "1 if the drive's verdict rests on acknowledged findings alone, else 0.",
     DRIVE,
 );
+const CORDONED: Def = gauge(
+    "drivebay_drive_cordoned",
+    "1 while the drive takes no new volumes by an operator's decision, else 0.",
+    DRIVE,
+);
 const STUCK: Def = gauge(
     "drivebay_drive_stuck",
     "1 while an operation on the drive is unresponsive, else 0.",
@@ -234,6 +239,7 @@ pub(super) const DEFINITIONS: &[Def] = &[
     VERDICT,
     FINDING,
     ACKNOWLEDGED,
+    CORDONED,
     STUCK,
     SIZE,
     FREE,
@@ -348,6 +354,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         &labels,
         truth(drive.health.is_acknowledged()),
     );
+    into.put(&CORDONED, &labels, truth(drive.cordon().is_some()));
     let mut slots = view.slots.iter();
     let stuck = slots.any(|slot| slot.stuck && slot.key.drive().is_some_and(|drive| drive.0 == id));
     into.put(&STUCK, &labels, truth(stuck));

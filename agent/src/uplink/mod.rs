@@ -24,11 +24,12 @@ use drivebay_common::tls::Credentials;
 use drivebay_proto::agent::agent_server::Agent;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::Status;
 
 pub use service::AgentService;
 
 use dial::{Outcome, dial};
-use drivebay_config::Target;
+use drivebay_config::{DriveVerb, Target};
 use targets::{Slot, plan};
 
 /// Names are resolved again this often, give or take a quarter: replicas come and go.
@@ -56,6 +57,8 @@ pub struct UplinkConfig {
     pub credentials: Option<Credentials>,
     /// File of the token that proves to a controller on which node this is; read each time, since the kubelet renews it.
     pub token: Option<PathBuf>,
+    /// What a controller may have done to drives.
+    pub drive_verbs: BTreeSet<DriveVerb>,
 }
 
 /// What the sessions share.
@@ -63,6 +66,7 @@ pub struct UplinkConfig {
 struct Shared {
     credentials: Option<Credentials>,
     token: Option<PathBuf>,
+    drive_verbs: BTreeSet<DriveVerb>,
     /// Which slot serves which replica.
     met: Mutex<BTreeMap<String, Slot>>,
     /// The largest number of replicas that any of them announced.
@@ -82,6 +86,16 @@ impl Shared {
         }
     }
 
+    /// PERMISSION_DENIED: the configuration lets no controller do that.
+    fn allows(&self, verb: DriveVerb) -> Result<(), Status> {
+        if self.drive_verbs.contains(&verb) {
+            return Ok(());
+        }
+        Err(Status::permission_denied(
+            "`drive-verbs` of [controller] in this node's configuration does not allow it; a person on the node can do it, with `drivebay-agent`",
+        ))
+    }
+
     fn part(&self, slot: &Slot) {
         self.met
             .lock()
@@ -95,6 +109,7 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
     let shared = Arc::new(Shared {
         credentials: config.credentials,
         token: config.token,
+        drive_verbs: config.drive_verbs,
         met: Mutex::default(),
         announced: watch::Sender::new(1),
     });

@@ -10,6 +10,8 @@ use drivebay_proto::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
+use drivebay_config::DriveVerb;
+
 use super::{Shared, parts::Parts, targets::Slot, token};
 use drivebay_model::cause::chain;
 
@@ -185,6 +187,14 @@ impl<S: Agent> Agent for Remote<S> {
         by_hand()
     }
 
+    async fn cordon_drive(
+        &self,
+        request: Request<CordonDriveRequest>,
+    ) -> Answer<CordonDriveResponse> {
+        self.shared.allows(DriveVerb::Cordon)?;
+        self.service.cordon_drive(request).await
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         by_hand()
     }
@@ -200,7 +210,10 @@ impl<S: Agent> Agent for Remote<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Mutex};
+    use std::{
+        collections::{BTreeMap, BTreeSet},
+        sync::Mutex,
+    };
 
     use tokio_stream::Empty;
     use tonic::Code;
@@ -253,17 +266,26 @@ mod tests {
         adopt_drive AdoptDriveRequest => AdoptDriveResponse,
         acknowledge_drive AcknowledgeDriveRequest => AcknowledgeDriveResponse,
         unacknowledge_drive UnacknowledgeDriveRequest => AcknowledgeDriveResponse,
+        cordon_drive CordonDriveRequest => CordonDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
         drive_latency DriveLatencyRequest => DriveLatencyResponse,
     }
 
     #[tokio::test]
     async fn a_controller_may_call_what_it_uses_and_nothing_else() {
+        for drive_verbs in [BTreeSet::new(), BTreeSet::from([DriveVerb::Cordon])] {
+            is_all_that_may_be_called(drive_verbs).await;
+        }
+    }
+
+    async fn is_all_that_may_be_called(drive_verbs: BTreeSet<DriveVerb>) {
+        let may_cordon = !drive_verbs.is_empty();
         let remote = Remote {
             service: Reached,
             shared: Arc::new(Shared {
                 credentials: None,
                 token: None,
+                drive_verbs,
                 met: Mutex::default(),
                 announced: watch::Sender::new(1),
             }),
@@ -286,9 +308,10 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 16);
+        assert_eq!(codes.len(), 17);
         for (call, code) in codes {
-            let expected = if used.contains(&call) {
+            let allowed = call == "cordon_drive" && may_cordon;
+            let expected = if allowed || used.contains(&call) {
                 Code::Unimplemented
             } else {
                 Code::PermissionDenied

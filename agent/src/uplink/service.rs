@@ -17,20 +17,21 @@ use drivebay_health::{
     CollectedEvidence,
     acknowledge::{AcknowledgeError, Acknowledger, Order},
 };
-use drivebay_model::{CheckMethod, DriveId, Snapshot, cause::chain};
+use drivebay_model::{CheckMethod, Cordon, DriveId, Snapshot, cause::chain};
 use drivebay_node::{
     context::NodeContext,
-    inventory::wire::{finding, smart_finding},
+    inventory::wire::{cordon as cordon_message, finding, smart_finding},
     scan_loop::Rescans,
     volumes::{Caller, VolumeError, Volumes, wipe::named},
 };
 use drivebay_smart::Acknowledgement;
+use drivebay_sys::clock::unix_seconds;
 
 /// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
 const QUEUE: usize = 2;
 
 /// Longest note of an acknowledgement, bytes: it stays in the drive's history.
-const MAX_NOTE: usize = 512;
+const MAX_NOTE: usize = drivebay_model::cordon::MAX_TEXT;
 
 /// Serves one node.
 #[derive(Debug, Clone)]
@@ -315,6 +316,29 @@ impl Agent for AgentService {
         said_by(&by)?;
         let id = self.id_of(&drive)?;
         self.decided(id, Order::Withdraw { by }).await
+    }
+
+    async fn cordon_drive(
+        &self,
+        request: Request<wire::CordonDriveRequest>,
+    ) -> Answer<wire::CordonDriveResponse> {
+        logged("Agent/CordonDrive", async {
+            let request = request.into_inner();
+            let (by, reason) = (request.by, request.reason);
+            said_by(&by)?;
+            printable("reason", &reason)?;
+            let at = unix_seconds();
+            let cordon = (!request.uncordon).then_some(Cordon { at, by, reason });
+            let done = self.volumes.set_cordon(&request.drive, cordon).await;
+            let done = done.map_err(|error| status(&error))?;
+            Ok(wire::CordonDriveResponse {
+                drive: done.drive.0,
+                cordon: done.cordon.as_ref().map(cordon_message),
+                changed: done.changed,
+                revision: done.revision,
+            })
+        })
+        .await
     }
 
     async fn drive_latency(

@@ -83,10 +83,10 @@ async fn a_name_that_nothing_has_and_one_that_several_have_are_told_apart_everyw
 #[tokio::test]
 async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_names() {
     let served = serve("wwn-x", false);
-    for command in ["wipe", "release", "adopt", "ack"] {
+    for command in ["wipe", "release", "adopt", "ack", "cordon", "uncordon"] {
         for more in [&[][..], &["--confirm", "wwn-x"]] {
             let mut line = vec!["drive", command, "wwn"];
-            if command != "ack" {
+            if !["ack", "cordon", "uncordon"].contains(&command) {
                 line.extend(more);
             }
             let output = ask(&served, &line).await;

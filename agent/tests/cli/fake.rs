@@ -208,6 +208,22 @@ impl Agent for FakeAgent {
         }))
     }
 
+    async fn cordon_drive(
+        &self,
+        request: Request<proto::CordonDriveRequest>,
+    ) -> Answer<proto::CordonDriveResponse> {
+        let request = request.into_inner();
+        assert_eq!(request.by, "ann");
+        let (by, reason) = (request.by, request.reason);
+        let cordon = (!request.uncordon).then_some(proto::Cordon { at: 1, by, reason });
+        Ok(Response::new(proto::CordonDriveResponse {
+            drive: request.drive,
+            changed: true,
+            cordon,
+            revision: 43,
+        }))
+    }
+
     async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
         Ok(Response::new(proto::RescanResponse { revision: 42 }))
     }

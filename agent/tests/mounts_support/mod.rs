@@ -170,6 +170,7 @@ impl Bench {
             node: "n".to_owned(),
             class: "test".to_owned(),
             drive_id: drive.id.clone(),
+            cordon: None,
         };
         let contents = Contents {
             layout: drivebay_model::Layout::Partition,

@@ -98,6 +98,8 @@ impl Ask {
             Self::Nodes(args) => &args.show.socket,
             Self::Drives(args) => &args.show.socket,
             Self::Volumes(args) => &args.show.socket,
+            Self::Drive(DriveCommand::Cordon(args)) => &args.of.socket,
+            Self::Drive(DriveCommand::Uncordon(args)) => &args.of.socket,
             Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
                 &args.show.socket
             }
@@ -138,6 +140,56 @@ Examples:
   drivebay-controller drive show wwn-0x5000c500a1b2c3d4
   drivebay-controller drive show sdb --node n7 -o wide")]
     Show(ShowOneArgs),
+    /// Put no new volumes on a claimed drive; those on it stay and are served as before
+    ///
+    /// Recorded on the drive by its node's agent, so that it holds after a restart and on another node, until drive uncordon. The
+    /// agent's configuration says whether it takes this from a controller (drive-verbs under [controller]).
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive cordon sdb --node n7 --plan               shows what would change
+  drivebay-controller drive cordon wwn-0x5000c500a1b2c3d4 --by ann --reason 'replaced on Friday, ticket-4711'")]
+    Cordon(CordonArgs),
+    /// Put new volumes on a cordoned drive again
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive uncordon wwn-0x5000c500a1b2c3d4 --by ann")]
+    Uncordon(UncordonArgs),
+}
+
+/// Which drive's cordon is changed, and by whom.
+#[derive(Debug, Args)]
+pub struct DecisionArgs {
+    /// Its identity, or another name of it (kernel name, serial); whole
+    pub drive: String,
+    /// The node that it is on, where others have a drive of that name
+    #[arg(long = "node", value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Who decides; needed where the environment does not say, as in kubectl exec
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `drive cordon`.
+#[derive(Debug, Args)]
+pub struct CordonArgs {
+    #[command(flatten)]
+    pub of: DecisionArgs,
+    /// Shown with the drive
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+/// Options of `drive uncordon`.
+#[derive(Debug, Args)]
+pub struct UncordonArgs {
+    #[command(flatten)]
+    pub of: DecisionArgs,
 }
 
 /// What is shown, and how.

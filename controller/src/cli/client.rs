@@ -3,10 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
+use drivebay_proto::agent::CordonDriveResponse;
 use drivebay_proto::controller::{
-    GetControllerRequest, GetControllerResponse, GetVolumeRequest, GetVolumeResponse,
-    ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives, VolumeOnNode,
-    cluster_client::ClusterClient,
+    CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
+    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives,
+    VolumeOnNode, cluster_client::ClusterClient,
 };
 use tonic::{Streaming, transport::Channel};
 
@@ -16,6 +17,9 @@ pub const CONTROLLER: Program = Program {
     // For each message, since everything is answered from memory. A list of any length may take longer.
     deadline: Duration::from_secs(10),
 };
+
+/// Above the controller's own deadline for an agent's answer.
+const CHANGE: Duration = Duration::from_secs(70);
 
 /// A connection to the controller.
 #[derive(Debug)]
@@ -59,6 +63,16 @@ impl Client {
             known.push(node);
         }
         Ok(known)
+    }
+
+    /// Sent to the node's agent, which records it on the drive.
+    pub async fn cordon_drive(
+        &mut self,
+        request: CordonDriveRequest,
+    ) -> Result<CordonDriveResponse, AskError> {
+        let call = self.inner.cordon_drive(request);
+        let answer = self.asked.answered_within(CHANGE, call).await?;
+        Ok(answer.into_inner())
     }
 
     /// The drives of these nodes (none named: all).

@@ -20,7 +20,7 @@ use super::{
     wrong::{Health, Kind, Problem, Reason, Severity},
 };
 use drivebay_csi::health::NODE_UNREACHABLE;
-use drivebay_view::args::Format;
+use drivebay_view::{args::Format, volumes::count};
 
 /// Asks and shows. An error when something is wrong: that is this command's answer to a script.
 pub async fn run(
@@ -149,10 +149,7 @@ fn of_node(node: &Node) -> Option<Problem> {
                 0 => String::new(),
                 seconds => format!(" for {}", human_seconds(seconds)),
             };
-            let volumes = match node.volumes {
-                1 => "1 volume".to_owned(),
-                many => format!("{many} volumes"),
-            };
+            let volumes = count(node.volumes);
             let told = format!(
                 "its agent is disconnected{long}, so the state of {volumes} there is unknown; check the machine, its network and the agent"
             );

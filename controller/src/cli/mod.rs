@@ -16,6 +16,7 @@ use std::{
 pub mod args;
 pub mod claims;
 pub mod client;
+mod cordon;
 pub mod drives;
 pub mod health;
 pub mod listing;
@@ -31,7 +32,7 @@ pub use args::Ask;
 
 use drivebay_common::{
     ask::AskError,
-    cli::{NOT_FOUND, NOT_PERMITTED, NOT_POLLED, USAGE, WRONG, chain},
+    cli::{NOBODY, NOT_FOUND, NOT_PERMITTED, NOT_POLLED, USAGE, WRONG, chain},
     pick::PickError,
     printed::{Given, option},
     table, terminal,
@@ -70,6 +71,9 @@ pub enum CommandError {
     /// `health`: nothing is known to be wrong, and drives were not polled yet.
     #[error("not every drive was polled yet")]
     NotPolled,
+    /// Nothing says who decides.
+    #[error("{NOBODY}")]
+    Nobody,
     /// `--unclaimed`.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
@@ -97,6 +101,7 @@ impl CommandError {
             Self::Node(error) if error.is_usage() => USAGE,
             Self::Pick(error) => error.code(),
             Self::NoSuchNode(_) => NOT_FOUND,
+            Self::Nobody => USAGE,
             error => match denied(error) {
                 true => NOT_PERMITTED,
                 false => WRONG,
@@ -194,6 +199,14 @@ fn execute_on(
         Ask::Drive(DriveCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
             one::drive(&mut client, args, now, terminal, out).await
+        }),
+        Ask::Drive(DriveCommand::Cordon(args)) => wait(async {
+            let mut client = Client::connect(&args.of.socket.socket).await?;
+            cordon::run(&mut client, &args.of, Some(&args.reason), out).await
+        }),
+        Ask::Drive(DriveCommand::Uncordon(args)) => wait(async {
+            let mut client = Client::connect(&args.of.socket.socket).await?;
+            cordon::run(&mut client, &args.of, None, out).await
         }),
         Ask::Volume(VolumeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;

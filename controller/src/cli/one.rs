@@ -39,10 +39,25 @@ pub async fn drive(
     terminal: Terminal,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    nodes::known(client, &args.show.nodes).await?;
-    let typed = Typed::new(&args.id, None);
+    let drive = find_drive(client, &args.id, &args.show.nodes, Part::Beginning).await?;
+    let volumes = volumes_on(client, &drive).await?;
+    let volumes: Vec<&Volume> = volumes.iter().collect();
+    let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
+    let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
+    shown(args.show.output, json, text, out)
+}
+
+/// The drive that is meant, and where it is.
+pub(super) async fn find_drive(
+    client: &mut Client,
+    name: &str,
+    nodes: &[String],
+    part: Part,
+) -> Result<OnNode<Drive>, CommandError> {
+    nodes::known(client, nodes).await?;
+    let typed = Typed::new(name, None);
     let mut found: Vec<OnNode<Drive>> = Vec::new();
-    let mut incoming = client.drives(&args.show.nodes).await?;
+    let mut incoming = client.drives(nodes).await?;
     while let Some(node) = incoming.next().await? {
         let here = !node.known_state().is_some_and(NodeState::is_absent);
         let meant = node
@@ -63,21 +78,32 @@ pub async fn drive(
         .map(|there| there.it.id.clone())
         .collect();
     found.retain(|there| there.here || !here.contains(&there.it.id));
-    let drive = pick(&found, typed, DRIVE, Part::Beginning, |there| {
+    let meant = pick(&found, typed, DRIVE, part, |there| {
         let names = drive_names(&there.it);
         let label = format!("node {}, {}", there.node, names.label);
         Names { label, ..names }
-    })?;
+    });
+    let id = meant?.it.id.clone();
+    let mut found = found.into_iter();
+    let drive = found.find(|there| there.it.id == id);
+    drive.ok_or_else(|| {
+        let (kind, name) = (DRIVE, name.to_owned());
+        PickError::None { kind, name }.into()
+    })
+}
+
+/// The volumes that lie on a drive.
+pub(super) async fn volumes_on(
+    client: &mut Client,
+    drive: &OnNode<Drive>,
+) -> Result<Vec<Volume>, CommandError> {
     let node = std::slice::from_ref(&drive.node);
     let mut volumes: Vec<Volume> = Vec::new();
     let mut incoming = client.volumes(node, true).await?;
     while let Some(there) = incoming.next().await? {
         volumes.extend(there.volume.filter(|volume| volume.drive == drive.it.id));
     }
-    let volumes: Vec<&Volume> = volumes.iter().collect();
-    let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
-    let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
-    shown(args.show.output, json, text, out)
+    Ok(volumes)
 }
 
 /// Finds a volume and shows it.

@@ -451,6 +451,13 @@ impl Agent for Fake {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn cordon_drive(
+        &self,
+        _: Request<drivebay_proto::agent::CordonDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CordonDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
     async fn drive_latency(
         &self,
         _: Request<drivebay_proto::agent::DriveLatencyRequest>,

@@ -134,6 +134,7 @@ impl Seats {
                 }
                 let config = UplinkConfig {
                     token: None,
+                    drive_verbs: Default::default(),
                     targets: self.targets.clone(),
                     credentials: seat.credentials.clone(),
                 };

@@ -172,6 +172,13 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to acknowledge"))
     }
 
+    async fn cordon_drive(
+        &self,
+        _: Request<drivebay_proto::agent::CordonDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CordonDriveResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to cordon"))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::unimplemented("there is no drive to adopt"))
     }

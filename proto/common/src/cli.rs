@@ -78,3 +78,43 @@ pub fn print(out: &mut dyn Write, text: &str) -> io::Result<()> {
         written => written,
     }
 }
+
+/// Who types a command: what was given, else what the environment has, sudo's word first; without control characters, at most 64
+/// characters. None: nothing says it, as in kubectl exec.
+pub fn operator(given: Option<&str>) -> Option<String> {
+    somebody(given, |name| std::env::var(name).ok())
+}
+
+fn somebody(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let names = ["SUDO_USER", "USER", "LOGNAME"];
+    let names = names.into_iter().filter_map(variable);
+    let mut plain = given
+        .map(str::to_owned)
+        .into_iter()
+        .chain(names)
+        .filter(|name| !name.is_empty() && !name.chars().any(char::is_control));
+    Some(plain.next()?.chars().take(64).collect())
+}
+
+/// Where nothing says who types a command that is recorded.
+pub const NOBODY: &str = "cannot tell who you are: the environment has no SUDO_USER, USER or LOGNAME, as in kubectl exec. Add --by NAME";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_it_was_is_taken_from_the_option_then_sudo_and_never_with_control_characters() {
+        let environment = |name: &str| match name {
+            "SUDO_USER" => Some("ann".to_owned()),
+            "USER" => Some("root".to_owned()),
+            _ => None,
+        };
+        assert_eq!(somebody(Some("bob"), environment).as_deref(), Some("bob"));
+        assert_eq!(somebody(None, environment).as_deref(), Some("ann"));
+        let broken = |name: &str| (name == "SUDO_USER").then(|| "a\nb".to_owned());
+        assert_eq!(somebody(None, broken), None);
+        // As in a container.
+        assert_eq!(somebody(Some(""), |_| None), None);
+    }
+}

@@ -17,6 +17,14 @@ use super::{
     },
 };
 
+/// So many volumes, in words.
+pub fn count(volumes: u64) -> String {
+    match volumes {
+        1 => "1 volume".to_owned(),
+        more => format!("{more} volumes"),
+    }
+}
+
 /// The columns of a volume. `usage`: how full it is and which pods have it can be known, which only the node's own agent tells.
 pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![("NAME", Left), ("CLASS", Left), ("SIZE", Right)];

@@ -36,6 +36,20 @@ Examples:
 Examples:
   drivebay-agent drive unack sdb")]
     Unack(DecisionArgs),
+    /// Put no new volumes on a claimed drive; those on it stay and are served as before
+    ///
+    /// Recorded on the drive, so that it holds after a restart and on another node, until drive uncordon.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive cordon sdb --plan                                    shows what would change
+  drivebay-agent drive cordon sdb --reason 'replaced on Friday, ticket-4711'
+  kubectl exec POD -- drivebay-agent drive cordon sdb --by ann")]
+    Cordon(CordonArgs),
+    /// Put new volumes on a cordoned drive again
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive uncordon sdb")]
+    Uncordon(UncordonArgs),
     /// Make a used drive blank: EVERYTHING ON IT IS LOST
     ///
     /// Overwrites the whole drive with zeros. Refused while anything uses the drive, with what to do first. Without --confirm
@@ -127,6 +141,29 @@ pub struct AckArgs {
     /// Its identity, spelled out in full; a BAD drive needs it
     #[arg(long, value_name = "IDENTITY")]
     pub confirm: Option<String>,
+}
+
+/// Options of `drive cordon`.
+#[derive(Debug, Args)]
+pub struct CordonArgs {
+    #[command(flatten)]
+    pub of: DecisionArgs,
+    /// Shown with the drive
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub plan: bool,
+}
+
+/// Options of `drive uncordon`.
+#[derive(Debug, Args)]
+pub struct UncordonArgs {
+    #[command(flatten)]
+    pub of: DecisionArgs,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub plan: bool,
 }
 
 /// Options of `drives`.

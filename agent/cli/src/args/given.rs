@@ -16,6 +16,8 @@ impl Command {
                 DriveCommand::Show(args) => &args.show.socket,
                 DriveCommand::Ack(args) => &args.of.socket,
                 DriveCommand::Unack(args) => &args.socket,
+                DriveCommand::Cordon(args) => &args.of.socket,
+                DriveCommand::Uncordon(args) => &args.of.socket,
                 DriveCommand::Wipe { socket, .. }
                 | DriveCommand::Release { socket, .. }
                 | DriveCommand::Adopt { socket, .. } => socket,

@@ -16,7 +16,7 @@ mod smart;
 mod volume;
 
 pub use common::{ConfigArg, Show, ShowOne, SocketArg};
-pub use drive::{AckArgs, DriveCommand, DrivesArgs};
+pub use drive::{AckArgs, DecisionArgs, DriveCommand, DrivesArgs};
 pub use run::{RunArgs, RunOptions};
 pub use smart::{ExplainArgs, SmartCommand};
 pub use volume::{CreateArgs, MountArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs};

@@ -72,6 +72,7 @@ fn contents(note: &str) -> Contents {
             node: "n".into(),
             class: "k".into(),
             drive_id: DriveId("wwn-ours".into()),
+            cordon: None,
         },
         volumes: Vec::new(),
         free: Vec::new(),

@@ -12,6 +12,7 @@
 //! | `cluster`, `node`, `class` | whom and what it was claimed for           |
 //! | `id`        | the drive's identity at claim                             |
 //! | `free`      | of earlier versions, and says nothing: what free space reads as is kept elsewhere (`zeroed`) |
+//! | `cordon.at`, `cordon.by`, `cordon.reason` | only while the drive takes no new volumes: since when, seconds since 1970; the operator; the reason |
 //! | `sum`       | see below                                                 |
 //!
 //! | key of an LV | value                                                    |
@@ -38,7 +39,9 @@ use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
 use uuid::Uuid;
 
-use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
+use drivebay_model::{
+    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState,
+};
 
 const PREFIX: &str = "drivebay.";
 /// LVM's limit for a tag, bytes.
@@ -133,6 +136,11 @@ fn vg_tags(mark: &VgMark, free: Option<&str>) -> Vec<String> {
     tags.put("node", &mark.label.node);
     tags.put("class", &mark.label.class);
     tags.put("id", &mark.label.drive_id.0);
+    if let Some(cordon) = &mark.label.cordon {
+        tags.put("cordon.at", &cordon.at.to_string());
+        tags.put("cordon.by", &cordon.by);
+        tags.put("cordon.reason", &cordon.reason);
+    }
     if let Some(free) = free {
         tags.put("free", free);
     }
@@ -293,8 +301,20 @@ fn mark_of(values: &Values) -> Result<VgMark, String> {
             node: get(values, "node")?.clone(),
             class: get(values, "class")?.clone(),
             drive_id: DriveId(get(values, "id")?.clone()),
+            cordon: cordon_of(values)?,
         },
     })
+}
+
+fn cordon_of(values: &Values) -> Result<Option<Cordon>, String> {
+    if !values.contains_key("cordon.at") {
+        return Ok(None);
+    }
+    Ok(Some(Cordon {
+        at: parsed(values, "cordon.at")?,
+        by: get(values, "cordon.by")?.clone(),
+        reason: get(values, "cordon.reason")?.clone(),
+    }))
 }
 
 fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {

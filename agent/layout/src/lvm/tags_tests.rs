@@ -38,6 +38,7 @@ fn mark() -> VgMark {
             node: "node 1".into(),
             class: "fast".into(),
             drive_id: DriveId("serial-x:1".into()),
+            cordon: None,
         },
     }
 }
@@ -93,6 +94,15 @@ fn tags_are_written_and_read_as_the_golden_ones() {
 #[test]
 fn a_mark_goes_through_tags_and_back() {
     assert_eq!(vg(&of_vg(&mark())), Read::Ours(mark()));
+    for reason in ["returned: Freitag, 12 %", "", &"ä".repeat(256)] {
+        let mut cordoned = mark();
+        cordoned.label.cordon = Some(Cordon {
+            at: 1_700_000_000,
+            by: "ann".into(),
+            reason: reason.into(),
+        });
+        assert_eq!(vg(&of_vg(&cordoned)), Read::Ours(cordoned));
+    }
 }
 
 #[test]

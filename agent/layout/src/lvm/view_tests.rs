@@ -43,6 +43,7 @@ fn vg(lvs: Vec<Lv>) -> Vg {
             node: "n1".into(),
             class: "fast".into(),
             drive_id: DriveId("serial-x".into()),
+            cordon: None,
         },
     };
     Vg {

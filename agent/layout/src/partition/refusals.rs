@@ -4,7 +4,7 @@
 use uuid::Uuid;
 
 use super::Session;
-use super::tests::{a, b, furnished, id, look, session};
+use super::tests::{a, b, cordon, create, free, furnished, id, look, session, spec};
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::Device,
@@ -13,7 +13,7 @@ use crate::{
     fake::FakeDrive,
     gpt::{self, Entry},
 };
-use drivebay_model::{FsType, Label, MIB, Mode, RecordState};
+use drivebay_model::{Cordon, FsType, Label, MIB, Mode, RawSpace, RecordState};
 
 /// As read, with nothing put right.
 fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {
@@ -129,6 +129,37 @@ fn a_drive_is_adopted_from_the_label_that_was_seen_only() {
     drive.settle();
     assert!(!session(&drive).adopt(&ours, &to).unwrap().changed);
     assert_eq!(drive.writes(), 0);
+}
+
+#[test]
+fn a_cordoned_drive_takes_no_new_volume_and_serves_those_it_has() {
+    let drive = furnished(512);
+    let cordoned = session(&drive).set_cordon(Some(&cordon())).unwrap();
+    assert!(cordoned.changed && cordoned.contents.label.cordon == Some(cordon()));
+    let refused = create(&drive, &spec(0xd, "d", 1));
+    assert!(
+        matches!(&refused, Err(CarveError::Cordoned { by, .. }) if by == "ann"),
+        "{refused:?}"
+    );
+    // The repeat of a creation that was answered before is no new volume.
+    let repeat = create(&drive, &spec(0xe, "a", 4)).unwrap();
+    assert!(!repeat.changed && repeat.contents.volume(a()).is_some());
+    let grown = session(&drive).expand(a(), 5 * MIB, RawSpace::default());
+    assert!(grown.unwrap().changed);
+    session(&drive).delete(b()).unwrap();
+    free(&drive, b()).unwrap();
+    // The first reason stays, also where another is given; nothing is written for it.
+    drive.settle();
+    let other = Cordon {
+        by: "bob".into(),
+        ..cordon()
+    };
+    let again = session(&drive).set_cordon(Some(&other)).unwrap();
+    assert!(!again.changed && again.contents.label.cordon == Some(cordon()));
+    assert_eq!(drive.writes(), 0);
+    assert!(session(&drive).set_cordon(None).unwrap().changed);
+    assert!(!session(&drive).set_cordon(None).unwrap().changed);
+    assert!(create(&drive, &spec(0xd, "d", 1)).unwrap().changed);
 }
 
 #[test]

@@ -17,8 +17,8 @@ use crate::{
     lvm::{label, metadata::PvHeader},
 };
 use drivebay_model::{
-    ClaimPolicy, Contents, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, RawSpace,
-    Record, RecordState,
+    ClaimPolicy, Contents, Cordon, DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode,
+    RawSpace, Record, RecordState,
 };
 
 pub(super) const SIZE: u64 = 48 * MIB;
@@ -34,6 +34,7 @@ fn how(policy: ClaimPolicy) -> Claim {
         node: "n".into(),
         class: "fast".into(),
         drive_id: id(),
+        cordon: None,
     };
     Claim {
         layout: drivebay_model::Layout::Partition,
@@ -143,6 +144,14 @@ pub(super) fn shape(contents: &Contents) -> Vec<Record> {
     records
 }
 
+pub(super) fn cordon() -> Cordon {
+    Cordon {
+        at: 1_700_000_000,
+        by: "ann".into(),
+        reason: "returned to the vendor".into(),
+    }
+}
+
 type Change = fn(&FakeDrive) -> Result<(), CarveError>;
 
 const CHANGES: &[(&str, Change)] = &[
@@ -168,6 +177,9 @@ const CHANGES: &[(&str, Change)] = &[
             })
             .unwrap();
         free(drive, b()).map(|_| ())
+    }),
+    ("cordon", |drive| {
+        session(drive).set_cordon(Some(&cordon())).map(|_| ())
     }),
 ];
 
@@ -207,7 +219,7 @@ fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
     assert!(
         allowed
             .iter()
-            .any(|allowed| shape(allowed) == shape(&found)),
+            .any(|allowed| shape(allowed) == shape(&found) && allowed.label == found.label),
         "{what}: {found:?}"
     );
     let used: u64 = found

@@ -8,7 +8,12 @@
 //!     "cluster": "…",         cluster the drive belongs to
 //!     "node": "…",            node that claimed it
 //!     "class": "…",           class it was claimed for
-//!     "drive_id": "…"         the drive's identity at claim. ("free_space" of earlier versions says nothing)
+//!     "drive_id": "…",        the drive's identity at claim. ("free_space" of earlier versions says nothing)
+//!     "cordon": {             absent unless the drive takes no new volumes:
+//!       "at": 0,              since when, seconds since 1970
+//!       "by": "…",            the operator
+//!       "reason": "…"         the operator's
+//!     }
 //!   },
 //!   "records": [{
 //!     "uuid": "…",            identity; the GUID of its partition while it lives
@@ -41,7 +46,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState};
+use drivebay_model::{
+    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState,
+};
 
 /// A whole label.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,6 +130,7 @@ impl Content {
                 node: self.label.node.clone(),
                 class: self.label.class.clone(),
                 drive_id: self.label.drive_id.0.clone(),
+                cordon: self.label.cordon.clone(),
                 extra: self.label_extra.clone(),
             },
             records: self.records.iter().map(RawRecord::from).collect(),
@@ -140,6 +148,7 @@ impl Content {
                 node: raw.label.node,
                 class: raw.label.class,
                 drive_id: DriveId(raw.label.drive_id),
+                cordon: raw.label.cordon,
             },
             records: raw
                 .records
@@ -167,6 +176,8 @@ struct RawLabel {
     node: String,
     class: String,
     drive_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cordon: Option<Cordon>,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }

@@ -16,6 +16,7 @@ fn label() -> Label {
         node: "n".into(),
         class: "fast".into(),
         drive_id: DriveId("wwn-0x5".into()),
+        cordon: None,
     }
 }
 

@@ -160,7 +160,7 @@ pub fn assemble(
         report.total_bytes += total;
         // Free space of a drive that takes no new volumes does not count.
         // A first poll is over in seconds, and what capacity is published is kept for a minute.
-        if !drive.health.is_fit() {
+        if !drive.is_fit() {
             continue;
         }
         report.free_bytes += free;

@@ -7,8 +7,8 @@ use drivebay_proto::{VolumeId, agent as wire};
 use super::{advice, delta::delta};
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{
-    CheckMethod, ClassConfig, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode, Snapshot,
-    Volume,
+    CheckMethod, ClassConfig, Cordon, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode,
+    Snapshot, Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
     health::{Acknowledged, SmartFinding, SmartReport},
     unreadable::UnreadableRange,
@@ -283,8 +283,18 @@ pub fn drive(drive: &Drive) -> wire::Drive {
         verdict: drive.health.verdict.as_str().to_owned(),
         notes: contents.map_or_else(Vec::new, |c| c.notes.clone()),
         health: Some(health(&drive.health)),
+        cordon: drive.cordon().map(cordon),
         trouble: drive.trouble.clone().unwrap_or_default(),
         unzeroed_bytes: contents.map_or(0, |c| c.unzeroed().iter().map(|run| run.len).sum()),
+    }
+}
+
+/// What is recorded of a drive's cordon.
+pub fn cordon(cordon: &Cordon) -> wire::Cordon {
+    wire::Cordon {
+        at: cordon.at,
+        by: cordon.by.clone(),
+        reason: cordon.reason.clone(),
     }
 }
 

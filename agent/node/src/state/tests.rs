@@ -78,6 +78,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
             node: "n".into(),
             class: "bulk".into(),
             drive_id: id("wwn-a"),
+            cordon: None,
         },
         volumes: volumes
             .into_iter()

@@ -179,6 +179,9 @@ pub enum VolumeError {
     /// A release was refused.
     #[error("drive {drive} is not released: {why}")]
     NotReleased { drive: DriveId, why: String },
+    /// A cordon was refused.
+    #[error("drive {drive} is neither cordoned nor uncordoned: {why}")]
+    NotCordoned { drive: DriveId, why: String },
     /// An adoption was refused.
     #[error("drive {drive} is not adopted: {why}")]
     NotAdopted { drive: DriveId, why: String },

@@ -7,6 +7,7 @@
 pub mod adopt;
 pub mod by_hand;
 pub mod checks;
+pub mod cordon;
 pub mod create;
 pub mod delete;
 pub mod erase;

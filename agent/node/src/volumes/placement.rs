@@ -113,7 +113,7 @@ pub fn choose(
     let drives = snapshot.drives.values().filter(|drive| {
         drive.class.as_deref() == Some(need.class)
             && drive.trouble.is_none()
-            && drive.health.is_fit()
+            && drive.is_fit()
             && !(drive.state == DriveState::Available && cannot_claim(snapshot, need.class))
             && !excluded(&drive.id)
     });
@@ -321,14 +321,18 @@ fn cannot_claim(snapshot: &Snapshot, class: &str) -> bool {
     report.is_some_and(|report| report.cannot_claim.is_some())
 }
 
-/// Whether new volumes may be put on the drive now: it responds, its health has no findings, and its first poll is over.
+/// Whether new volumes may be put on the drive now: it responds, its health has no findings, no operator has cordoned it, and its
+/// first poll is over.
 fn takes_new_volumes(drive: &Drive) -> bool {
-    drive.trouble.is_none() && drive.health.takes_new_volumes()
+    drive.trouble.is_none() && drive.is_fit() && drive.health.takes_new_volumes()
 }
 
 fn why_not(drive: &Drive) -> Option<String> {
     if let Some(trouble) = &drive.trouble {
         return Some(format!("it does not answer: {trouble}"));
+    }
+    if let Some(cordon) = drive.cordon() {
+        return Some(format!("cordoned by {}: {}", cordon.by, cordon.reason));
     }
     let health = &drive.health;
     if health.takes_new_volumes() {

@@ -340,3 +340,24 @@ fn a_drive_that_awaits_its_first_poll_is_waited_for_when_no_other_has_room() {
     let text = silent(&snapshot(vec![awaited]), "bulk");
     assert!(text.contains("not polled"), "{text}");
 }
+
+#[test]
+fn a_cordoned_drive_is_not_tried_and_says_why() {
+    let mut cordoned = claimed("a", 9 * GIB);
+    if let Some(contents) = &mut cordoned.contents {
+        contents.label.cordon = Some(drivebay_model::Cordon {
+            at: 1,
+            by: "ann".into(),
+            reason: "ticket 4711".into(),
+        });
+    }
+    let drives = [cordoned, claimed("b", 2 * GIB)];
+    assert_eq!(names(order(&drives, Placement::Spread, &[])), ["b"]);
+    let now = snapshot(drives.to_vec());
+    assert_eq!(largest(&now, "bulk"), (2 * GIB, " on drive wwn-b".into()));
+    let why = silent(&now, "bulk");
+    assert!(
+        why.contains("wwn-a (cordoned by ann: ticket 4711)"),
+        "{why}"
+    );
+}

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use drivebay_proto::agent::Finding;
+use drivebay_proto::agent::{Cordon, CordonDriveResponse, Finding};
 use drivebay_proto::controller::{
-    GetControllerRequest, GetControllerResponse, GetVolumeRequest, GetVolumeResponse,
-    ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives, VolumeOnNode,
+    CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
+    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives,
+    VolumeOnNode,
     cluster_server::{Cluster, ClusterServer},
 };
 use tokio::{net::UnixListener, runtime::Runtime};
@@ -126,6 +127,23 @@ impl Cluster for Fake {
             let deleted = matches!(state, Some("erasing" | "quarantined"));
             wanted(&request.nodes, &there.node_id) && (request.deleted || !deleted)
         })))
+    }
+
+    async fn cordon_drive(
+        &self,
+        request: Request<CordonDriveRequest>,
+    ) -> Result<Response<CordonDriveResponse>, Status> {
+        let CordonDriveRequest { node, request } = request.into_inner();
+        let request = request.unwrap();
+        assert_eq!((node.as_str(), request.by.as_str()), ("n1", "ann"));
+        let (by, reason) = (request.by, request.reason);
+        let cordon = (!request.uncordon).then_some(Cordon { at: 1, by, reason });
+        Ok(Response::new(CordonDriveResponse {
+            drive: request.drive,
+            changed: true,
+            cordon,
+            revision: 2,
+        }))
     }
 
     async fn get_controller(

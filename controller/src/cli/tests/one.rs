@@ -379,3 +379,23 @@ fn one_is_found_by_any_beginning_that_is_its_alone() {
         48
     );
 }
+
+#[test]
+fn a_drive_of_any_node_is_cordoned_by_any_of_its_whole_names() {
+    let served = cluster().serve();
+    let socket = served.socket();
+    let cordon = [
+        "drive", "cordon", "sdb", "--by", "ann", "--reason", "ticket",
+    ];
+    assert_eq!(
+        ask(&socket, &cordon).ok(),
+        "node n1: drive wwn-0x5000b is cordoned by ann: ticket (it takes no new volumes)\n"
+    );
+    let text = ask(&socket, &["drive", "uncordon", "S4YP", "--by", "ann"]).ok();
+    assert!(text.contains("wwn-0x5000b is not cordoned"), "{text}");
+    let text = ask(&socket, &["drive", "cordon", "sdb", "--plan"]).ok();
+    assert!(text.contains("would be cordoned"), "{text}");
+    // A beginning of a name shows a drive, and changes none.
+    let (text, code) = ask(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
+    assert_eq!(code, drivebay_common::cli::USAGE, "{text}");
+}

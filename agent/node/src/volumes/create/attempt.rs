@@ -213,6 +213,7 @@ impl<'a> Attempt<'a> {
                     node: config.node_id.clone(),
                     class: self.class.name.clone(),
                     drive_id: drive.id.clone(),
+                    cordon: None,
                 },
                 policy: self.class.claim,
             }),

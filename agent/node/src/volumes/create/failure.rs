@@ -39,6 +39,7 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
             | CarveError::Locked { .. }
             | CarveError::Unlabelled { .. }
             | CarveError::NotErased { .. }
+            | CarveError::Cordoned { .. }
             | CarveError::StillZeroed { .. }
             | CarveError::LvmLocked { .. }
             | CarveError::NoLvm { .. }

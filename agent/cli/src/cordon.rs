@@ -1,0 +1,34 @@
+//! `drivebay-agent drive cordon` and `drive uncordon`: whether a claimed drive takes new volumes.
+
+use drivebay_common::cli::operator;
+use drivebay_proto::agent::CordonDriveRequest;
+use drivebay_view::cordon;
+
+use super::{
+    args::DecisionArgs,
+    one_drive::{self, OneDriveError},
+};
+
+/// Shows what would happen, or has it done. `reason`: of a cordon; None takes the cordon away. Answers with what to print.
+pub(super) async fn run(
+    of: &DecisionArgs,
+    reason: Option<&str>,
+    only_plan: bool,
+) -> Result<String, OneDriveError> {
+    let (mut client, inventory, drive) = one_drive::named(&of.socket.socket, &of.drive).await?;
+    let uncordon = reason.is_none();
+    if only_plan {
+        let on_it = inventory.volumes.iter();
+        let on_it = on_it.filter(|volume| volume.drive == drive.id).count();
+        return Ok(cordon::plan(on_it as u64, &drive, uncordon));
+    }
+    let request = CordonDriveRequest {
+        drive: drive.id.clone(),
+        by: operator(of.by.as_deref()).ok_or(OneDriveError::Nobody)?,
+        reason: reason.unwrap_or_default().to_owned(),
+        uncordon,
+    };
+    let call = client.raw.cordon_drive(request);
+    let answer = client.asked.answered(call).await?.into_inner();
+    Ok(cordon::outcome(&answer))
+}

@@ -1,0 +1,37 @@
+//! `drivebay-controller drive cordon` and `drive uncordon`: whether a drive of any node takes new volumes.
+
+use std::io::Write;
+
+use drivebay_common::{cli::operator, pick::Part};
+use drivebay_proto::{agent, controller::CordonDriveRequest};
+use drivebay_view::cordon;
+
+use super::{CommandError, args::DecisionArgs, client::Client, listing::write, one};
+
+/// Shows what would change, or has it changed. `reason`: of a cordon; None takes the cordon away.
+pub(super) async fn run(
+    client: &mut Client,
+    of: &DecisionArgs,
+    reason: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let drive = one::find_drive(client, &of.drive, &of.nodes, Part::Whole).await?;
+    let uncordon = reason.is_none();
+    let text = if of.plan {
+        let volumes = one::volumes_on(client, &drive).await?.len();
+        cordon::plan(volumes as u64, &drive.it, uncordon)
+    } else {
+        let request = agent::CordonDriveRequest {
+            drive: drive.it.id.clone(),
+            by: operator(of.by.as_deref()).ok_or(CommandError::Nobody)?,
+            reason: reason.unwrap_or_default().to_owned(),
+            uncordon,
+        };
+        let request = CordonDriveRequest {
+            node: drive.node.clone(),
+            request: Some(request),
+        };
+        cordon::outcome(&client.cordon_drive(request).await?)
+    };
+    write(out, &format!("node {}: {text}", drive.node))
+}
