@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use drivebay_discovery as discovery;
 use drivebay_fs as fs;
 use drivebay_fs::{affected, check};
 use drivebay_layout as carve;
@@ -44,6 +45,7 @@ table![
     smart::job::Ask,
     carve::jobs::Adopt,
     carve::jobs::SetCordon,
+    discovery::locate_light::SwitchLight,
     fs::jobs::Stage,
     fs::jobs::Publish,
     fs::jobs::Unmount,

@@ -3,11 +3,12 @@
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 
 use drivebay_proto::{
-    agent,
+    agent::{self, agent_client::AgentClient},
     controller::{
         Connection, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
         GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
-        ListVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
+        ListVolumesRequest, LocateDriveRequest, Node, NodeDrives, VolumeOnNode,
+        cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
     words::{self, NodeState},
@@ -20,8 +21,8 @@ use drivebay_csi::{
     topology::TopologyKey,
 };
 use drivebay_service::{
-    agents::{Agent, Agents, Past},
-    call::{CHANGE_DEADLINE, CallError, call},
+    agents::{Agent, AgentChannel, Agents, Past},
+    call::{CHANGE_DEADLINE, call},
     catalog::Key,
     inventory::Inventory,
 };
@@ -55,6 +56,13 @@ impl ClusterService {
             .into_iter()
             .filter_map(|node| self.agents.get(node))
             .collect()
+    }
+
+    /// NOT_FOUND: no such node. UNAVAILABLE: its agent is not connected.
+    fn client(&self, node: &str) -> Result<AgentClient<AgentChannel>, Status> {
+        let known = self.agents.get(node);
+        let known = known.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
+        known.client().map_err(Status::from)
     }
 
     fn state(&self, agent: &Agent) -> NodeState {
@@ -282,15 +290,9 @@ impl Cluster for ClusterService {
     ) -> Result<Response<agent::CordonDriveResponse>, Status> {
         let CordonDriveRequest { node, request } = request.into_inner();
         let request = request.unwrap_or_default();
-        let known = self.agents.get(&node);
-        let known = known.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
-        let asked = async {
-            let mut client = known.client()?;
-            call(CHANGE_DEADLINE, client.cordon_drive(request.clone())).await
-        };
-        let answer = asked
-            .await
-            .map_err(|error: CallError| Status::from(error))?;
+        let mut client = self.client(&node)?;
+        let answer = call(CHANGE_DEADLINE, client.cordon_drive(request.clone())).await;
+        let answer = answer.map_err(Status::from)?;
         let (drive, by, uncordon) = (&answer.drive, &request.by, request.uncordon);
         tracing::info!(
             node,
@@ -301,6 +303,17 @@ impl Cluster for ClusterService {
             "drive cordon requested through this controller"
         );
         Ok(Response::new(answer))
+    }
+
+    async fn locate_drive(
+        &self,
+        request: Request<LocateDriveRequest>,
+    ) -> Result<Response<agent::LocateDriveResponse>, Status> {
+        let LocateDriveRequest { node, request } = request.into_inner();
+        let request = request.unwrap_or_default();
+        let mut client = self.client(&node)?;
+        let answer = call(CHANGE_DEADLINE, client.locate_drive(request)).await;
+        Ok(Response::new(answer.map_err(Status::from)?))
     }
 
     async fn get_controller(

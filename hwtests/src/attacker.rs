@@ -228,6 +228,10 @@ impl Agent for Node {
         no()
     }
 
+    async fn locate_drive(&self, _: Request<LocateDriveRequest>) -> Answer<LocateDriveResponse> {
+        no()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         no()
     }

@@ -30,6 +30,7 @@ pub mod explain;
 pub mod health;
 pub mod init;
 mod latency;
+mod light;
 pub mod logging;
 pub mod mounts;
 pub mod name;
@@ -275,6 +276,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             let socket = &args.socket.socket;
             print(&ack::withdraw(socket, &args.drive, args.by.as_deref()).await?)
         }
+        Command::Drive(DriveCommand::Locate {
+            drive,
+            light,
+            socket,
+        }) => print(&light::run(&socket.socket, &drive, light).await?),
         Command::Drive(DriveCommand::Cordon(args)) => {
             let reason = Some(args.reason.as_str());
             print(&cordon::run(&args.of, reason, args.plan).await?)

@@ -241,14 +241,15 @@ fn wide_and_all_show_the_rest() {
     let mut inventory = inventory();
     inventory.drives.truncate(4);
     inventory.drives.drain(1..3);
+    inventory.drives[0].pcie_slot = "7".into();
     inventory.ready = false;
     assert_eq!(
         shown(&inventory, &["drives", "--all", "-o", "wide"], look(Some(80))).unwrap(),
         "\
-DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    FIRMWARE    SECTOR
-eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY     FIRMWARE    SECTOR
+eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  PCIe 7  EPK9      512/4096
     note: the backup table was repaired
-loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  EPK9      512/4096
+loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -       EPK9      512/4096
     NotADisk: loop
 (the agent is still scanning its drives)
 "
@@ -301,7 +302,11 @@ fn json_has_every_drive_in_bytes_under_stable_names() {
       ],
       "notes": [],
       "trouble": "",
-      "health": null
+      "health": null,
+      "cordon": null,
+      "enclosure": "",
+      "slot": "",
+      "pcie_slot": ""
     }
   ]
 }
@@ -581,6 +586,7 @@ fn scanned(name: &str, judgement: Judgement) -> Scanned {
             partitions: Vec::new(),
             sysfs_path: String::new(),
             backing_file: None,
+            bay: Default::default(),
         },
         seen: Seen::default(),
         judgement,

@@ -17,6 +17,8 @@ use super::{
 pub enum DriveVerb {
     /// Cordon and uncordon.
     Cordon,
+    /// Switch its light.
+    Locate,
 }
 
 /// The controllers this agent dials.
@@ -93,7 +95,7 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         tls,
         token,
         drive_verbs: match &raw.drive_verbs {
-            None => BTreeSet::from([DriveVerb::Cordon]),
+            None => BTreeSet::from([DriveVerb::Cordon, DriveVerb::Locate]),
             given => entries(given).filter_map(|at| at.value).collect(),
         },
     })

@@ -38,6 +38,7 @@ fn facts() -> DriveFacts {
         partitions: vec![],
         sysfs_path: "/sys/devices/x/block/sda".into(),
         backing_file: None,
+        bay: Default::default(),
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! `identity` decides which drives are one, and under which identity each is known.
 //!
-//! Behind `system`: `mounts`, `topology`. Behind `claim`: `reasons`, `contents_reasons`.
+//! `locate_light` switches a drive's light. Behind `system`: `mounts`, `topology`. Behind `claim`: `reasons`, `contents_reasons`.
 
 #![allow(
     missing_docs,
@@ -19,6 +19,7 @@ pub mod claim;
 mod contents_reasons;
 pub mod host_udev;
 mod identity;
+pub mod locate_light;
 mod mounts;
 mod reasons;
 pub mod scan;

@@ -79,6 +79,36 @@ pub struct DriveFacts {
     pub sysfs_path: String,
     /// For a loop device: the file behind it.
     pub backing_file: Option<PathBuf>,
+    /// Where it sits.
+    #[serde(default)]
+    pub bay: Bay,
+}
+
+/// Where a drive sits, by what its enclosure or its slot says; empty where nothing does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bay {
+    /// Logical identifier of the SES enclosure, else its name in sysfs.
+    pub enclosure: String,
+    /// The place in the enclosure: its number, else its name.
+    pub slot: String,
+    /// Name of the PCIe slot.
+    pub pcie_slot: String,
+}
+
+impl Bay {
+    /// For a person in front of the machine; empty when nothing is known.
+    pub fn describe(&self) -> String {
+        let in_enclosure = match (self.slot.as_str(), self.enclosure.as_str()) {
+            ("", _) => None,
+            (slot, "") => Some(format!("slot {slot}")),
+            (slot, enclosure) => Some(format!("slot {slot} of enclosure {enclosure}")),
+        };
+        let pcie = Some(&self.pcie_slot).filter(|slot| !slot.is_empty());
+        let all = in_enclosure
+            .into_iter()
+            .chain(pcie.map(|slot| format!("PCIe slot {slot}")));
+        all.collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Something stacked on a disk or partition (`/sys/class/block/X/holders`).

@@ -32,7 +32,9 @@ pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, RawSpa
 pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
 pub use cordon::Cordon;
 pub use created_for::CreatedFor;
-pub use drive::{DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport};
+pub use drive::{
+    Bay, DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport,
+};
 pub use drivebay_proto::{condition, words};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};

@@ -33,6 +33,7 @@ pub fn facts(name: &str) -> DriveFacts {
         partitions: Vec::new(),
         sysfs_path: "/sys/devices/x".into(),
         backing_file: None,
+        bay: Default::default(),
     }
 }
 

@@ -53,7 +53,9 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::NotWiped { .. }
         | VolumeError::NotAdopted { .. }
         | VolumeError::NotReleased { .. }
-        | VolumeError::NotCordoned { .. } => Code::FailedPrecondition,
+        | VolumeError::NotCordoned { .. }
+        | VolumeError::NotLocated { .. } => Code::FailedPrecondition,
+        VolumeError::Light(error) => run_code(error, |_| Code::FailedPrecondition),
         VolumeError::Stopping => Code::Unavailable,
         VolumeError::Internal { .. } => Code::Internal,
     }

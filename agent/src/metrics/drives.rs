@@ -28,6 +28,7 @@ const INFO: Def = gauge(
         "media",
         "transport",
         "protocol",
+        "bay",
     ],
 );
 const STATE: Def = gauge(
@@ -337,6 +338,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
         reading
             .and_then(|reading| reading.protocol)
             .map_or("", |protocol| protocol.as_str()),
+        &facts.bay.describe(),
     ];
     into.put(&INFO, &info, one());
     into.put(&STATE, &[id, &drive.state.to_string()], one());

@@ -195,6 +195,14 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.cordon_drive(request).await
     }
 
+    async fn locate_drive(
+        &self,
+        request: Request<LocateDriveRequest>,
+    ) -> Answer<LocateDriveResponse> {
+        self.shared.allows(DriveVerb::Locate)?;
+        self.service.locate_drive(request).await
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         by_hand()
     }
@@ -267,19 +275,21 @@ mod tests {
         acknowledge_drive AcknowledgeDriveRequest => AcknowledgeDriveResponse,
         unacknowledge_drive UnacknowledgeDriveRequest => AcknowledgeDriveResponse,
         cordon_drive CordonDriveRequest => CordonDriveResponse,
+        locate_drive LocateDriveRequest => LocateDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
         drive_latency DriveLatencyRequest => DriveLatencyResponse,
     }
 
     #[tokio::test]
     async fn a_controller_may_call_what_it_uses_and_nothing_else() {
-        for drive_verbs in [BTreeSet::new(), BTreeSet::from([DriveVerb::Cordon])] {
+        let all = BTreeSet::from([DriveVerb::Cordon, DriveVerb::Locate]);
+        for drive_verbs in [BTreeSet::new(), BTreeSet::from([DriveVerb::Cordon]), all] {
             is_all_that_may_be_called(drive_verbs).await;
         }
     }
 
     async fn is_all_that_may_be_called(drive_verbs: BTreeSet<DriveVerb>) {
-        let may_cordon = !drive_verbs.is_empty();
+        let verbs = drive_verbs.clone();
         let remote = Remote {
             service: Reached,
             shared: Arc::new(Shared {
@@ -308,9 +318,13 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 17);
+        assert_eq!(codes.len(), 18);
         for (call, code) in codes {
-            let allowed = call == "cordon_drive" && may_cordon;
+            let allowed = match call {
+                "cordon_drive" => verbs.contains(&DriveVerb::Cordon),
+                "locate_drive" => verbs.contains(&DriveVerb::Locate),
+                _ => false,
+            };
             let expected = if allowed || used.contains(&call) {
                 Code::Unimplemented
             } else {

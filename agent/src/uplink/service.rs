@@ -341,6 +341,22 @@ impl Agent for AgentService {
         .await
     }
 
+    async fn locate_drive(
+        &self,
+        request: Request<wire::LocateDriveRequest>,
+    ) -> Answer<wire::LocateDriveResponse> {
+        logged("Agent/LocateDrive", async {
+            let wire::LocateDriveRequest { drive, on } = request.into_inner();
+            let switched = self.volumes.switch_light(&drive, on).await;
+            let (drive, by) = switched.map_err(|error| status(&error))?;
+            Ok(wire::LocateDriveResponse {
+                drive: drive.0,
+                by: by.as_str().to_owned(),
+            })
+        })
+        .await
+    }
+
     async fn drive_latency(
         &self,
         request: Request<wire::DriveLatencyRequest>,

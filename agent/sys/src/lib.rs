@@ -36,6 +36,7 @@ pub mod host_udev;
 pub mod input;
 mod ioctl;
 pub mod kmsg;
+pub mod locate_light;
 pub mod lockfile;
 pub mod lvm;
 pub mod mount;

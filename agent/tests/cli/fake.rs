@@ -208,6 +208,15 @@ impl Agent for FakeAgent {
         }))
     }
 
+    async fn locate_drive(
+        &self,
+        request: Request<proto::LocateDriveRequest>,
+    ) -> Answer<proto::LocateDriveResponse> {
+        let drive = request.into_inner().drive;
+        let by = "ses".to_owned();
+        Ok(Response::new(proto::LocateDriveResponse { drive, by }))
+    }
+
     async fn cordon_drive(
         &self,
         request: Request<proto::CordonDriveRequest>,

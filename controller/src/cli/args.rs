@@ -10,7 +10,7 @@ use clap::{
 use drivebay_proto::{volume_id::is_node_id, words};
 
 use drivebay_view::{
-    args::{DriveSort, Format, ListArgs, PvClaimArgs, VolumeSort, log_filter},
+    args::{DriveSort, Format, Light, ListArgs, PvClaimArgs, VolumeSort, log_filter},
     watch::WatchArg,
 };
 
@@ -98,6 +98,7 @@ impl Ask {
             Self::Nodes(args) => &args.show.socket,
             Self::Drives(args) => &args.show.socket,
             Self::Volumes(args) => &args.show.socket,
+            Self::Drive(DriveCommand::Locate(args)) => &args.socket,
             Self::Drive(DriveCommand::Cordon(args)) => &args.of.socket,
             Self::Drive(DriveCommand::Uncordon(args)) => &args.of.socket,
             Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
@@ -154,6 +155,28 @@ Examples:
 Examples:
   drivebay-controller drive uncordon wwn-0x5000c500a1b2c3d4 --by ann")]
     Uncordon(UncordonArgs),
+    /// Switch the light of a drive's place in its enclosure
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive locate wwn-0x5000c500a1b2c3d4 on
+  drivebay-controller drive locate sdb off --node n7")]
+    Locate(LocateArgs),
+}
+
+/// Options of `drive locate`.
+#[derive(Debug, Args)]
+pub struct LocateArgs {
+    /// Its identity, or another name of it (kernel name, serial); whole
+    pub drive: String,
+    /// Whether it is to shine
+    #[arg(value_enum)]
+    pub light: Light,
+    /// The node that it is on, where others have a drive of that name
+    #[arg(long = "node", value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub socket: SocketArg,
 }
 
 /// Which drive's cordon is changed, and by whom.

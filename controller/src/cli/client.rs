@@ -3,11 +3,11 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
-use drivebay_proto::agent::CordonDriveResponse;
+use drivebay_proto::agent::{CordonDriveResponse, LocateDriveResponse};
 use drivebay_proto::controller::{
     CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
-    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives,
-    VolumeOnNode, cluster_client::ClusterClient,
+    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
+    Node, NodeDrives, VolumeOnNode, cluster_client::ClusterClient,
 };
 use tonic::{Streaming, transport::Channel};
 
@@ -63,6 +63,16 @@ impl Client {
             known.push(node);
         }
         Ok(known)
+    }
+
+    /// Sent to the node's agent.
+    pub async fn locate_drive(
+        &mut self,
+        request: LocateDriveRequest,
+    ) -> Result<LocateDriveResponse, AskError> {
+        let call = self.inner.locate_drive(request);
+        let answer = self.asked.answered_within(CHANGE, call).await?;
+        Ok(answer.into_inner())
     }
 
     /// Sent to the node's agent, which records it on the drive.

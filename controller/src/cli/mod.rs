@@ -200,6 +200,10 @@ fn execute_on(
             let mut client = Client::connect(&args.show.socket.socket).await?;
             one::drive(&mut client, args, now, terminal, out).await
         }),
+        Ask::Drive(DriveCommand::Locate(args)) => wait(async {
+            let mut client = Client::connect(&args.socket.socket).await?;
+            one::locate(&mut client, args, out).await
+        }),
         Ask::Drive(DriveCommand::Cordon(args)) => wait(async {
             let mut client = Client::connect(&args.of.socket.socket).await?;
             cordon::run(&mut client, &args.of, Some(&args.reason), out).await

@@ -5,14 +5,15 @@ use std::io::Write;
 use drivebay_common::pick::{Names, Part, PickError, Typed, pick};
 use drivebay_proto::{
     VolumeId,
-    agent::{Drive, Volume},
+    agent::{self, Drive, Volume},
+    controller::LocateDriveRequest,
     words::NodeState,
 };
 use serde::Serialize;
 
 use super::{
     CommandError,
-    args::ShowOneArgs,
+    args::{LocateArgs, ShowOneArgs},
     client::Client,
     listing::write,
     nodes,
@@ -45,6 +46,25 @@ pub async fn drive(
     let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
     let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
     shown(args.show.output, json, text, out)
+}
+
+/// Has the light of a drive switched.
+pub(super) async fn locate(
+    client: &mut Client,
+    args: &LocateArgs,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let drive = find_drive(client, &args.drive, &args.nodes, Part::Whole).await?;
+    let request = LocateDriveRequest {
+        node: drive.node.clone(),
+        request: Some(agent::LocateDriveRequest {
+            drive: drive.it.id.clone(),
+            on: args.light.is_on(),
+        }),
+    };
+    let answer = client.locate_drive(request).await?;
+    let text = args.light.outcome(&drive.it, &answer);
+    write(out, &format!("node {}: {text}", drive.node))
 }
 
 /// The drive that is meant, and where it is.

@@ -458,6 +458,13 @@ impl Agent for Fake {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn locate_drive(
+        &self,
+        _: Request<drivebay_proto::agent::LocateDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::LocateDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
     async fn drive_latency(
         &self,
         _: Request<drivebay_proto::agent::DriveLatencyRequest>,

@@ -179,6 +179,13 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to cordon"))
     }
 
+    async fn locate_drive(
+        &self,
+        _: Request<drivebay_proto::agent::LocateDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::LocateDriveResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to locate"))
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         Err(Status::unimplemented("there is no drive to adopt"))
     }

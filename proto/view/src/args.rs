@@ -1,11 +1,39 @@
 //! Options that both command lines have.
 
 use clap::{Args, ValueEnum};
+use drivebay_proto::agent::{Drive, LocateDriveResponse};
 
 use super::{
     document::Document,
     kube::{self, ClaimRef},
+    table::printable,
 };
+
+/// What becomes of a drive's light.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Light {
+    On,
+    Off,
+}
+
+impl Light {
+    pub fn is_on(self) -> bool {
+        self == Self::On
+    }
+
+    /// What was switched, where the drive is, and by what it was done.
+    pub fn outcome(self, drive: &Drive, answer: &LocateDriveResponse) -> String {
+        let light = if self.is_on() { "on" } else { "off" };
+        let bay = match super::drives::bay(drive).as_str() {
+            "" => String::new(),
+            bay => format!(" (bay {bay})"),
+        };
+        printable(&format!(
+            "the light of drive {}{bay} is {light}, by {}",
+            answer.drive, answer.by
+        )) + "\n"
+    }
+}
 
 /// What is to be logged, as the service takes it: None to see, empty to take changes back.
 pub fn log_filter(level: Option<&str>) -> Option<&str> {

@@ -149,6 +149,10 @@ pub fn drive(
     sheet.line("device", &device);
     sheet.line("model", &drive.model);
     sheet.line("serial", &drive.serial);
+    let bay = super::drives::bay(drive);
+    if !bay.is_empty() {
+        sheet.line("bay", &bay);
+    }
     if wide {
         sheet.line("WWN", &drive.wwn);
         sheet.line("firmware", &drive.firmware);

@@ -435,10 +435,16 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
             _ => {}
         }
     }
-    let name: Vec<&str> = [&drive.kernel_name, &drive.model]
+    // By which a person in front of the machine finds it.
+    let serial = Some(&drive.serial).filter(|serial| !serial.is_empty());
+    let serial = serial.map(|serial| format!("serial {serial}"));
+    let bay = Some(super::drives::bay(drive)).filter(|bay| !bay.is_empty());
+    let bay = bay.map(|bay| format!("bay {bay}"));
+    let name: Vec<String> = [drive.kernel_name.clone(), drive.model.clone()]
         .into_iter()
-        .map(String::as_str)
         .filter(|word| !word.is_empty())
+        .chain(serial)
+        .chain(bay)
         .collect();
     Some(Problem {
         severity: severity?,

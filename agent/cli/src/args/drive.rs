@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use drivebay_view::{
-    args::{DriveSort, ListArgs},
+    args::{DriveSort, Light, ListArgs},
     watch::WatchArg,
 };
 
@@ -50,6 +50,23 @@ Examples:
 Examples:
   drivebay-agent drive uncordon sdb")]
     Uncordon(UncordonArgs),
+    /// Switch the light of a drive's place in its enclosure
+    ///
+    /// Through the kernel (SES, or NPEM of a PCIe slot), else by ledctl where it is installed. A drive that hangs is located, too.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive locate sdb on
+  drivebay-agent drive locate sdb off")]
+    Locate {
+        /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
+        drive: String,
+        /// Whether it is to shine
+        #[arg(value_enum)]
+        light: Light,
+        /// Where the agent is.
+        #[command(flatten)]
+        socket: SocketArg,
+    },
     /// Make a used drive blank: EVERYTHING ON IT IS LOST
     ///
     /// Overwrites the whole drive with zeros. Refused while anything uses the drive, with what to do first. Without --confirm

@@ -19,6 +19,7 @@ impl Command {
                 DriveCommand::Cordon(args) => &args.of.socket,
                 DriveCommand::Uncordon(args) => &args.of.socket,
                 DriveCommand::Wipe { socket, .. }
+                | DriveCommand::Locate { socket, .. }
                 | DriveCommand::Release { socket, .. }
                 | DriveCommand::Adopt { socket, .. } => socket,
             },

@@ -44,6 +44,7 @@ fn facts(name: &str) -> DriveFacts {
         partitions: Vec::new(),
         sysfs_path: String::new(),
         backing_file: None,
+        bay: Default::default(),
     }
 }
 

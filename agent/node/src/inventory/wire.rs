@@ -284,6 +284,9 @@ pub fn drive(drive: &Drive) -> wire::Drive {
         notes: contents.map_or_else(Vec::new, |c| c.notes.clone()),
         health: Some(health(&drive.health)),
         cordon: drive.cordon().map(cordon),
+        enclosure: facts.bay.enclosure.clone(),
+        slot: facts.bay.slot.clone(),
+        pcie_slot: facts.bay.pcie_slot.clone(),
         trouble: drive.trouble.clone().unwrap_or_default(),
         unzeroed_bytes: contents.map_or(0, |c| c.unzeroed().iter().map(|run| run.len).sum()),
     }

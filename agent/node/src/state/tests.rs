@@ -44,6 +44,7 @@ fn facts(name: &str) -> DriveFacts {
         partitions: Vec::new(),
         sysfs_path: "/sys/devices/x".into(),
         backing_file: None,
+        bay: Default::default(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a volume call failed. `csi::status` maps every variant to a gRPC code.
 
 use drivebay_csi::validate::InvalidRequest;
+use drivebay_discovery::locate_light::SwitchLightError;
 use uuid::Uuid;
 
 use crate::mounts::MountTableError;
@@ -182,6 +183,12 @@ pub enum VolumeError {
     /// A cordon was refused.
     #[error("drive {drive} is neither cordoned nor uncordoned: {why}")]
     NotCordoned { drive: DriveId, why: String },
+    /// A drive that is not here has no light.
+    #[error("the light of drive {drive} is not switched: {why}")]
+    NotLocated { drive: DriveId, why: String },
+    /// Its light was not switched.
+    #[error(transparent)]
+    Light(#[from] RunError<SwitchLightError>),
     /// An adoption was refused.
     #[error("drive {drive} is not adopted: {why}")]
     NotAdopted { drive: DriveId, why: String },

@@ -17,6 +17,7 @@ mod grow;
 pub mod guard;
 pub mod in_flight;
 mod learned;
+pub mod light;
 pub mod locate;
 pub mod placement;
 pub mod publish;

@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io::{self, ErrorKind},
     os::fd::OwnedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -54,6 +54,25 @@ impl Node {
             path: self.path.join(name),
             open: open.map(|(dir, way)| (Arc::clone(dir), way.join(name))),
         }
+    }
+
+    /// The directory that a link in it leads to.
+    pub fn resolved(&self, link: &str) -> io::Result<Self> {
+        Ok(Self::at(self.path.join(link).canonicalize()?))
+    }
+
+    pub fn parent(&self) -> Self {
+        Self::at(self.path.parent().unwrap_or(&self.path).to_owned())
+    }
+
+    /// The last part of its path.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Names in it, hidden ones left out.

@@ -5,6 +5,7 @@
 
 mod attach;
 pub mod attrs;
+pub(crate) mod bay;
 pub mod identity;
 pub mod vpd;
 
@@ -252,6 +253,7 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         partitions,
         sysfs_path: format!("/sys{}", place.path()),
         backing_file: found.backing_file.clone(),
+        bay: bay::bay(root, place, disk)?,
     };
     found.is_still_the_same()?;
     Ok(facts)

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path};
 
 use super::*;
-use drivebay_model::Transport;
+use drivebay_model::{Bay, Transport};
 
 /// A sysfs tree under construction.
 struct Tree(tempfile::TempDir);
@@ -520,4 +520,57 @@ fn a_device_that_is_gone_is_left_out_and_a_broken_one_is_an_error() {
         read(tree.root(), "../x").unwrap_err().kind(),
         ErrorKind::InvalidInput
     );
+}
+
+#[test]
+fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclosure() {
+    let tree = Tree::new();
+    let place =
+        "pci0000:3a/0000:3a:00.0/host1/port-1:0/expander-1:0/end_device-1:0:4/target1:0:4/1:0:4:0";
+    tree.disk(
+        place,
+        "sdb",
+        &[RUNNING, ("device/wwid", "naa.5000c500a1b2c3d4")],
+    );
+    assert_eq!(tree.only().bay, Bay::default());
+    let enclosure =
+        "devices/pci0000:3a/0000:3a:00.0/host1/expander-1:0/1:0:12:0/enclosure/1:0:12:0";
+    tree.write(&format!("{enclosure}/id"), b"0x500304800a1b2c3f\n");
+    tree.write(&format!("{enclosure}/Slot04/slot"), b"4\n");
+    // Reading it would fail: a directory in place of the attribute for which the kernel asks the enclosure.
+    fs::create_dir_all(tree.root().join(&enclosure).join("Slot04/locate")).unwrap();
+    let device = tree.root().join("devices").join(place);
+    symlink(
+        tree.root().join(&enclosure).join("Slot04"),
+        device.join("enclosure_device:Slot04"),
+    )
+    .unwrap();
+    let bay = tree.only().bay;
+    assert_eq!(bay.describe(), "slot 4 of enclosure 0x500304800a1b2c3f");
+    // An enclosure without numbers has names.
+    fs::remove_file(tree.root().join(&enclosure).join("Slot04/slot")).unwrap();
+    fs::remove_file(tree.root().join(&enclosure).join("id")).unwrap();
+    assert_eq!(
+        tree.only().bay.describe(),
+        "slot Slot04 of enclosure 1:0:12:0"
+    );
+}
+
+#[test]
+fn an_nvme_drives_pcie_slot_is_the_nearest_one_on_its_way() {
+    let tree = Tree::new();
+    tree.disk(
+        "pci0000:3a/0000:3a:02.0/0000:3c:00.0/nvme/nvme0/nvme0n1",
+        "nvme0n1",
+        &[
+            ("wwid", "eui.0025385b21404321"),
+            ("device/transport", "pcie"),
+        ],
+    );
+    assert_eq!(tree.only().bay, Bay::default());
+    tree.write("bus/pci/slots/7/address", b"0000:3c:00\n");
+    tree.write("bus/pci/slots/1/address", b"0000:3a:02\n");
+    assert_eq!(tree.only().bay.describe(), "PCIe slot 7");
+    fs::remove_dir_all(tree.root().join("bus/pci/slots/7")).unwrap();
+    assert_eq!(tree.only().bay.describe(), "PCIe slot 1");
 }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use drivebay_proto::agent::{Cordon, CordonDriveResponse, Finding};
+use drivebay_proto::agent::{Cordon, CordonDriveResponse, Finding, LocateDriveResponse};
 use drivebay_proto::controller::{
     CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
-    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, Node, NodeDrives,
-    VolumeOnNode,
+    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
+    Node, NodeDrives, VolumeOnNode,
     cluster_server::{Cluster, ClusterServer},
 };
 use tokio::{net::UnixListener, runtime::Runtime};
@@ -127,6 +127,17 @@ impl Cluster for Fake {
             let deleted = matches!(state, Some("erasing" | "quarantined"));
             wanted(&request.nodes, &there.node_id) && (request.deleted || !deleted)
         })))
+    }
+
+    async fn locate_drive(
+        &self,
+        request: Request<LocateDriveRequest>,
+    ) -> Result<Response<LocateDriveResponse>, Status> {
+        let LocateDriveRequest { node, request } = request.into_inner();
+        assert_eq!(node, "n1");
+        let drive = request.unwrap().drive;
+        let by = "ses".to_owned();
+        Ok(Response::new(LocateDriveResponse { drive, by }))
     }
 
     async fn cordon_drive(

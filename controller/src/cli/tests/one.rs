@@ -252,7 +252,7 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
             "the cluster: 2 things are wrong",
             "",
             "AWAY  node n2",
-            "BAD  n1: drive wwn-0x5000b (sdb, ST4000)",
+            "BAD  n1: drive wwn-0x5000b (sdb, ST4000, serial S4YP)",
             "",
             "Good to know:",
         ]
@@ -395,6 +395,10 @@ fn a_drive_of_any_node_is_cordoned_by_any_of_its_whole_names() {
     assert!(text.contains("wwn-0x5000b is not cordoned"), "{text}");
     let text = ask(&socket, &["drive", "cordon", "sdb", "--plan"]).ok();
     assert!(text.contains("would be cordoned"), "{text}");
+    assert_eq!(
+        ask(&socket, &["drive", "locate", "sdb", "on"]).ok(),
+        "node n1: the light of drive wwn-0x5000b is on, by ses\n"
+    );
     // A beginning of a name shows a drive, and changes none.
     let (text, code) = ask(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
     assert_eq!(code, drivebay_common::cli::USAGE, "{text}");
