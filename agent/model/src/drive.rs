@@ -80,7 +80,7 @@ pub struct DriveFacts {
     /// For a loop device: the file behind it.
     pub backing_file: Option<PathBuf>,
     /// Where it sits.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Bay::is_unknown")]
     pub bay: Bay,
 }
 
@@ -96,6 +96,11 @@ pub struct Bay {
 }
 
 impl Bay {
+    /// The host knows nothing of it.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// For a person in front of the machine; empty when nothing is known.
     pub fn describe(&self) -> String {
         let in_enclosure = match (self.slot.as_str(), self.enclosure.as_str()) {
