@@ -11,6 +11,9 @@ use drivebay_worker::{Lane, Slot, WorkerKey};
 /// Longest that an enclosure or ledctl may take.
 const DEADLINE: Duration = Duration::from_secs(40);
 
+/// The workers that switch lights, one for each drive.
+const LIGHTS: &str = "enclosure-lights";
+
 impl Volumes {
     /// Switches the light of the drive of this name. Answers what switched it. A drive that hangs is located as well.
     pub async fn switch_light(&self, name: &str, on: bool) -> Result<(DriveId, By), VolumeError> {
@@ -27,8 +30,9 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             on,
         };
-        // Not the lane in which the drive is polled, which may hang in it.
-        let worker = WorkerKey::from((&id, Slot::Background)).on(Lane::Number(1));
+        // An enclosure that hangs says nothing of the drive, and keeps no other drive's light waiting.
+        let number = (drive.facts.major << 20) | drive.facts.minor;
+        let worker = WorkerKey::of_group(LIGHTS, Slot::Background).on(Lane::Number(number));
         let by = self.node.run(worker, job, DEADLINE).await?;
         tracing::info!(drive = %id, on, by = by.as_str(), "drive locate light switched");
         Ok((id, by))
