@@ -144,7 +144,7 @@ Examples:
     /// Put no new volumes on a claimed drive; those on it stay and are served as before
     ///
     /// Recorded on the drive by its node's agent, so that it holds after a restart and on another node, until drive uncordon. The
-    /// agent's configuration says whether it takes this from a controller (drive-verbs under [controller]).
+    /// agent's configuration says whether it takes this from a controller (drive-verbs in its section controller).
     #[command(after_help = "\
 Examples:
   drivebay-controller drive cordon sdb --node n7 --plan               shows what would change
