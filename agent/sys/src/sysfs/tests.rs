@@ -538,18 +538,18 @@ fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclo
     tree.write(&format!("{enclosure}/id"), b"0x500304800a1b2c3f\n");
     tree.write(&format!("{enclosure}/Slot04/slot"), b"4\n");
     // Reading it would fail: a directory in place of the attribute for which the kernel asks the enclosure.
-    fs::create_dir_all(tree.root().join(&enclosure).join("Slot04/locate")).unwrap();
+    fs::create_dir_all(tree.root().join(enclosure).join("Slot04/locate")).unwrap();
     let device = tree.root().join("devices").join(place);
     symlink(
-        tree.root().join(&enclosure).join("Slot04"),
+        tree.root().join(enclosure).join("Slot04"),
         device.join("enclosure_device:Slot04"),
     )
     .unwrap();
     let bay = tree.only().bay;
     assert_eq!(bay.describe(), "slot 4 of enclosure 0x500304800a1b2c3f");
     // An enclosure without numbers has names.
-    fs::remove_file(tree.root().join(&enclosure).join("Slot04/slot")).unwrap();
-    fs::remove_file(tree.root().join(&enclosure).join("id")).unwrap();
+    fs::remove_file(tree.root().join(enclosure).join("Slot04/slot")).unwrap();
+    fs::remove_file(tree.root().join(enclosure).join("id")).unwrap();
     assert_eq!(
         tree.only().bay.describe(),
         "slot Slot04 of enclosure 1:0:12:0"

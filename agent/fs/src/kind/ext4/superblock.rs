@@ -49,7 +49,7 @@ pub struct Superblock {
     sparse_super: bool,
 }
 
-/// Reads it from a device's first bytes, [HEAD_BYTES](crate::kind::HEAD_BYTES); None when there is none.
+/// Reads it from a device's first bytes, [HEAD_BYTES](crate::device::HEAD_BYTES); None when there is none.
 pub fn parse(head: &[u8]) -> Option<Superblock> {
     let sb = Fields { head, base: AT };
     if sb.u16(0x38)? != MAGIC {
