@@ -153,6 +153,9 @@ pub fn drive(
     if !bay.is_empty() {
         sheet.line("bay", &bay);
     }
+    if let Some(cordon) = &drive.cordon {
+        sheet.line("cordon", &cordon.describe());
+    }
     if wide {
         sheet.line("WWN", &drive.wwn);
         sheet.line("firmware", &drive.firmware);

@@ -253,7 +253,8 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         partitions,
         sysfs_path: format!("/sys{}", place.path()),
         backing_file: found.backing_file.clone(),
-        bay: bay::bay(root, place, disk)?,
+        // Where it sits is no reason to leave a drive, or a whole scan, out.
+        bay: bay::bay(root, place, disk).unwrap_or_default(),
     };
     found.is_still_the_same()?;
     Ok(facts)

@@ -554,6 +554,9 @@ fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclo
         tree.only().bay.describe(),
         "slot Slot04 of enclosure 1:0:12:0"
     );
+    // The enclosure goes while its link is still there: the drive is listed, without its place.
+    fs::remove_dir_all(tree.root().join(enclosure)).unwrap();
+    assert_eq!(tree.only().bay, Bay::default());
 }
 
 #[test]
