@@ -328,8 +328,12 @@ impl Agent for AgentService {
             said_by(&by)?;
             printable("reason", &reason)?;
             let at = unix_seconds();
-            let cordon = (!request.uncordon).then_some(Cordon { at, by, reason });
-            let done = self.volumes.set_cordon(&request.drive, cordon).await;
+            let cordon = (!request.uncordon).then(|| Cordon {
+                at,
+                by: by.clone(),
+                reason,
+            });
+            let done = self.volumes.set_cordon(&request.drive, &by, cordon).await;
             let done = done.map_err(|error| status(&error))?;
             Ok(wire::CordonDriveResponse {
                 drive: done.drive.0,

@@ -33,10 +33,11 @@ fn obstacle(drive: &Drive) -> Option<String> {
 
 impl Volumes {
     /// Records on the drive of this name that it takes no new volumes, or that it takes some again. Durable when answered; a drive
-    /// that is so already is left as it is, with the reason that it had.
+    /// that is so already is left as it is, with the reason that it had. `by` is who asks, for the log.
     pub async fn set_cordon(
         &self,
         name: &str,
+        by: &str,
         cordon: Option<Cordon>,
     ) -> Result<Cordoned, VolumeError> {
         let snapshot = self.node.inventory().current();
@@ -49,6 +50,7 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             cordon,
         };
+        let by = by.to_owned();
         // Creations that are sent meanwhile go to other drives; one that was sent before is refused or ends first.
         let key = Key::Drive(id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
@@ -57,7 +59,6 @@ impl Volumes {
             let cordon = done.contents.label.cordon.clone();
             let revision = this.node.inventory().put_contents(&id, done.contents);
             if done.changed {
-                let by = cordon.as_ref().map(|cordon| cordon.by.as_str());
                 let reason = cordon.as_ref().map(|cordon| cordon.reason.as_str());
                 tracing::warn!(drive = %id, cordoned = cordon.is_some(), by, reason, "drive cordon changed by operator");
             }
