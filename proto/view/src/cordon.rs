@@ -51,6 +51,7 @@ fn already(id: &str, cordon: &Cordon) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use drivebay_common::terminal::Terminal;
 
     #[test]
     fn a_plan_says_what_would_change_and_what_would_not() {
@@ -78,5 +79,7 @@ mod tests {
             "{text}"
         );
         assert!(plan(1, &drive, true).contains("offered to new volumes again"));
+        let shown = crate::show::drive(None, &drive, &[], false, 2, Terminal::NONE);
+        assert!(shown.contains("cordoned by ann: returned"), "{shown}");
     }
 }
