@@ -381,6 +381,7 @@ fn spec(name: &str, mib: u64) -> Record {
             len: mib * MIB,
         },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Creating,
     }
 }

@@ -213,6 +213,7 @@ fn furnished() -> Option<Memory> {
                 len: 4 * MIB,
             },
             growing_to: None,
+            place: Default::default(),
             state: RecordState::Block,
         };
         let create = words(&format!("lvcreate -an -Zn -Wn -l 4 -n {lv} {vg}"));

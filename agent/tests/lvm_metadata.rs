@@ -603,6 +603,7 @@ fn lvm_takes_every_tag_of_a_record_and_gives_it_back() {
             len: MIB,
         },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Fs {
             fs_type: FsType::Btrfs,
             fs_uuid: Uuid::from_u128(8),

@@ -98,6 +98,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
             len: 400 * MIB,
         },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Creating,
     };
     let claim = Some(Claim {

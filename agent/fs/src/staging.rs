@@ -89,6 +89,14 @@ fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> 
     ) {
         return Err(unknown().into());
     }
+    if !placed.record.place.is_live() {
+        return Err(CarveError::NotThere {
+            drive: job.drive.id.to_string(),
+            uuid: job.uuid,
+            place: placed.record.place.describe(),
+        }
+        .into());
+    }
     match &placed.ambiguous {
         Some(reason) => Err(CarveError::Ambiguous {
             uuid: job.uuid,

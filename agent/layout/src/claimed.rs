@@ -15,8 +15,8 @@ use super::{
     zeroed::{self, Slots},
 };
 use drivebay_model::{
-    Cause, Contents, Cordon, DriveId, ErasePolicy, Extent, Label, MIB, Placed, Placement, RawSpace,
-    Record, RecordState, Space, Zeroing, runs,
+    Cause, Contents, Cordon, DriveId, ErasePolicy, Extent, Label, MIB, PlaceState, Placed,
+    Placement, RawSpace, Record, RecordState, Space, Zeroing, cause, runs,
 };
 
 /// A deleted volume whose space is to be erased.
@@ -78,8 +78,17 @@ pub trait ClaimedDrive {
     fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError>;
     /// Whether a volume whose record says that it is deleted still has the identity that it had.
     fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError>;
-    /// Writes what state a volume is in.
-    fn write_state(&mut self, placed: &Placed, to: &RecordState) -> Result<(), CarveError>;
+    /// Writes what state a volume is in, and its part in a move, both at once.
+    fn write_record(
+        &mut self,
+        placed: &Placed,
+        state: &RecordState,
+        place: &PlaceState,
+    ) -> Result<(), CarveError>;
+    /// Takes a volume from the kernel; `InUse` while somebody has it open.
+    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError>;
+    /// Reads everything again, and gives the kernel what it should have.
+    fn settle_again(&mut self) -> Result<(), CarveError>;
     /// Writes whose the drive is.
     fn write_label(&mut self, label: &Label) -> Result<(), CarveError>;
     /// Where the bytes of a deleted volume are.
@@ -101,7 +110,15 @@ pub trait ClaimedDrive {
     ) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let named = contents.volumes.iter().find(|placed| {
+            if !record.place.is_live() {
+                return placed.record.uuid == record.uuid && placed.record.place == record.place;
+            }
             !matches!(placed.record.state, RecordState::Erasing { .. })
+                // What is left of a move is no volume that a creation could have made.
+                && !matches!(
+                    placed.record.place,
+                    PlaceState::Incoming { .. } | PlaceState::Moved { .. }
+                )
                 && !deleted.contains(&placed.record.uuid)
                 && placed.record.name == record.name
         });
@@ -113,7 +130,10 @@ pub trait ClaimedDrive {
             }
             return unchanged(contents);
         }
-        if contents.volume(record.uuid).is_some() {
+        if let Some(placed) = contents.volume(record.uuid) {
+            if !record.place.is_live() {
+                return Err(self.not_there(placed));
+            }
             let reason = "another volume on this drive has its identity";
             return Err(ambiguous(record.uuid, reason.into()));
         }
@@ -130,9 +150,12 @@ pub trait ClaimedDrive {
             needed,
             largest: contents.largest_free(),
         };
-        let requested = record.requested_bytes;
+        // A copy is as large as its original, and every byte of it is written before anybody sees one.
+        let (requested, need) = match record.place.is_live() {
+            true => (record.requested_bytes, Need::of(record.mode, raw_space)),
+            false => (record.extent.len, Need::Ends),
+        };
         let size = plan::rounded(requested).ok_or_else(|| no_space(requested))?;
-        let need = Need::of(record.mode, raw_space);
         let runs = space::room(self, &contents, need, |drive, contents| {
             let runs = drive.place(contents, size, placement);
             runs.ok_or_else(|| no_space(size))
@@ -236,7 +259,7 @@ pub trait ClaimedDrive {
                 to: advance::named(to),
             });
         }
-        self.write_state(placed, to)?;
+        self.write_record(placed, to, &placed.record.place)?;
         let answer = self.answer()?;
         match answer.contents.volume(uuid) {
             Some(now) if now.record.state == *to && now.ambiguous.is_none() => Ok(answer),
@@ -244,6 +267,91 @@ pub trait ClaimedDrive {
                 self.id(),
                 format!("volume {uuid} did not read back as {}", advance::named(to)),
             )),
+        }
+    }
+
+    /// Changes a volume's part in a move, durably and read back. From then on the kernel has its device only where it is live.
+    fn set_place(
+        &mut self,
+        uuid: Uuid,
+        from: &PlaceState,
+        to: &PlaceState,
+        state: Option<&RecordState>,
+    ) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let Some(placed) = contents.volume(uuid) else {
+            return Err(CarveError::NoSuchVolume {
+                drive: self.id().to_string(),
+                uuid,
+            });
+        };
+        fit(placed)?;
+        let record = &placed.record;
+        if record.place == *to {
+            return unchanged(contents);
+        }
+        if record.place != *from
+            || matches!(
+                record.state,
+                RecordState::Creating | RecordState::Erasing { .. }
+            )
+        {
+            return Err(self.not_there(placed));
+        }
+        if !from.may_become(to) {
+            return Err(CarveError::BadTransition {
+                uuid,
+                from: from.describe(),
+                to: to.describe(),
+            });
+        }
+        self.is_free_to_change(uuid)?;
+        if from.has_device() && !to.has_device() {
+            self.take_device(placed)?;
+        }
+        let state = state.unwrap_or(&record.state);
+        if let Err(error) = self.write_record(placed, state, to) {
+            // Whatever the drive says now, the kernel is to have it. What fails here is done by the next look.
+            if let Err(again) = self.settle_again() {
+                tracing::debug!(drive = %self.id(), error = %cause::chain(&again), "cannot settle a drive after a failed change");
+            }
+            return Err(error);
+        }
+        if to.has_device() && !from.has_device() {
+            self.settle_again()?;
+        }
+        let answer = self.answer()?;
+        match answer.contents.volume(uuid) {
+            Some(now) if now.record.place == *to && now.record.state == *state => Ok(answer),
+            _ => Err(damaged(
+                self.id(),
+                format!("volume {uuid} did not read back as {}", to.describe()),
+            )),
+        }
+    }
+
+    /// Has what a move does not need any more erased. One that is not there, or is being erased, is left alone.
+    fn drop_place(&mut self, uuid: Uuid, place: &PlaceState) -> Result<Changed, CarveError> {
+        let contents = self.contents()?;
+        let Some(placed) = contents.volume(uuid) else {
+            return unchanged(contents);
+        };
+        if placed.record.place.is_live() || placed.record.place != *place {
+            return Err(self.not_there(placed));
+        }
+        self.delete(uuid)
+    }
+
+    /// The volume is here and has another part in a move than was expected.
+    fn not_there(&self, placed: &Placed) -> CarveError {
+        let state = match placed.record.state {
+            RecordState::Erasing { .. } => "being erased; ",
+            _ => "",
+        };
+        CarveError::NotThere {
+            drive: self.id().to_string(),
+            uuid: placed.record.uuid,
+            place: format!("{state}{}", placed.record.place.describe()),
         }
     }
 
@@ -391,6 +499,7 @@ pub trait ClaimedDrive {
         fit(placed)?;
         match placed.record.state {
             RecordState::Erasing { .. } | RecordState::Creating => Err(unknown()),
+            _ if !placed.record.place.is_live() => Err(self.not_there(placed)),
             _ => Ok(placed),
         }
     }

@@ -108,6 +108,14 @@ pub enum CarveError {
     /// Not on this drive.
     #[error("volume {uuid} is not on drive {drive}")]
     NoSuchVolume { drive: String, uuid: Uuid },
+    /// It is on this drive, and does not live there, or not as was expected. Nothing was changed.
+    #[error("volume {uuid} on drive {drive} is {place}; nothing was changed")]
+    NotThere {
+        drive: String,
+        uuid: Uuid,
+        /// Its place there, in words.
+        place: String,
+    },
     /// The kernel holds it.
     #[error("volume {uuid} is in use: {held}")]
     InUse {
@@ -242,6 +250,7 @@ impl CarveError {
             | Self::InDoubt { .. }
             | Self::StillZeroed { .. }
             | Self::NotZeroed { .. }
+            | Self::NotThere { .. }
             | Self::Lvm { .. } => Fault::Moment,
             Self::Io { .. }
             | Self::NotClaimable { .. }

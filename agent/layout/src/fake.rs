@@ -1,11 +1,11 @@
 //! A drive in memory with a volatile write cache, for crash tests: it keeps a log of what was
 //! written and flushed, and can be asked what it would hold had the power gone at any point.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    io,
-};
+mod cells;
+
+use std::{collections::BTreeMap, io};
+
+use self::cells::{Cell, RefCell};
 
 use super::device::{Device, Kernel, Medium};
 use drivebay_model::{Extent, Placed, drive::PartitionFacts};
@@ -59,6 +59,8 @@ pub(super) struct FakeDrive {
     pub(super) zeros_written: Cell<u64>,
     /// A run that cannot be written (EIO).
     pub(super) unwritable: Cell<Option<Extent>>,
+    /// So many writes to this run are confirmed and lost.
+    pub(super) loses: Cell<Option<(Extent, usize)>>,
 }
 
 impl FakeDrive {
@@ -79,6 +81,7 @@ impl FakeDrive {
             commands: Cell::default(),
             zeros_written: Cell::default(),
             unwritable: Cell::new(None),
+            loses: Cell::new(None),
         }
     }
 
@@ -233,6 +236,12 @@ impl Device for FakeDrive {
         }
         if overlaps(self.unwritable.get(), offset, data.len()) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if let Some((run, count @ 1..)) = self.loses.get()
+            && overlaps(Some(run), offset, data.len())
+        {
+            self.loses.set(Some((run, count - 1)));
+            return Ok(());
         }
         if let Some(bad) = self.unreadable.get()
             && offset <= bad.start

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use super::error::CarveError;
+pub use super::{copy::CopyError, error::CarveError};
 use drivebay_model::{
-    ClaimPolicy, Contents, Cordon, DriveRef, Extent, Label, Layout, Placement, RawSpace, Record,
+    ClaimPolicy, Contents, Cordon, DriveRef, Extent, Label, Layout, PlaceState, Placement,
+    RawSpace, Record,
 };
 
 /// Reads a claimed drive: label, volumes, free space.
@@ -23,7 +24,8 @@ pub struct Create {
     pub drive: DriveRef,
     /// For a drive that is not ours yet: how to claim it. None: it must be ours.
     pub claim: Option<Claim>,
-    /// The volume, with a new identity and a rounded size; its place and its first state are decided on the drive.
+    /// The volume, with a new identity and a rounded size; its extent and its first state are decided on the drive. A copy
+    /// (`PlaceState::Incoming`) has the identity, the state and the size of its original.
     pub record: Record,
     /// What it is made of if it is raw.
     pub raw_space: RawSpace,
@@ -198,6 +200,62 @@ pub struct SnapshotDevice {
     pub dev: (u32, u32),
     /// Its device-mapper uuid.
     pub dm_uuid: String,
+}
+
+/// Changes the part that a volume's record has in a move, durably and read back.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetPlace {
+    pub drive: DriveRef,
+    pub uuid: Uuid,
+    /// What the record says now (`NotThere`). One that says `to` already is left as it is.
+    pub from: PlaceState,
+    pub to: PlaceState,
+    /// The state of the volume, of a copy that becomes live; None: as it is.
+    pub state: Option<drivebay_model::RecordState>,
+}
+
+/// Has a place that is not served erased: a copy that is not wanted any more, or what was left behind by a move.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DropPlace {
+    pub drive: DriveRef,
+    /// Not there, or erasing already: nothing is changed.
+    pub uuid: Uuid,
+    /// What the record says (`NotThere`); never `live`.
+    pub place: PlaceState,
+}
+
+/// Copies a volume to the place on another drive that was made for it (`PlaceState::Incoming`), for a bounded time. The same step
+/// can be repeated, also after one that failed or was cut off. It takes both drives, and writes to the target only.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CopyStep {
+    /// Where it lives, at the generation before that of the copy (`NotThere`). The caller sees to it that nobody writes to it.
+    pub source: DriveRef,
+    pub target: DriveRef,
+    pub uuid: Uuid,
+    /// Of the copy.
+    pub generation: u64,
+    /// `CopyProgress::done_bytes` of the step before; 0 for the first one.
+    pub from_bytes: u64,
+    /// An earlier copy is brought up to date: what is there is read first, and only what differs is written.
+    pub may_match: bool,
+    /// Bytes of the volume. Comparing reads each of them once more. None: as fast as the drives are.
+    pub bytes_per_second: Option<u64>,
+    /// Stop copying after about this long, in milliseconds; flushing and comparing the last 64 MiB or less comes after that.
+    pub budget_ms: u64,
+}
+
+/// How far a copy got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyProgress {
+    /// Bytes from the volume's start that are copied, flushed and compared, except what does not read.
+    pub done_bytes: u64,
+    /// Bytes in all. A copy that has got there is whole if no step of it answered `unreadable`.
+    pub total_bytes: u64,
+    /// Bytes that this step wrote.
+    pub written_bytes: u64,
+    /// What did not read on the source, from the volume's start, in order; among the bytes that this step did. The target has there
+    /// what it had before.
+    pub unreadable: Vec<Extent>,
 }
 
 /// Moves a volume's record on, durably, before the step that needs it.

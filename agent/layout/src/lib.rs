@@ -2,7 +2,7 @@
 //!
 //! `jobs` is what the agent asks workers for, `run` does it. `marks` tells whose a drive is, `layout` which layout it has;
 //! `claim` makes a drive ours that is `claimable`; `claimed` decides about the volumes of one that is, for both layouts; `erase` makes deleted
-//! space zeros again, `wipe` a whole drive, `zero_free` free space; `zeroed` is what a drive keeps of that. The layouts: `partition`, on `gpt` (both copies of the table), `record` (the
+//! space zeros again, `wipe` a whole drive, `zero_free` free space; `copy` copies a volume that moves to its other drive; `zeroed` is what a drive keeps of that. The layouts: `partition`, on `gpt` (both copies of the table), `record` (the
 //! label, byte by byte) and `plan` (decides, purely); and `lvm`. Below all of them: `open`, `device`, `pace`, `space`, `error`.
 
 #![allow(
@@ -15,6 +15,7 @@
 pub mod claim;
 mod claimable;
 pub mod claimed;
+pub mod copy;
 pub mod device;
 mod erase;
 pub mod error;

@@ -2,11 +2,11 @@
 //! flock, looks at what is on it, plans, executes, and reads everything again for its answer.
 
 use super::{
-    erase,
+    copy, erase,
     jobs::{
-        Adopt, Advance, CarveError, Changed, ClearSnapshots, Create, Delete, EraseProgress,
-        EraseStep, Expand, Look, MakeSnapshot, Release, Released, SetCordon, WipeProgress,
-        WipeStep, ZeroProgress, ZeroStep,
+        Adopt, Advance, CarveError, Changed, ClearSnapshots, CopyError, CopyProgress, CopyStep,
+        Create, Delete, DropPlace, EraseProgress, EraseStep, Expand, Look, MakeSnapshot, Release,
+        Released, SetCordon, SetPlace, WipeProgress, WipeStep, ZeroProgress, ZeroStep,
     },
     layout, release, wipe, zero_free,
 };
@@ -136,6 +136,39 @@ impl Job for SetCordon {
     fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
         context.step("set-cordon");
         layout::set_cordon(&self)
+    }
+}
+
+impl Job for SetPlace {
+    const NAME: &'static str = "set-place";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("set-place");
+        layout::change(&self.drive, |drive| {
+            drive.set_place(self.uuid, &self.from, &self.to, self.state.as_ref())
+        })
+    }
+}
+
+impl Job for DropPlace {
+    const NAME: &'static str = "drop-place";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("drop-place");
+        layout::change(&self.drive, |drive| {
+            drive.drop_place(self.uuid, &self.place)
+        })
+    }
+}
+
+impl Job for CopyStep {
+    const NAME: &'static str = "copy-step";
+    type Answer = CopyProgress;
+    type Error = CopyError;
+    fn run(self, context: &mut Context) -> Result<CopyProgress, CopyError> {
+        copy::step(&self, context)
     }
 }
 

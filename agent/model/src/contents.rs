@@ -159,6 +159,7 @@ impl Contents {
                     || matches!(record.state, RecordState::Creating)
                     || (placed.ambiguous.is_none()
                         && placed.device.is_none()
+                        && record.place.has_device()
                         && !matches!(record.state, RecordState::Erasing { .. }))
             })
     }

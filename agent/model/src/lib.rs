@@ -18,6 +18,7 @@ pub mod drive;
 pub mod finding;
 pub mod health;
 pub mod identity;
+pub mod place;
 pub mod runs;
 #[cfg(any(test, feature = "samples"))]
 pub mod samples;
@@ -38,6 +39,7 @@ pub use drive::{
 pub use drivebay_proto::{condition, words};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};
+pub use place::{CommitNote, Peer, PlaceState};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState};

@@ -57,6 +57,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
             },
             growing_to: None,
             state,
+            place: Default::default(),
         },
         number: Some(2),
         device: Some("sda2".into()),

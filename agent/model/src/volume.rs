@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 pub use drivebay_proto::words::Mode;
 
-use super::Extent;
+use super::{Extent, place::PlaceState};
 use drivebay_proto::names::FILESYSTEMS;
 
 /// Declares [FsType] in the order of [FILESYSTEMS], which has the names and smallest sizes that the controller needs too. A row of
@@ -115,6 +115,16 @@ pub struct Record {
     pub growing_to: Option<Extent>,
     /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
+    /// Its part in a move.
+    #[serde(default, skip_serializing_if = "PlaceState::is_first")]
+    pub place: PlaceState,
+}
+
+impl Record {
+    /// Whether the volume itself was deleted. What is left of a move may be erased, too, while the volume lives on another drive.
+    pub fn is_deleted(&self) -> bool {
+        self.place.is_live() && matches!(self.state, RecordState::Erasing { .. })
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,8 @@ pub fn code(error: &VolumeError) -> Code {
         | VolumeError::NotAdopted { .. }
         | VolumeError::NotReleased { .. }
         | VolumeError::NotCordoned { .. }
+        | VolumeError::MoveRefused { .. }
+        | VolumeError::NotPreferred { .. }
         | VolumeError::NotLocated { .. } => Code::FailedPrecondition,
         VolumeError::Light(error) => run_code(error, |_| Code::FailedPrecondition),
         VolumeError::Stopping => Code::Unavailable,
@@ -94,6 +96,8 @@ fn carve_code(error: &CarveError) -> Code {
         | CarveError::OtherSector { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
+        // It moves, or has moved: a repeat finds it where it lives.
+        CarveError::NotThere { .. } => Code::Unavailable,
         CarveError::InUse { .. } | CarveError::Used { .. } => Code::FailedPrecondition,
         CarveError::Ambiguous { .. } => Code::FailedPrecondition,
         CarveError::CannotGrow { .. } => Code::OutOfRange,

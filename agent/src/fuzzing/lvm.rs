@@ -342,6 +342,7 @@ fn record(input: &mut Input<'_>) -> Record {
         requested_bytes: input.number(8),
         extent: PLACE,
         growing_to: None,
+        place: Default::default(),
         state: match kind >> 6 {
             0 => RecordState::New,
             1 => RecordState::Block,

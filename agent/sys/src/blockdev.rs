@@ -13,10 +13,10 @@
 mod partitions;
 
 use std::{
-    cell::OnceCell,
     fs::File,
     io,
     os::fd::AsFd,
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -46,7 +46,7 @@ pub enum BlockDevError {
 #[derive(Debug)]
 pub struct BlockDev {
     drive: DriveRef,
-    writer: OnceCell<File>,
+    writer: OnceLock<File>,
     reader: File,
     /// Holds bytes while the flock is let go.
     held: Option<File>,
@@ -65,7 +65,7 @@ impl BlockDev {
             ioctl::logical_sector(reader.as_fd()).map_err(|source| io_error(drive, source))?;
         Ok(Self {
             drive: drive.clone(),
-            writer: OnceCell::new(),
+            writer: OnceLock::new(),
             reader,
             held: None,
             lock: None,
@@ -79,7 +79,7 @@ impl BlockDev {
         let writer = drive::open(drive, true, libc::O_DIRECT | libc::O_EXCL)?;
         let reader = drive::open_beside(drive, &writer, false, libc::O_DIRECT)?;
         let mut dev = Self::over(drive, reader)?;
-        dev.writer = OnceCell::from(writer);
+        dev.writer = OnceLock::from(writer);
         Ok(dev)
     }
 
@@ -131,6 +131,12 @@ impl BlockDev {
         drop(self.writer.take());
     }
 
+    /// Lets the flock go, after the descriptor that writes: what is read from here on may be changed by others meanwhile.
+    pub fn unlock(&mut self) {
+        drop(self.writer.take());
+        drop(self.lock.take());
+    }
+
     /// Lets the flock go (closing its descriptor), after the descriptor that writes, and holds these bytes (start and length) for
     /// as long as this lives: only they may be written until the flock is taken again.
     pub fn unlock_holding(&mut self, runs: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
@@ -142,8 +148,7 @@ impl BlockDev {
             }
             self.held = Some(file);
         }
-        drop(self.writer.take());
-        drop(self.lock.take());
+        self.unlock();
         Ok(())
     }
 

@@ -52,8 +52,16 @@ pub fn read_node(node: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Fills `buf` from the medium.
+/// Whether memory can be read into and written from without a copy of it.
+fn is_aligned(memory: &[u8]) -> bool {
+    memory.as_ptr().align_offset(ALIGN as usize) == 0
+}
+
+/// Fills `buf` from the medium. In one piece, without a copy, where it is aligned (`Aligned`).
 pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    if is_aligned(buf) {
+        return file.read_exact_at(buf, offset);
+    }
     let mut bounce = Aligned::new(buf.len().min(PIECE));
     let mut at = offset;
     for part in buf.chunks_mut(PIECE) {
@@ -65,8 +73,11 @@ pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `data` past the page cache.
+/// Writes `data` past the page cache. In one piece, without a copy, where it is aligned (`Aligned`).
 pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
+    if is_aligned(data) {
+        return file.write_all_at(data, offset);
+    }
     let mut bounce = Aligned::new(data.len().min(PIECE));
     let mut at = offset;
     for part in data.chunks(PIECE) {
@@ -123,6 +134,16 @@ mod tests {
         let mut back = vec![0; data.len()];
         read(&file, 512, &mut back).unwrap();
         assert!(back == data);
+        // The same without the copy.
+        let mut aligned = Aligned::new(data.len());
+        read(&file, 512, aligned.bytes_mut()).unwrap();
+        assert!(aligned.bytes() == data);
+        aligned.bytes_mut().reverse();
+        write(&file, 512, aligned.bytes()).unwrap();
+        read(&file, 512, &mut back).unwrap();
+        assert!(back.iter().eq(data.iter().rev()));
+        aligned.bytes_mut().reverse();
+        write(&file, 512, aligned.bytes()).unwrap();
         write_zeros(&file, 1024, data.len() as u64 - 1024).unwrap();
         read(&file, 512, &mut back).unwrap();
         assert_eq!(back[..512], data[..512]);

@@ -152,6 +152,7 @@ impl Bench {
             requested_bytes: extent.len,
             extent,
             growing_to: None,
+            place: Default::default(),
             state: RecordState::New,
         };
         let dev = Some(number(&format!("/dev/{device}")));

@@ -17,7 +17,8 @@ use crate::{
     zeroed::Slots,
 };
 use drivebay_model::{
-    Contents, DriveId, Extent, Label, Placed, Placement, Record, RecordState, cause::chain,
+    Contents, DriveId, Extent, Label, PlaceState, Placed, Placement, Record, RecordState,
+    cause::chain,
 };
 
 impl ClaimedDrive for Session<'_> {
@@ -75,15 +76,14 @@ impl ClaimedDrive for Session<'_> {
         let lv_name = name::of_lv(self.vg(), &record.name, record.uuid, |name| {
             lvs.iter().any(|lv| lv.name == name)
         });
-        let mut args: Vec<OsString> = [
-            "--yes",
-            "--zero=n",
-            "--wipesignatures=n",
-            "--activate=y",
-            "--type=linear",
-        ]
-        .map(OsString::from)
-        .to_vec();
+        let mut args: Vec<OsString> = ["--yes", "--zero=n", "--wipesignatures=n", "--type=linear"]
+            .map(OsString::from)
+            .to_vec();
+        let activate = match record.place.has_device() {
+            true => "--activate=y",
+            false => "--activate=n",
+        };
+        args.push(activate.into());
         for tag in tags::of_record(&new_record(record)) {
             args.extend(["--addtag".into(), tag.into()]);
         }
@@ -173,10 +173,16 @@ impl ClaimedDrive for Session<'_> {
         Ok(false)
     }
 
-    fn write_state(&mut self, placed: &Placed, to: &RecordState) -> Result<(), CarveError> {
+    fn write_record(
+        &mut self,
+        placed: &Placed,
+        state: &RecordState,
+        place: &PlaceState,
+    ) -> Result<(), CarveError> {
         let lv = self.lv(placed.record.uuid)?;
         let wanted = tags::of_record(&Record {
-            state: to.clone(),
+            state: state.clone(),
+            place: place.clone(),
             ..placed.record.clone()
         });
         let mut args = tags::options(&lv.tags, &wanted);
@@ -184,6 +190,21 @@ impl ClaimedDrive for Session<'_> {
         self.lvm("writing the record", "lvchange", args)?;
         self.see_again()?;
         self.keep_copy()
+    }
+
+    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError> {
+        let lv = self.lv(placed.record.uuid)?;
+        if !self.take_from_kernel(&lv)? {
+            return Err(in_use(placed, &self.dev.holders(placed)));
+        }
+        Ok(())
+    }
+
+    fn settle_again(&mut self) -> Result<(), CarveError> {
+        let notes = std::mem::take(&mut self.notes);
+        *self = Self::open(self.dev, true)?;
+        self.notes.extend(notes);
+        Ok(())
     }
 
     fn write_label(&mut self, label: &Label) -> Result<(), CarveError> {
@@ -235,7 +256,7 @@ impl Session<'_> {
         match (done, self.volume(uuid)) {
             (Ok(()), Some(placed)) => {
                 fit(placed)?;
-                if placed.device.is_none() {
+                if placed.device.is_none() && placed.record.place.has_device() {
                     return Err(self.odd("the kernel does not have the volume that was created"));
                 }
                 self.keep_copy()

@@ -267,6 +267,7 @@ impl<'a> Session<'a> {
             .volumes
             .iter()
             .filter(|placed| placed.device.is_none() && placed.ambiguous.is_none())
+            .filter(|placed| placed.record.place.has_device())
             .filter(|placed| !matches!(placed.record.state, RecordState::Erasing { .. }))
             .filter_map(|placed| lvs.get(&placed.record.uuid))
             .map(|lv| self.path(lv))

@@ -30,6 +30,8 @@
 //! | `size`       | bytes asked for                                          |
 //! | `state`      | `creating`, `new`, `fs` or `block`                       |
 //! | `state.fs`, `state.fsuuid`, `state.mounted` | for `fs`: what it was made with, its UUID, `yes` or `no` |
+//! | `place`, `place.gen` | only of a volume that moved or moves: `live`, `incoming`, `leaving` or `moved`; the generation |
+//! | `place.drive`, `place.id` | the other drive of the move: the uuid in its label, its identity |
 //! | `sum`        | CRC-32 (IEEE 802.3) of all other tags of ours, sorted, each with a newline behind it; 8 hex digits |
 //!
 //! What is read is written again and must give the same set: a tag that is missing, changed, or not
@@ -40,7 +42,8 @@ use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 use uuid::Uuid;
 
 use drivebay_model::{
-    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState,
+    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Peer, PlaceState, Record,
+    RecordState,
 };
 
 const PREFIX: &str = "drivebay.";
@@ -116,7 +119,52 @@ pub fn of_record(record: &Record) -> Vec<String> {
         }
     };
     tags.put("state", state);
+    put_place(&mut tags, &record.place);
     tags.finish()
+}
+
+fn put_place(tags: &mut Tags, place: &PlaceState) {
+    if place.is_first() {
+        return;
+    }
+    tags.put("place", place.as_str());
+    tags.put("place.gen", &place.generation().to_string());
+    if let Some(peer) = place.peer() {
+        tags.put("place.drive", &peer.label.to_string());
+        tags.put("place.id", &peer.drive.0);
+    }
+}
+
+fn place_of(values: &Values) -> Result<PlaceState, String> {
+    let Some(word) = values.get("place") else {
+        return Ok(PlaceState::default());
+    };
+    let generation = parsed(values, "place.gen")?;
+    let peer = || {
+        Ok::<_, String>(Peer {
+            label: parsed(values, "place.drive")?,
+            drive: DriveId(get(values, "place.id")?.clone()),
+        })
+    };
+    Ok(match word.as_str() {
+        "live" => PlaceState::Live {
+            generation,
+            from: values.contains_key("place.drive").then(peer).transpose()?,
+        },
+        "incoming" => PlaceState::Incoming {
+            generation,
+            from: peer()?,
+        },
+        "leaving" => PlaceState::Leaving {
+            generation,
+            to: peer()?,
+        },
+        "moved" => PlaceState::Moved {
+            generation,
+            to: peer()?,
+        },
+        other => return Err(unknown("place", other)),
+    })
 }
 
 /// The record that an LV's tags say, lying there. Never `Erasing`, `growing_to` None: name and view say that.
@@ -372,6 +420,7 @@ fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {
         extent,
         growing_to: None,
         state,
+        place: place_of(values)?,
     })
 }
 

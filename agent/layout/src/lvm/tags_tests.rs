@@ -22,6 +22,7 @@ fn sample() -> Record {
         requested_bytes: 5 << 20,
         extent: EXTENT,
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Fs {
             fs_type: FsType::Xfs,
             fs_uuid: Uuid::from_u128(9),
@@ -243,6 +244,7 @@ pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
                 requested_bytes,
                 extent: EXTENT,
                 growing_to: None,
+                place: Default::default(),
                 state,
             },
         )

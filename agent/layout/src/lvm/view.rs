@@ -238,6 +238,7 @@ fn shown(uuid: Uuid, name: Option<String>, lv: &Lv, extent: Extent) -> Record {
         requested_bytes: extent.len,
         extent,
         growing_to: None,
+        place: Default::default(),
         state: RecordState::New,
     }
 }

@@ -15,6 +15,7 @@ fn record(n: u128) -> Record {
         requested_bytes: 3 * MIB,
         extent: Extent { start: 0, len: 0 },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::New,
     }
 }

@@ -13,8 +13,8 @@ use crate::{
     zeroed::Slots,
 };
 use drivebay_model::{
-    Contents, DriveId, ERASING_TYPE, Extent, Label, Placed, Placement, Record, RecordState,
-    VOLUME_TYPE,
+    Contents, DriveId, ERASING_TYPE, Extent, Label, PlaceState, Placed, Placement, Record,
+    RecordState, VOLUME_TYPE,
 };
 
 impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
@@ -139,9 +139,31 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             .any(|step| matches!(step, plan::Step::MarkErasing { uuid: of, .. } if *of == uuid)))
     }
 
-    fn write_state(&mut self, placed: &Placed, to: &RecordState) -> Result<(), CarveError> {
+    fn write_record(
+        &mut self,
+        placed: &Placed,
+        state: &RecordState,
+        place: &PlaceState,
+    ) -> Result<(), CarveError> {
         let content = &self.label.content;
-        self.commit_label(content.with(placed.record.uuid, |record| record.state = to.clone()))
+        self.commit_label(content.with(placed.record.uuid, |record| {
+            record.state = state.clone();
+            record.place = place.clone();
+        }))
+    }
+
+    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError> {
+        match self.take_patiently(number(placed)?)? {
+            true => Ok(()),
+            false => Err(in_use(placed, &self.dev.holders(placed))),
+        }
+    }
+
+    fn settle_again(&mut self) -> Result<(), CarveError> {
+        let notes = std::mem::take(&mut self.notes);
+        *self = Session::open(self.dev, &self.id, true)?;
+        self.notes.extend(notes);
+        Ok(())
     }
 
     fn write_label(&mut self, label: &Label) -> Result<(), CarveError> {
@@ -196,8 +218,10 @@ impl<D: Device + Kernel> Session<'_, D> {
         self.commit_label(intent)?;
         let entry = Entry::new(VOLUME_TYPE, record.uuid, extent, self.table.sector);
         self.commit_table(self.table.with(number, entry))?;
-        self.change(number, |dev| dev.add(number, extent))
-            .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
+        if record.place.has_device() {
+            self.change(number, |dev| dev.add(number, extent))
+                .map_err(io_error(&self.id, "giving the kernel the new partition"))?;
+        }
         let state = first_state(record);
         self.commit_label(
             self.label

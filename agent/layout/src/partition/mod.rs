@@ -12,6 +12,8 @@ mod begun;
 mod change;
 pub(super) mod claim;
 #[cfg(test)]
+mod move_tests;
+#[cfg(test)]
 mod refusals;
 mod session;
 #[cfg(test)]

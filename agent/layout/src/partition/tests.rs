@@ -61,6 +61,7 @@ pub(super) fn spec(n: u128, name: &str, mib: u64) -> Record {
             len: mib * MIB,
         },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Creating,
     }
 }

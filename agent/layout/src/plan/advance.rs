@@ -5,8 +5,11 @@ use uuid::Uuid;
 use drivebay_model::{Mode, Record, RecordState};
 
 /// The state of a volume that has just been made: decided here and now, so that the first stage has nothing to plan and a first
-/// raw publish nothing to write.
+/// raw publish nothing to write. A copy has that of its original.
 pub(crate) fn first_state(record: &Record) -> RecordState {
+    if !record.place.is_live() {
+        return record.state.clone();
+    }
     match (record.mode, record.fs_type) {
         (Mode::Mount, Some(fs_type)) => RecordState::Fs {
             fs_type,

@@ -28,7 +28,8 @@ pub enum Step {
     },
     /// Erased, and its entry is gone: the record goes.
     DropErased { uuid: Uuid },
-    /// The kernel has a partition that the table does not have, or has elsewhere, or one that is being erased.
+    /// The kernel has a partition that the table does not have, or has elsewhere, or one that is being erased or lives on
+    /// another drive.
     RemovePartition { number: u32 },
     /// The kernel lacks a volume's partition.
     AddPartition { number: u32, extent: Extent },
@@ -292,13 +293,14 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         return placed;
     };
     let facts = kernel.iter().find(|facts| facts.number == number);
-    let erasing = matches!(record.state, RecordState::Erasing { .. });
+    // Of what is erased, or lives on another drive, the kernel has no device: nobody can use it.
+    let without = matches!(record.state, RecordState::Erasing { .. }) || !record.place.has_device();
     let undone = matches!(record.state, RecordState::Creating);
     match facts {
         // The step that is pending takes the partition away itself.
-        Some(_) if pending && (erasing || undone) => {}
-        None if erasing || undone => {}
-        Some(_) if erasing => steps.push(Step::RemovePartition { number }),
+        Some(_) if pending && (without || undone) => {}
+        None if without || undone => {}
+        Some(_) if without => steps.push(Step::RemovePartition { number }),
         None => steps.push(Step::AddPartition { number, extent }),
         Some(facts) => {
             let seen = extent_of(facts);

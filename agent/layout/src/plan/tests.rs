@@ -34,6 +34,7 @@ fn record(n: u128, extent: Extent, state: RecordState) -> Record {
         requested_bytes: extent.len,
         extent,
         growing_to: None,
+        place: Default::default(),
         state,
     }
 }

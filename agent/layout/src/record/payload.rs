@@ -29,12 +29,20 @@
 //!     "start": 0, "len": 0,   where it lies, bytes from the start of the drive
 //!     "growing_to_len": null, intent to have this length; the table has either
 //!     "state": {
-//!       "is": "fs",           "creating", "new", "fs", "block", "erasing"
+//!       "is": "fs",           "creating", "new", "fs", "block", "erasing"; "elsewhere" while the volume does not live here,
+//!                             which an earlier version refuses to read
+//!       "was": "fs",          elsewhere: which of the others it is
 //!       "fs_type": "ext4",    fs: what it is being or was made with
 //!       "fs_uuid": "…",       fs: planned before mkfs
 //!       "mounted": true,      fs: it was mounted once, and is never made again
 //!       "erase_guid": "…",    erasing: GUID of its partition from now on
 //!       "done_bytes": 0       erasing: durable zeros from its start
+//!     },
+//!     "place": {              absent for a volume that never moved: its part in a move
+//!       "is": "live",         "live", "incoming", "leaving", "moved"
+//!       "generation": 2,      of the volume here; leaving, moved: of its copy
+//!       "drive_uuid": "…",    label of the other drive; absent for a live volume that came from none
+//!       "drive_id": "…"       identity of the other drive
 //!     }
 //!   }]
 //! }
@@ -47,7 +55,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use drivebay_model::{
-    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Record, RecordState,
+    Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Peer, PlaceState, Record,
+    RecordState,
 };
 
 /// A whole label.
@@ -70,6 +79,7 @@ pub struct Stored {
     pub record: Record,
     extra: Map<String, Value>,
     state_extra: Map<String, Value>,
+    place_extra: Map<String, Value>,
 }
 
 impl From<Record> for Stored {
@@ -78,6 +88,7 @@ impl From<Record> for Stored {
             record,
             extra: Map::new(),
             state_extra: Map::new(),
+            place_extra: Map::new(),
         }
     }
 }
@@ -198,11 +209,13 @@ struct RawRecord {
     len: u64,
     growing_to_len: Option<u64>,
     state: RawState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<RawPlace>,
     #[serde(flatten)]
     extra: Map<String, Value>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Is {
     Creating,
@@ -210,11 +223,85 @@ enum Is {
     Fs,
     Block,
     Erasing,
+    Elsewhere,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PlaceIs {
+    Live,
+    Incoming,
+    Leaving,
+    Moved,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RawPlace {
+    is: PlaceIs,
+    generation: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drive_uuid: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    drive_id: Option<String>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+impl RawPlace {
+    /// None: of a volume that never moved.
+    fn of(place: &PlaceState, extra: &Map<String, Value>) -> Option<Self> {
+        if place.is_first() {
+            return None;
+        }
+        let peer = place.peer();
+        Some(Self {
+            is: match place {
+                PlaceState::Live { .. } => PlaceIs::Live,
+                PlaceState::Incoming { .. } => PlaceIs::Incoming,
+                PlaceState::Leaving { .. } => PlaceIs::Leaving,
+                PlaceState::Moved { .. } => PlaceIs::Moved,
+            },
+            generation: place.generation(),
+            drive_uuid: peer.map(|peer| peer.label),
+            drive_id: peer.map(|peer| peer.drive.0.clone()),
+            extra: extra.clone(),
+        })
+    }
+
+    /// None: it lacks the other drive.
+    fn state(&self) -> Option<PlaceState> {
+        let generation = self.generation;
+        let peer = self.drive_uuid.zip(self.drive_id.clone());
+        let peer = peer.map(|(label, drive)| Peer {
+            label,
+            drive: DriveId(drive),
+        });
+        Some(match self.is {
+            PlaceIs::Live => PlaceState::Live {
+                generation,
+                from: peer,
+            },
+            PlaceIs::Incoming => PlaceState::Incoming {
+                generation,
+                from: peer?,
+            },
+            PlaceIs::Leaving => PlaceState::Leaving {
+                generation,
+                to: peer?,
+            },
+            PlaceIs::Moved => PlaceState::Moved {
+                generation,
+                to: peer?,
+            },
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]
 struct RawState {
     is: Is,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    was: Option<Is>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fs_type: Option<FsType>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,6 +321,7 @@ impl From<&Stored> for RawRecord {
         let record = stored.record.clone();
         let mut state = RawState {
             is: Is::Creating,
+            was: None,
             fs_type: None,
             fs_uuid: None,
             mounted: None,
@@ -264,7 +352,12 @@ impl From<&Stored> for RawRecord {
                 state.done_bytes = Some(done_bytes);
             }
         }
+        if !record.place.is_live() {
+            state.was = Some(state.is);
+            state.is = Is::Elsewhere;
+        }
         Self {
+            place: RawPlace::of(&record.place, &stored.place_extra),
             uuid: record.uuid,
             name: record.name,
             class: record.class,
@@ -290,7 +383,19 @@ impl TryFrom<RawRecord> for Stored {
     fn try_from(raw: RawRecord) -> Result<Self, Self::Error> {
         let lacks =
             |what: &str| serde::de::Error::custom(format!("record {} lacks {what}", raw.uuid));
-        let state = match raw.state.is {
+        let place = match &raw.place {
+            None => PlaceState::default(),
+            Some(place) => place.state().ok_or_else(|| lacks("place.drive_uuid"))?,
+        };
+        let is = match raw.state.is {
+            Is::Elsewhere => raw.state.was.ok_or_else(|| lacks("state.was"))?,
+            is => is,
+        };
+        if matches!(raw.state.is, Is::Elsewhere) == place.is_live() {
+            return Err(lacks("a place that fits its state"));
+        }
+        let state = match is {
+            Is::Elsewhere => return Err(lacks("state.was")),
             Is::Creating => RecordState::Creating,
             Is::New => RecordState::New,
             Is::Fs => RecordState::Fs {
@@ -331,9 +436,11 @@ impl TryFrom<RawRecord> for Stored {
                     len,
                 }),
                 state,
+                place,
             },
             extra: raw.extra,
             state_extra: raw.state.extra,
+            place_extra: raw.place.map(|place| place.extra).unwrap_or_default(),
         })
     }
 }

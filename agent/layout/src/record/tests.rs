@@ -37,6 +37,7 @@ fn record(n: u128, name: &str, state: RecordState) -> Record {
             len: MIB,
         },
         growing_to: None,
+        place: Default::default(),
         state,
     }
 }

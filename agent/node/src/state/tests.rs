@@ -65,6 +65,7 @@ fn record(uuid: u128, state: RecordState) -> Record {
             len: 1 << 30,
         },
         growing_to: None,
+        place: Default::default(),
         state,
     }
 }

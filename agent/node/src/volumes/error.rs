@@ -183,6 +183,12 @@ pub enum VolumeError {
     /// A cordon was refused.
     #[error("drive {drive} is neither cordoned nor uncordoned: {why}")]
     NotCordoned { drive: DriveId, why: String },
+    /// Moves were refused, as a whole.
+    #[error("nothing is moved: {}", why.join("; "))]
+    MoveRefused { why: Vec<String> },
+    /// A place was not preferred.
+    #[error("volume {uuid} is not served from another drive: {why}")]
+    NotPreferred { uuid: Uuid, why: String },
     /// A drive that is not here has no light.
     #[error("the light of drive {drive} is not switched: {why}")]
     NotLocated { drive: DriveId, why: String },

@@ -78,7 +78,9 @@ impl Volumes {
     pub(super) async fn reread_if_contradicted(&self, volume: &Volume, error: &CarveError) {
         if matches!(
             error,
-            CarveError::NoSuchVolume { .. } | CarveError::Ambiguous { .. }
+            CarveError::NoSuchVolume { .. }
+                | CarveError::NotThere { .. }
+                | CarveError::Ambiguous { .. }
         ) && let Err(error) = self.look_again(volume).await
         {
             tracing::debug!(volume = %volume.uuid, error = %chain(&error), "cannot read the drive after a failed call");

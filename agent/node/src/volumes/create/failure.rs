@@ -49,6 +49,7 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
             CarveError::Io { .. }
             | CarveError::InDoubt { .. }
             | CarveError::NoSuchVolume { .. }
+            | CarveError::NotThere { .. }
             | CarveError::InUse { .. }
             | CarveError::Used { .. }
             | CarveError::Ambiguous { .. }

@@ -65,6 +65,7 @@ pub(super) fn record(
             len: size,
         },
         growing_to: None,
+        place: Default::default(),
         state: RecordState::Creating,
     }
 }

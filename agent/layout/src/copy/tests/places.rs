@@ -1,0 +1,181 @@
+//! Which volume is copied, and where to.
+
+use uuid::Uuid;
+
+use super::FakeDrive;
+use crate::{
+    claimed::ClaimedDrive,
+    copy::{Original, copy, original},
+    error::CarveError,
+    jobs::Claim,
+    partition::{Session, claim},
+};
+use drivebay_model::{
+    ClaimPolicy, DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer, PlaceState,
+    Placement, RawSpace, Record, RecordState,
+};
+
+fn id() -> DriveId {
+    DriveId("wwn-0xfa4e".into())
+}
+
+fn a() -> Uuid {
+    Uuid::from_u128(0xa)
+}
+
+fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
+    Session::open(drive, &id(), true).unwrap()
+}
+
+fn peer(label: u128) -> Peer {
+    Peer {
+        label: Uuid::from_u128(label),
+        drive: id(),
+    }
+}
+
+fn incoming(generation: u64) -> PlaceState {
+    PlaceState::Incoming {
+        generation,
+        from: peer(0xd15c),
+    }
+}
+
+/// A drive with one volume of 4 MiB.
+fn drive(place: PlaceState) -> FakeDrive {
+    let drive = FakeDrive::new(48 * MIB, 512);
+    let label = Label {
+        drive_uuid: Uuid::from_u128(0xd15c),
+        cluster: "c".into(),
+        node: "n".into(),
+        class: "fast".into(),
+        drive_id: id(),
+        cordon: None,
+    };
+    let how = Claim {
+        layout: Layout::Partition,
+        label,
+        policy: ClaimPolicy::Blank,
+    };
+    claim::begin(&drive, &id(), &how).unwrap();
+    let record = Record {
+        uuid: a(),
+        name: "a".into(),
+        class: "fast".into(),
+        mode: Mode::Mount,
+        fs_type: None,
+        mkfs_options: vec![],
+        mount_options: vec![],
+        requested_bytes: 4 * MIB,
+        parameters: Default::default(),
+        erase: ErasePolicy::Zero,
+        extent: Extent {
+            start: 0,
+            len: 4 * MIB,
+        },
+        growing_to: None,
+        place,
+        // A copy keeps that of its original.
+        state: RecordState::New,
+    };
+    let mut claimed = session(&drive);
+    let made = claimed.create(&record, RawSpace::default(), Placement::Pack, &[]);
+    made.unwrap();
+    drop(claimed);
+    drive
+}
+
+fn of(mib: u64, label: u128) -> Original {
+    Original {
+        label: Uuid::from_u128(label),
+        runs: vec![Extent {
+            start: 0,
+            len: mib * MIB,
+        }],
+    }
+}
+
+fn is_not_there<T: std::fmt::Debug>(answer: Result<T, CarveError>) {
+    assert!(
+        matches!(answer, Err(CarveError::NotThere { .. })),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn the_original_is_live_at_the_generation_before() {
+    let drive = drive(PlaceState::default());
+    let found = original(&session(&drive), a(), 2).unwrap();
+    let extent = session(&drive)
+        .contents()
+        .unwrap()
+        .volume(a())
+        .unwrap()
+        .record
+        .extent;
+    assert_eq!(found.label, Uuid::from_u128(0xd15c));
+    assert_eq!(found.runs, [extent]);
+    for generation in [0, 1, 3] {
+        is_not_there(original(&session(&drive), a(), generation));
+    }
+    let other = Uuid::from_u128(0xb);
+    let unknown = original(&session(&drive), other, 2);
+    assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
+    let leaving = PlaceState::Leaving {
+        generation: 2,
+        to: peer(9),
+    };
+    let live = PlaceState::default();
+    session(&drive)
+        .set_place(a(), &live, &leaving, None)
+        .unwrap();
+    is_not_there(original(&session(&drive), a(), 2));
+    is_not_there(original(&session(&drive), a(), 3));
+    session(&drive)
+        .set_place(a(), &leaving, &live, None)
+        .unwrap();
+    session(&drive).delete(a()).unwrap();
+    let deleted = original(&session(&drive), a(), 2);
+    assert!(matches!(deleted, Err(CarveError::NoSuchVolume { .. })));
+}
+
+#[test]
+fn the_copy_is_incoming_from_that_drive_and_as_large() {
+    let drive = drive(incoming(2));
+    let found = copy(&session(&drive), a(), 2, &of(4, 0xd15c)).unwrap();
+    let extent = session(&drive)
+        .contents()
+        .unwrap()
+        .volume(a())
+        .unwrap()
+        .record
+        .extent;
+    assert_eq!(found, [extent]);
+    is_not_there(copy(&session(&drive), a(), 3, &of(4, 0xd15c)));
+    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15d)));
+    is_not_there(copy(&session(&drive), a(), 2, &of(5, 0xd15c)));
+    is_not_there(original(&session(&drive), a(), 3));
+    let unknown = copy(&session(&drive), Uuid::from_u128(0xb), 2, &of(4, 0xd15c));
+    assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
+    session(&drive).drop_place(a(), &incoming(2)).unwrap();
+    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15c)));
+}
+
+#[test]
+fn a_place_that_is_live_is_never_written_to() {
+    let drive = drive(PlaceState::default());
+    for generation in [1, 2] {
+        is_not_there(copy(&session(&drive), a(), generation, &of(4, 0xd15c)));
+    }
+    // One that has become live since the copy began.
+    let drive = self::drive(incoming(2));
+    let live = PlaceState::Live {
+        generation: 2,
+        from: Some(peer(0xd15c)),
+    };
+    let state = Some(&RecordState::Block);
+    session(&drive)
+        .set_place(a(), &incoming(2), &live, state)
+        .unwrap();
+    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15c)));
+}
