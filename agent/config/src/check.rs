@@ -66,6 +66,10 @@ pub struct Config {
     pub quarantine: Duration,
     /// Bytes per second that erasing may write on one drive; None: as fast as it goes.
     pub erase_bytes_per_second: Option<u64>,
+    /// Rate of each copy of a move, bytes per second; None: no limit.
+    pub move_bytes_per_second: Option<u64>,
+    /// How long an old place is kept at least, after its volume has moved.
+    pub old_place_delay: Duration,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
     /// Read-only checks of filesystems.
@@ -275,7 +279,10 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         rescan: value(&raw.discovery.rescan).map_or(Duration::from_mins(5), |it| it.0),
         boot_grace: value(&raw.discovery.boot_grace).map_or(Duration::from_secs(120), |it| it.0),
         quarantine,
-        erase_bytes_per_second: erase_rate(&raw.erase.max_bytes_per_second, report),
+        erase_bytes_per_second: rate(&raw.erase.max_bytes_per_second, report),
+        move_bytes_per_second: rate(&raw.moves.max_bytes_per_second, report),
+        old_place_delay: value(&raw.moves.old_place_delay)
+            .map_or(Duration::from_hours(24), |it| it.0),
         // Longer than the pause of a kubelet between two NodeGetVolumeStats of a volume: one to two minutes.
         worker_idle: value(&raw.workers.idle).map_or(Duration::from_secs(150), |it| it.0),
         checks: checks::check(&raw.checks, report),
@@ -298,7 +305,7 @@ fn listen(given: &Given<String>, default: Listen, report: &mut Report) -> Listen
 }
 
 /// Bytes per second; None: no limit.
-fn erase_rate(given: &Given<Size>, report: &mut Report) -> Option<u64> {
+fn rate(given: &Given<Size>, report: &mut Report) -> Option<u64> {
     if given.is_none() {
         return Some(200 * MIB);
     }

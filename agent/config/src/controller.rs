@@ -19,6 +19,8 @@ pub enum DriveVerb {
     Cordon,
     /// Switch its light.
     Locate,
+    /// Move volumes to other drives of the node, end such moves, and list them.
+    Evacuate,
 }
 
 /// The controllers this agent dials.
@@ -95,7 +97,7 @@ pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerC
         tls,
         token,
         drive_verbs: match &raw.drive_verbs {
-            None => BTreeSet::from([DriveVerb::Cordon, DriveVerb::Locate]),
+            None => BTreeSet::from([DriveVerb::Cordon, DriveVerb::Locate, DriveVerb::Evacuate]),
             given => entries(given).filter_map(|at| at.value).collect(),
         },
     })

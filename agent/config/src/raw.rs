@@ -29,6 +29,7 @@ pub(super) struct Raw {
     pub(super) agent: Agent,
     pub(super) discovery: Discovery,
     pub(super) erase: Erase,
+    pub(super) moves: Moves,
     pub(super) workers: Workers,
     pub(super) checks: Checks,
     pub(super) metrics: Http,
@@ -82,6 +83,13 @@ pub(super) struct Discovery {
 pub(super) struct Erase {
     pub(super) max_bytes_per_second: Given<Size>,
     pub(super) quarantine: Given<Period<0>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Moves {
+    pub(super) max_bytes_per_second: Given<Size>,
+    pub(super) old_place_delay: Given<Period<0>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

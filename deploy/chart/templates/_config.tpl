@@ -41,6 +41,7 @@ controller:
   cert: /etc/drivebay-tls/node.pem
   key: /etc/drivebay-tls/node-key.pem
   {{- end }}
+  drive-verbs: {{ .Values.agent.driveVerbs | toJson }}
 {{- with $group.classes }}
 class:
   {{- range . }}
@@ -167,7 +168,7 @@ several labels at once, so a group has one. Called with (list . GROUP).
     "csi" "set `driverName`; the socket is where the pod has mounted it"
     "kubelet" "set `kubeletDir`"
     "agent" "its directories are where the pod has mounted them"
-    "controller" "set `controller.port` and `certificates`"
+    "controller" "set `controller.port`, `certificates` and `agent.driveVerbs`"
     "probes" "set `controller.listenAddress`; the pod's probes ask there"
     "metrics" "set `metrics.enabled` and `metrics.agentPort`"
     "class" "set `classes`, or `classes` of a group in `agent.groups`" -}}
