@@ -35,8 +35,11 @@ const AGENT: Printed = &[
             ("erase_eta_seconds", OR_NULL),
             ("created_at", OR_NULL),
             ("unreadable", UNLESS_EMPTY),
+            ("generation", OR_NULL),
+            ("places", UNLESS_EMPTY),
         ],
     ),
+    ("VolumePlace", &[]),
     ("VolumeUsage", &[]),
     ("CreatedFor", &[]),
     ("FilesystemCheck", &[]),
@@ -50,6 +53,15 @@ const AGENT: Printed = &[
     (
         "DriveLatencyResponse",
         &[("at", OR_NULL), ("read", OR_ZEROS), ("write", OR_ZEROS)],
+    ),
+    (
+        "Move",
+        &[
+            ("volume_id", r#"#[serde(rename = "volume")]"#),
+            ("bytes_per_second", OR_NULL),
+            ("eta_seconds", OR_NULL),
+            ("requested_at", OR_NULL),
+        ],
     ),
     ("DirectionLatency", &[("history_ms", EACH_OR_NULL)]),
     ("Slowdown", &[]),

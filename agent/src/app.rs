@@ -171,6 +171,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
             source: std::io::Error::other(error),
         })?;
     volumes.load_hand_mounts().await;
+    volumes.load_moves().await;
     // Before any call is served: what is mounted now may be ours.
     let memory = health::memory::PersistedEvidence::load(&node, &config.kubelet_dir).await;
     health::smart::restore(&node).await;
@@ -209,6 +210,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     {
         let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.zero_all(stop).await });
+    }
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.move_all(stop).await });
     }
     let delete = {
         let volumes = volumes.clone();

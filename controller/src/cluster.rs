@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 use drivebay_proto::{
     agent::{self, agent_client::AgentClient},
     controller::{
-        Connection, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
-        GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListNodesRequest,
-        ListVolumesRequest, LocateDriveRequest, Node, NodeDrives, VolumeOnNode,
-        cluster_server::Cluster,
+        CancelMovesRequest, Connection, CordonDriveRequest, GetControllerRequest,
+        GetControllerResponse, GetVolumeRequest, GetVolumeResponse, ListDrivesRequest,
+        ListMovesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
+        MoveVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
     csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
     words::{self, NodeState},
@@ -312,7 +312,74 @@ impl Cluster for ClusterService {
         let LocateDriveRequest { node, request } = request.into_inner();
         let request = request.unwrap_or_default();
         let mut client = self.client(&node)?;
+        let on = request.on;
         let answer = call(CHANGE_DEADLINE, client.locate_drive(request)).await;
+        let answer = answer.map_err(Status::from)?;
+        let drive = &answer.drive;
+        tracing::info!(
+            node,
+            drive,
+            on,
+            "drive light switched through this controller"
+        );
+        Ok(Response::new(answer))
+    }
+
+    async fn move_volumes(
+        &self,
+        request: Request<MoveVolumesRequest>,
+    ) -> Result<Response<agent::MoveVolumesResponse>, Status> {
+        let MoveVolumesRequest { node, request } = request.into_inner();
+        let request = request.unwrap_or_default();
+        let mut client = self.client(&node)?;
+        let answer = call(CHANGE_DEADLINE, client.move_volumes(request.clone())).await;
+        let answer = answer.map_err(Status::from)?;
+        let (drive, volume, by) = (&answer.drive, &request.volume_id, &request.by);
+        if !request.plan {
+            tracing::info!(
+                node,
+                drive,
+                volume,
+                by,
+                moves = answer.moves.len(),
+                "volume moves requested through this controller"
+            );
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn cancel_moves(
+        &self,
+        request: Request<CancelMovesRequest>,
+    ) -> Result<Response<agent::CancelMovesResponse>, Status> {
+        let CancelMovesRequest { node, request } = request.into_inner();
+        let request = request.unwrap_or_default();
+        let mut client = self.client(&node)?;
+        let answer = call(CHANGE_DEADLINE, client.cancel_moves(request.clone())).await;
+        let answer = answer.map_err(Status::from)?;
+        let (drive, volume, by) = (&request.drive, &request.volume_id, &request.by);
+        tracing::info!(
+            node,
+            drive,
+            volume,
+            by,
+            cancelled = answer.cancelled.len(),
+            too_late = answer.too_late.len(),
+            "volume moves cancelled through this controller"
+        );
+        Ok(Response::new(answer))
+    }
+
+    async fn list_moves(
+        &self,
+        request: Request<ListMovesRequest>,
+    ) -> Result<Response<agent::ListMovesResponse>, Status> {
+        let mut client = self.client(&request.into_inner().node)?;
+        let answer = call(
+            CHANGE_DEADLINE,
+            client.list_moves(agent::ListMovesRequest {}),
+        )
+        .await;
         Ok(Response::new(answer.map_err(Status::from)?))
     }
 

@@ -295,6 +295,13 @@ pub fn terminate(pid: u32) {
     }
 }
 
+/// Ends a process at once.
+pub fn kill_at_once(pid: u32) {
+    if let Ok(pid) = i32::try_from(pid) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
 /// All descendants of a process, as the kernel lists them.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();

@@ -228,6 +228,26 @@ impl Agent for Node {
         no()
     }
 
+    async fn move_volumes(&self, _: Request<MoveVolumesRequest>) -> Answer<MoveVolumesResponse> {
+        no()
+    }
+
+    async fn cancel_moves(&self, _: Request<CancelMovesRequest>) -> Answer<CancelMovesResponse> {
+        no()
+    }
+
+    async fn list_moves(&self, _: Request<ListMovesRequest>) -> Answer<ListMovesResponse> {
+        no()
+    }
+
+    async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
+        no()
+    }
+
+    async fn retire_drive(&self, _: Request<RetireDriveRequest>) -> Answer<RetireDriveResponse> {
+        no()
+    }
+
     async fn locate_drive(&self, _: Request<LocateDriveRequest>) -> Answer<LocateDriveResponse> {
         no()
     }

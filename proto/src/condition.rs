@@ -81,6 +81,8 @@ reasons! {
     IoErrors: Degraded, Health;
     /// Record, drive and kernel disagree.
     RecordMismatch: Inaccessible, Record;
+    /// It was being moved, and it is not known which of its drives has its latest data.
+    MoveInDoubt: Inaccessible, Record;
     /// Two drives have it.
     VolumeOnTwoDrives: Inaccessible, Record;
     /// Its drive is not found on the node.

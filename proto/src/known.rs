@@ -3,8 +3,8 @@
 use crate::{
     agent, controller,
     words::{
-        CheckResult, DriveState, Mode, NodeState, Peers, PollState, RangeContent, Status,
-        Transport, Verdict, VolumeState,
+        CheckResult, DriveState, Mode, MovePhase, NodeState, Peers, PollState, RangeContent,
+        Status, Transport, Verdict, VolumeState,
     },
 };
 
@@ -29,12 +29,20 @@ known! {
     agent::DriveHealth { known_poll: poll as PollState, }
     agent::UnreadableRange { known_content: holds as RangeContent, }
     agent::Volume { known_state: state as VolumeState, known_mode: mode as Mode, }
+    agent::Move { known_phase: phase as MovePhase, }
     agent::Condition { known_status: status as Status, }
     agent::CheckVolumeResponse { known_outcome: outcome as CheckResult, }
     agent::DriveLatencyResponse { known_peers: compared_with as Peers, }
     controller::Node { known_state: state as NodeState, }
     controller::NodeDrives { known_state: state as NodeState, }
     controller::VolumeOnNode { known_node_state: node_state as NodeState, }
+}
+
+impl agent::VolumePlace {
+    /// Which part it has in a move: "moved, generation 2".
+    pub fn describe(&self) -> String {
+        format!("{}, generation {}", self.is, self.generation)
+    }
 }
 
 impl agent::Volume {

@@ -221,6 +221,20 @@ words! {
         TooFew = "nothing",
     }
 
+    /// How far the move of a volume to another drive is.
+    MovePhase {
+        /// For the volume to be unstaged, for its turn, or for another attempt.
+        Waiting = "waiting",
+        /// The data is being copied and compared.
+        Copying = "copying",
+        /// The copy is whole; records are being changed.
+        Completing = "completing",
+        /// The volume lives on the target; the old place is kept for a while.
+        Moved = "moved",
+        /// It is not known which place is the newer one.
+        InDoubt = "in-doubt",
+    }
+
     /// How a node stands with the controller.
     NodeState {
         /// Its agent is connected.

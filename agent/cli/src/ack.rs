@@ -39,7 +39,7 @@ impl LastDay {
 /// Acknowledges. Answers with what to print.
 pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
     let name = &args.of.drive;
-    let (mut client, inventory, drive) = one_drive::named(&args.of.socket.socket, name).await?;
+    let (mut client, inventory, drive) = one_drive::named(&args.of.at.socket, name).await?;
     let by = operator(args.of.by.as_deref()).ok_or(OneDriveError::Nobody)?;
     if is_bad(&drive) || args.confirm.is_some() {
         one_drive::confirmed(&inventory, &drive, name, args.confirm.as_deref(), &ACK).map_err(

@@ -2,22 +2,22 @@
 
 use drivebay_common::cli::operator;
 use drivebay_proto::agent::CordonDriveRequest;
-use drivebay_view::cordon;
+use drivebay_view::{args::drive::UncordonArgs, cordon};
 
 use super::{
-    args::DecisionArgs,
+    args::SocketArg,
     one_drive::{self, OneDriveError},
 };
 
 /// Shows what would happen, or has it done. `reason`: of a cordon; None takes the cordon away. Answers with what to print.
 pub(super) async fn run(
-    of: &DecisionArgs,
+    args: &UncordonArgs<SocketArg>,
     reason: Option<&str>,
-    only_plan: bool,
 ) -> Result<String, OneDriveError> {
-    let (mut client, inventory, drive) = one_drive::named(&of.socket.socket, &of.drive).await?;
+    let of = &args.of;
+    let (mut client, inventory, drive) = one_drive::named(&of.at.socket, &of.drive).await?;
     let uncordon = reason.is_none();
-    if only_plan {
+    if args.plan {
         let on_it = inventory.volumes.iter();
         let on_it = on_it.filter(|volume| volume.drive == drive.id).count();
         return Ok(cordon::plan(on_it as u64, &drive, uncordon));

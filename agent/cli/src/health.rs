@@ -87,7 +87,8 @@ pub fn show_drive(
         latency,
     };
     let text = |wide| {
-        let sheet = show::drive(None, drive, &volumes, wide, look.now, look.terminal);
+        let here = show::with_place_on(&inventory.volumes, &drive.id);
+        let sheet = show::drive(None, drive, &here, wide, look.now, look.terminal);
         sheet + &latency.map_or_else(String::new, |latency| latency::text(latency, look.now))
     };
     shown(look.format, json, text)

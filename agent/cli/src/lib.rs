@@ -33,11 +33,14 @@ mod latency;
 mod light;
 pub mod logging;
 pub mod mounts;
+pub mod moves;
 pub mod name;
 pub mod nomad;
 pub mod one_drive;
+pub mod prefer;
 pub mod quarantine;
 pub mod release;
+pub mod retire;
 pub mod rules;
 pub mod schema;
 pub mod volumes;
@@ -54,7 +57,7 @@ use drivebay_common::{
     progress::waiting,
     terminal::Terminal,
 };
-use drivebay_view::{denied, unix_seconds};
+use drivebay_view::{denied, moves::Answer, unix_seconds};
 
 pub use args::{
     Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, VolumeCommand,
@@ -99,6 +102,15 @@ pub enum CommandError {
     /// health: nothing is known to be wrong, and drives were not polled yet.
     #[error("not every drive was polled yet")]
     NotPolled,
+    /// drive evacuate, drive replace, volume move.
+    #[error(transparent)]
+    Move(#[from] moves::MoveError),
+    /// volume prefer.
+    #[error(transparent)]
+    Prefer(#[from] prefer::PreferError),
+    /// drive evacuate, replace and retire, volume move: an answer with this exit code, and no failure.
+    #[error("ended with exit code {0}")]
+    Answered(u8),
     /// volume check.
     #[error(transparent)]
     Check(#[from] check::CheckVolumeError),
@@ -135,6 +147,9 @@ impl CommandError {
             Self::Adopt(error) => error.code(),
             Self::Pick(error) => error.code(),
             Self::Check(error) => error.code(),
+            Self::Move(error) => error.code(),
+            Self::Prefer(error) => error.code(),
+            Self::Answered(code) => *code,
             Self::ByHand(error) => error.code(),
             Self::Mount(error) => error.code(),
             Self::Nomad(nomad::NomadError::Client(error)) => error.code(),
@@ -149,7 +164,10 @@ impl CommandError {
 
     /// Whether it is an answer, which has been printed.
     fn is_answer(&self) -> bool {
-        matches!(self, Self::Unwell | Self::NotPolled | Self::Verdict(_))
+        matches!(
+            self,
+            Self::Unwell | Self::NotPolled | Self::Verdict(_) | Self::Answered(_)
+        )
     }
 }
 
@@ -196,6 +214,7 @@ fn given(command: &Command) -> Given {
             "drive",
             "volumes",
             "volume",
+            "moves",
             "health",
             "rescan",
             "log-level",
@@ -273,7 +292,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         }
         Command::Drive(DriveCommand::Ack(args)) => print(&ack::run(&args).await?),
         Command::Drive(DriveCommand::Unack(args)) => {
-            let socket = &args.socket.socket;
+            let socket = &args.at.socket;
             print(&ack::withdraw(socket, &args.drive, args.by.as_deref()).await?)
         }
         Command::Drive(DriveCommand::Locate {
@@ -282,11 +301,19 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             socket,
         }) => print(&light::run(&socket.socket, &drive, light).await?),
         Command::Drive(DriveCommand::Cordon(args)) => {
-            let reason = Some(args.reason.as_str());
-            print(&cordon::run(&args.of, reason, args.plan).await?)
+            print(&cordon::run(&args.of, Some(&args.reason)).await?)
         }
-        Command::Drive(DriveCommand::Uncordon(args)) => {
-            print(&cordon::run(&args.of, None, args.plan).await?)
+        Command::Drive(DriveCommand::Uncordon(args)) => print(&cordon::run(&args, None).await?),
+        Command::Drive(DriveCommand::Evacuate(args)) => answer(&moves::evacuate(&args).await?),
+        Command::Drive(DriveCommand::Replace(args)) => answer(&moves::replace(&args).await?),
+        Command::Drive(DriveCommand::Retire(args)) => answer(&retire::run(&args).await?),
+        Command::Volume(VolumeCommand::Move(args)) => answer(&moves::move_volume(&args).await?),
+        Command::Volume(VolumeCommand::Prefer(args)) => print(&prefer::run(&args).await?),
+        Command::Moves(args) => {
+            watch::show(&args.at.socket, args.watch.watch, async |client, look| {
+                moves::list(client, &args, look).await
+            })
+            .await
         }
         Command::Volume(VolumeCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
@@ -413,6 +440,15 @@ async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
         terminal: Terminal::of_stdout(),
     };
     Ok((client.inventory().await?, look))
+}
+
+/// Prints an answer that has its own exit code.
+fn answer(answer: &Answer) -> Result<(), CommandError> {
+    print(&answer.text)?;
+    match answer.code {
+        0 => Ok(()),
+        code => Err(CommandError::Answered(code)),
+    }
 }
 
 fn print(text: &str) -> Result<(), CommandError> {

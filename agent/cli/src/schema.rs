@@ -1,7 +1,7 @@
 //! `drivebay-agent schema`: what is in the JSON of a command, as a JSON Schema made from the types that write it. Pure.
 
 use clap::ValueEnum;
-use drivebay_view::{show::VolumeSheet, wrong::Health};
+use drivebay_view::{moves::list::MoveList, show::VolumeSheet, wrong::Health};
 use schemars::generate::SchemaSettings;
 
 use super::{
@@ -26,6 +26,8 @@ pub enum Of {
     VolumeShow,
     /// claim-plan
     ClaimPlan,
+    /// moves
+    Moves,
 }
 
 /// The schema.
@@ -40,6 +42,7 @@ pub fn render(of: Of) -> serde_json::Result<String> {
         Of::Health => generator.into_root_schema_for::<Health>(),
         Of::DriveShow => generator.into_root_schema_for::<DriveWithLatency<'_>>(),
         Of::VolumeShow => generator.into_root_schema_for::<VolumeSheet<'_>>(),
+        Of::Moves => generator.into_root_schema_for::<MoveList<'_>>(),
         Of::ClaimPlan => generator.into_root_schema_for::<Plan<'_>>(),
     };
     Ok(serde_json::to_string_pretty(&schema)? + "\n")

@@ -528,6 +528,8 @@ fn volume_json_is_in_bytes_and_sorted() {
       "fs_type": "",
       "state": "erasing",
       "in_use": false,
+      "places": [],
+      "generation": null,
       "mounts": [],
       "pods": [],
       "conditions": [

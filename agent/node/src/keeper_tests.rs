@@ -117,6 +117,7 @@ async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
                     drive_uuid: Uuid::nil(),
                     vanished: Vec::new(),
                     volumes: Vec::new(),
+                    retired: false,
                     last_seen: 0,
                 },
             );
@@ -191,6 +192,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
             drive_uuid: Uuid::nil(),
             vanished: Vec::new(),
             volumes: vec![record],
+            retired: false,
             last_seen: 0,
             facts: facts.clone(),
         };
@@ -231,6 +233,7 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
         drive_uuid: Uuid::nil(),
         vanished: Vec::new(),
         volumes: Vec::new(),
+        retired: false,
         last_seen: 0,
     };
     let earlier = Known {

@@ -22,6 +22,7 @@ pub mod file;
 pub mod hand_mounts;
 pub mod histories;
 pub mod merge;
+pub mod moves;
 pub mod newer;
 pub mod underway;
 
@@ -70,6 +71,9 @@ pub struct KnownDrive {
     /// Volumes that were on it, are not any more, and that nobody deleted here: somebody took them away by hand.
     #[serde(default)]
     pub vanished: Vec<Record>,
+    /// It was cordoned and had nothing on it: nobody misses it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retired: bool,
     /// Unix seconds; for people only, nothing is decided by it.
     pub last_seen: u64,
 }

@@ -6,6 +6,7 @@
 
 mod drives;
 mod latency;
+mod moves;
 mod node;
 mod volumes;
 
@@ -22,7 +23,11 @@ use uuid::Uuid;
 use drivebay_fs::jobs::Usage;
 use drivebay_health::CollectedEvidence;
 use drivebay_model::{DriveId, Snapshot};
-use drivebay_node::{context::NodeContext, state::dir::Troubles, volumes::Volumes};
+use drivebay_node::{
+    context::NodeContext,
+    state::dir::Troubles,
+    volumes::{Volumes, moves::MoveStatus},
+};
 use drivebay_smart::{LatestPoll, slow::Speed};
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::SlotStatus;
@@ -38,6 +43,8 @@ pub struct View {
     pub speeds: BTreeMap<DriveId, Speed>,
     /// The last sample of each volume, and its age.
     pub samples: HashMap<Uuid, (Usage, Duration)>,
+    /// Moves of volumes to other drives.
+    pub moves: Vec<MoveStatus>,
     /// The workers' slots.
     pub slots: Vec<SlotStatus>,
     /// When the last scan was completed, unix seconds.
@@ -54,6 +61,7 @@ impl View {
         drives::put(self, into);
         latency::put(self, into);
         volumes::put(self, into);
+        moves::put(self, into);
         node::put(self, into);
     }
 }
@@ -64,6 +72,7 @@ pub fn definitions() -> Vec<Def> {
         drives::DEFINITIONS,
         latency::DEFINITIONS,
         volumes::DEFINITIONS,
+        moves::DEFINITIONS,
         node::DEFINITIONS,
     ];
     tables.concat()
@@ -105,6 +114,7 @@ impl Exposed for Metrics {
             told: self.evidence.polls().all(),
             speeds: self.evidence.speeds().all(),
             samples: self.volumes.last_samples(),
+            moves: self.volumes.list_moves(),
             slots: self.node.pool().status(),
             scanned_at: self.node.inventory().scanned_at(),
             state_files: self.node.state_dir().troubles(),

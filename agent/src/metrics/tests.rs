@@ -13,6 +13,7 @@ use drivebay_model::{
     snapshot::Erasing,
     unreadable::{Holds, UnreadableRange},
 };
+use drivebay_node::volumes::moves::MovePhase;
 use drivebay_smart::{
     Failure, FailureReason, LatestPolls, Outcome, Reading, facts,
     slow::{Peers, Side, Speed},
@@ -40,6 +41,7 @@ fn full(drives: usize, volumes: usize) -> View {
             let made = volume_of(&drive, uuid);
             view.samples
                 .insert(made.uuid, (usage(), Duration::from_secs(40)));
+            view.moves.push(move_of(&made, MovePhase::Copying, 1 << 20));
             snapshot.volumes.insert(made.uuid, made);
         }
         view.told.insert(drive.id.clone(), told());
@@ -102,6 +104,25 @@ fn volume_of(drive: &Drive, uuid: u128) -> Volume {
             ),
         ],
         ..samples::volume(drive, placed)
+    }
+}
+
+fn move_of(volume: &Volume, phase: MovePhase, done_bytes: u64) -> MoveStatus {
+    MoveStatus {
+        uuid: volume.uuid,
+        name: volume.placed.record.name.clone(),
+        from: volume.drive.clone(),
+        to: DriveId("wwn-target".into()),
+        phase,
+        done_bytes,
+        total_bytes: 3 << 20,
+        bytes_per_second: 1,
+        eta_seconds: 1,
+        waits_for: "why".into(),
+        by: "ann".into(),
+        requested_at: 990_000,
+        old_place_seconds: 0,
+        unfenced: false,
     }
 }
 
@@ -207,8 +228,8 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
         (all - of_drives) / (drives * volumes),
-        17,
-        "series a volume"
+        20,
+        "series a volume that moves"
     );
     assert!((all - of_drives).is_multiple_of(drives * volumes));
     // Five of them for each slot of the workers.
@@ -385,6 +406,34 @@ fn the_last_check_with_a_result_is_shown_and_a_later_attempt_beside_it() {
         let line = format!("{name}{{volume=\"{uuid}\",outcome=\"{outcome}\"}} {at}");
         assert!(text.contains(&line), "no {line} in\n{text}");
     }
+}
+
+#[test]
+fn a_move_has_its_phase_its_drives_and_what_is_left_to_copy() {
+    let mut view = full(1, 1);
+    let uuid = Uuid::from_u128(1);
+    let volume = view.snapshot.volumes[&uuid].clone();
+    for (phase, left) in [
+        (MovePhase::Waiting, 2 << 20),
+        (MovePhase::Copying, 2 << 20),
+        (MovePhase::Completing, 0),
+        (MovePhase::Moved, 0),
+        (MovePhase::InDoubt, 0),
+    ] {
+        view.moves = vec![move_of(&volume, phase, 1 << 20)];
+        let (_, text) = scrape(&view);
+        for line in [
+            format!(
+                "drivebay_volume_move_phase{{volume=\"{uuid}\",drive=\"wwn-d0\",target=\"wwn-target\",phase=\"{phase}\"}} 1"
+            ),
+            format!("drivebay_volume_move_left_bytes{{volume=\"{uuid}\"}} {left}"),
+            format!("drivebay_volume_move_requested_timestamp_seconds{{volume=\"{uuid}\"}} 990000"),
+        ] {
+            assert!(text.contains(&line), "no {line} in\n{text}");
+        }
+    }
+    view.moves.clear();
+    assert!(!scrape(&view).1.contains("_move_"));
 }
 
 #[test]

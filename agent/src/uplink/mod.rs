@@ -6,6 +6,7 @@
 
 mod dial;
 mod latency;
+mod moves;
 pub mod parts;
 mod remote;
 pub mod service;

@@ -203,6 +203,35 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.locate_drive(request).await
     }
 
+    async fn move_volumes(
+        &self,
+        request: Request<MoveVolumesRequest>,
+    ) -> Answer<MoveVolumesResponse> {
+        self.shared.allows(DriveVerb::Evacuate)?;
+        self.service.move_volumes(request).await
+    }
+
+    async fn cancel_moves(
+        &self,
+        request: Request<CancelMovesRequest>,
+    ) -> Answer<CancelMovesResponse> {
+        self.shared.allows(DriveVerb::Evacuate)?;
+        self.service.cancel_moves(request).await
+    }
+
+    async fn list_moves(&self, request: Request<ListMovesRequest>) -> Answer<ListMovesResponse> {
+        self.shared.allows(DriveVerb::Evacuate)?;
+        self.service.list_moves(request).await
+    }
+
+    async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
+        by_hand()
+    }
+
+    async fn retire_drive(&self, _: Request<RetireDriveRequest>) -> Answer<RetireDriveResponse> {
+        by_hand()
+    }
+
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
         by_hand()
     }
@@ -276,15 +305,22 @@ mod tests {
         unacknowledge_drive UnacknowledgeDriveRequest => AcknowledgeDriveResponse,
         cordon_drive CordonDriveRequest => CordonDriveResponse,
         locate_drive LocateDriveRequest => LocateDriveResponse,
+        move_volumes MoveVolumesRequest => MoveVolumesResponse,
+        cancel_moves CancelMovesRequest => CancelMovesResponse,
+        list_moves ListMovesRequest => ListMovesResponse,
+        prefer_place PreferPlaceRequest => PreferPlaceResponse,
+        retire_drive RetireDriveRequest => RetireDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
         drive_latency DriveLatencyRequest => DriveLatencyResponse,
     }
 
     #[tokio::test]
     async fn a_controller_may_call_what_it_uses_and_nothing_else() {
-        let all = BTreeSet::from([DriveVerb::Cordon, DriveVerb::Locate]);
-        for drive_verbs in [BTreeSet::new(), BTreeSet::from([DriveVerb::Cordon]), all] {
-            is_all_that_may_be_called(drive_verbs).await;
+        let each = [DriveVerb::Cordon, DriveVerb::Locate, DriveVerb::Evacuate];
+        is_all_that_may_be_called(BTreeSet::new()).await;
+        is_all_that_may_be_called(BTreeSet::from(each)).await;
+        for verb in each {
+            is_all_that_may_be_called(BTreeSet::from([verb])).await;
         }
     }
 
@@ -318,11 +354,14 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 18);
+        assert_eq!(codes.len(), 23);
         for (call, code) in codes {
             let allowed = match call {
                 "cordon_drive" => verbs.contains(&DriveVerb::Cordon),
                 "locate_drive" => verbs.contains(&DriveVerb::Locate),
+                "move_volumes" | "cancel_moves" | "list_moves" => {
+                    verbs.contains(&DriveVerb::Evacuate)
+                }
                 _ => false,
             };
             let expected = if allowed || used.contains(&call) {

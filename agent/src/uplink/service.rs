@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status};
 
-use crate::{csi::status::status, uplink::latency};
+use super::{latency, moves::Moves};
+use crate::csi::status::status;
 use drivebay_health::{
     CollectedEvidence,
     acknowledge::{AcknowledgeError, Acknowledger, Order},
@@ -72,6 +73,12 @@ impl AgentService {
         Ok(drive.id.clone())
     }
 
+    fn moves(&self) -> Moves<'_> {
+        Moves {
+            volumes: &self.volumes,
+        }
+    }
+
     /// Carries out what an operator decided about a drive's findings.
     async fn decided(&self, id: DriveId, order: Order) -> Answer<wire::AcknowledgeDriveResponse> {
         let done = self.acknowledger.send(id.clone(), order).await;
@@ -100,7 +107,7 @@ impl AgentService {
 }
 
 /// Refuses what would not stay on one line of whatever shows it.
-fn printable(field: &str, text: &str) -> Result<(), Status> {
+pub(super) fn printable(field: &str, text: &str) -> Result<(), Status> {
     if text.len() > MAX_NOTE || text.chars().any(char::is_control) {
         let why = format!("{field} must have at most {MAX_NOTE} bytes and no control characters");
         return Err(Status::invalid_argument(why));
@@ -109,7 +116,7 @@ fn printable(field: &str, text: &str) -> Result<(), Status> {
 }
 
 /// An acknowledgement that is nobody's could be asked about with nobody.
-fn said_by(by: &str) -> Result<(), Status> {
+pub(super) fn said_by(by: &str) -> Result<(), Status> {
     if by.is_empty() {
         return Err(Status::invalid_argument(
             "by is empty: it must name the operator",
@@ -359,6 +366,45 @@ impl Agent for AgentService {
             })
         })
         .await
+    }
+
+    async fn move_volumes(
+        &self,
+        request: Request<wire::MoveVolumesRequest>,
+    ) -> Answer<wire::MoveVolumesResponse> {
+        let moves = self.moves();
+        logged("Agent/MoveVolumes", moves.request(request.into_inner())).await
+    }
+
+    async fn cancel_moves(
+        &self,
+        request: Request<wire::CancelMovesRequest>,
+    ) -> Answer<wire::CancelMovesResponse> {
+        let moves = self.moves();
+        logged("Agent/CancelMoves", moves.cancel(request.into_inner())).await
+    }
+
+    async fn list_moves(
+        &self,
+        _: Request<wire::ListMovesRequest>,
+    ) -> Answer<wire::ListMovesResponse> {
+        Ok(Response::new(self.moves().list()))
+    }
+
+    async fn prefer_place(
+        &self,
+        request: Request<wire::PreferPlaceRequest>,
+    ) -> Answer<wire::PreferPlaceResponse> {
+        let moves = self.moves();
+        logged("Agent/PreferPlace", moves.prefer(request.into_inner())).await
+    }
+
+    async fn retire_drive(
+        &self,
+        request: Request<wire::RetireDriveRequest>,
+    ) -> Answer<wire::RetireDriveResponse> {
+        let moves = self.moves();
+        logged("Agent/RetireDrive", moves.retire(request.into_inner())).await
     }
 
     async fn drive_latency(

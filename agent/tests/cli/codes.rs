@@ -83,10 +83,12 @@ async fn a_name_that_nothing_has_and_one_that_several_have_are_told_apart_everyw
 #[tokio::test]
 async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_names() {
     let served = serve("wwn-x", false);
-    for command in ["wipe", "release", "adopt", "ack", "cordon", "uncordon"] {
+    let unconfirmed = ["ack", "cordon", "uncordon", "evacuate", "retire"];
+    let confirmed = ["wipe", "release", "adopt"];
+    for command in confirmed.into_iter().chain(unconfirmed) {
         for more in [&[][..], &["--confirm", "wwn-x"]] {
             let mut line = vec!["drive", command, "wwn"];
-            if !["ack", "cordon", "uncordon"].contains(&command) {
+            if !unconfirmed.contains(&command) {
                 line.extend(more);
             }
             let output = ask(&served, &line).await;
@@ -100,6 +102,8 @@ async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_na
         &["volume", "delete", "clea"][..],
         &["volume", "delete", "clea", "--confirm", "clean"],
         &["volume", "mount", "clea", "/srv"],
+        &["volume", "move", "clea", "--to", "x"],
+        &["volume", "prefer", "clea", "--drive", "x"],
     ] {
         let output = ask(&served, line).await;
         let said = err(&output);
@@ -118,6 +122,23 @@ async fn a_command_that_changes_something_refuses_a_beginning_and_lists_whole_na
         assert_eq!(output.status.code(), Some(0), "{line:?}: {}", err(&output));
         assert!(out(&output).contains(says), "{}", out(&output));
     }
+}
+
+#[tokio::test]
+async fn retiring_a_drive_has_a_code_for_each_of_its_answers() {
+    let served = serve("wwn-x", false);
+    for more in ["--plan", "--by=ann"] {
+        let output = ask(&served, &["drive", "retire", "wwn-x", more]).await;
+        let said = out(&output);
+        assert_eq!(output.status.code(), Some(11), "{said}{}", err(&output));
+        assert!(
+            said.contains("may be pulled           yes\n  may leave the building  no\n")
+                && said.contains("volume db: the drive takes no writes"),
+            "{said}"
+        );
+    }
+    let output = ask(&served, &["moves"]).await;
+    assert_eq!(out(&output), "no volume is being moved\n");
 }
 
 /// The program as another user, who may execute it.

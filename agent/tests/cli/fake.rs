@@ -233,6 +233,48 @@ impl Agent for FakeAgent {
         }))
     }
 
+    async fn move_volumes(
+        &self,
+        _: Request<proto::MoveVolumesRequest>,
+    ) -> Answer<proto::MoveVolumesResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn cancel_moves(
+        &self,
+        _: Request<proto::CancelMovesRequest>,
+    ) -> Answer<proto::CancelMovesResponse> {
+        Err(Status::unimplemented(""))
+    }
+    async fn list_moves(
+        &self,
+        _: Request<proto::ListMovesRequest>,
+    ) -> Answer<proto::ListMovesResponse> {
+        Ok(Response::new(proto::ListMovesResponse {
+            moves: Vec::new(),
+        }))
+    }
+    async fn prefer_place(
+        &self,
+        _: Request<proto::PreferPlaceRequest>,
+    ) -> Answer<proto::PreferPlaceResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    /// What is on it is not all erased.
+    async fn retire_drive(
+        &self,
+        request: Request<proto::RetireDriveRequest>,
+    ) -> Answer<proto::RetireDriveResponse> {
+        let request = request.into_inner();
+        assert_eq!(request.by.is_empty(), request.plan);
+        Ok(Response::new(proto::RetireDriveResponse {
+            drive: request.drive,
+            serial: "S4YP".into(),
+            not_erased: vec!["volume db: the drive takes no writes".into()],
+            ..proto::RetireDriveResponse::default()
+        }))
+    }
+
     async fn rescan(&self, _: Request<proto::RescanRequest>) -> Answer<proto::RescanResponse> {
         Ok(Response::new(proto::RescanResponse { revision: 42 }))
     }

@@ -10,7 +10,12 @@ use clap::{
 use drivebay_proto::{volume_id::is_node_id, words};
 
 use drivebay_view::{
-    args::{DriveSort, Format, Light, ListArgs, PvClaimArgs, VolumeSort, log_filter},
+    args::{
+        DriveSort, Format, Light, ListArgs, PvClaimArgs, VolumeSort,
+        drive::{CordonArgs, UncordonArgs},
+        log_filter,
+        moves::{EvacuateArgs, MoveVolumeArgs, MovesArgs, ReplaceArgs},
+    },
     watch::WatchArg,
 };
 
@@ -71,7 +76,16 @@ Examples:
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
     Volumes(VolumesArgs),
-    /// Show one drive
+    /// Show the moves of a node's volumes to other drives: how far they are, and what they wait for
+    ///
+    /// A move is listed until the old place of its volume is erased. Phases are those of `drivebay-agent moves`.
+    #[command(after_help = "\
+Examples:
+  drivebay-controller moves --node n7
+  drivebay-controller moves --node n7 --watch
+  drivebay-controller moves --node n7 -o json | jq -r '.moves[] | select(.phase != \"moved\") | .name'")]
+    Moves(MovesArgs<OneNodeArg>),
+    /// Show one drive, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
     /// Show one volume, or act on it
@@ -99,8 +113,12 @@ impl Ask {
             Self::Drives(args) => &args.show.socket,
             Self::Volumes(args) => &args.show.socket,
             Self::Drive(DriveCommand::Locate(args)) => &args.socket,
-            Self::Drive(DriveCommand::Cordon(args)) => &args.of.socket,
-            Self::Drive(DriveCommand::Uncordon(args)) => &args.of.socket,
+            Self::Moves(args) => &args.at.socket,
+            Self::Drive(DriveCommand::Cordon(args)) => &args.of.of.at.socket,
+            Self::Drive(DriveCommand::Uncordon(args)) => &args.of.at.socket,
+            Self::Drive(DriveCommand::Evacuate(args)) => &args.at.socket,
+            Self::Drive(DriveCommand::Replace(args)) => &args.at.socket,
+            Self::Volume(VolumeCommand::Move(args)) => &args.at.socket,
             Self::Drive(DriveCommand::Show(args)) | Self::Volume(VolumeCommand::Show(args)) => {
                 &args.show.socket
             }
@@ -149,12 +167,33 @@ Examples:
 Examples:
   drivebay-controller drive cordon sdb --node n7 --plan               shows what would change
   drivebay-controller drive cordon wwn-0x5000c500a1b2c3d4 --by ann --reason 'replaced on Friday, ticket-4711'")]
-    Cordon(CordonArgs),
+    Cordon(CordonArgs<NodesArg>),
     /// Put new volumes on a cordoned drive again
     #[command(after_help = "\
 Examples:
   drivebay-controller drive uncordon wwn-0x5000c500a1b2c3d4 --by ann")]
-    Uncordon(UncordonArgs),
+    Uncordon(UncordonArgs<NodesArg>),
+    /// Move the volumes of a drive to other drives of its node, and cordon it
+    ///
+    /// Recorded by the node's agent, which goes on after a restart; a repeat changes nothing. A volume that is in use is moved when it
+    /// is unstaged; a pod that starts meanwhile never waits for a copy. Refused as a whole, with every reason, unless all can be moved.
+    /// The command waits and shows progress; Ctrl-C ends it and not the moves. What waits for being unstaged is not waited for: exit
+    /// code 8. The agent's configuration says whether it takes this from a controller (drive-verbs in its section controller).
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive evacuate sdb --node n7 --plan             shows what would be moved where
+  drivebay-controller drive evacuate wwn-0x5000c500a1b2c3d4 --by ann --to sdc --to sdd
+  drivebay-controller drive evacuate wwn-0x5000c500a1b2c3d4 --by ann --cancel")]
+    Evacuate(EvacuateArgs<NodesArg>),
+    /// Move all volumes of a drive to another drive of its node that takes its place
+    ///
+    /// The same as drive evacuate OLD --to NEW: NEW may be blank, and has to have room for all of them. NEW is claimed for it if it is
+    /// not claimed.
+    #[command(after_help = "\
+Examples:
+  drivebay-controller drive replace sdb sdf --node n7 --plan
+  drivebay-controller drive replace wwn-0x5000c500a1b2c3d4 sdf --by ann")]
+    Replace(ReplaceArgs<NodesArg>),
     /// Switch the light of a drive's place in its enclosure
     #[command(after_help = "\
 Examples:
@@ -179,40 +218,26 @@ pub struct LocateArgs {
     pub socket: SocketArg,
 }
 
-/// Which drive's cordon is changed, and by whom.
+/// Where the controller is, and on which nodes the drive or volume is looked for.
 #[derive(Debug, Args)]
-pub struct DecisionArgs {
-    /// Its identity, or another name of it (kernel name, serial); whole
-    pub drive: String,
-    /// The node that it is on, where others have a drive of that name
+pub struct NodesArg {
+    /// The node that it is on, where others have one of that name
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Who decides; needed where the environment does not say, as in kubectl exec
-    #[arg(long, value_name = "NAME")]
-    pub by: Option<String>,
-    /// Show what would change, and change nothing
-    #[arg(long)]
-    pub plan: bool,
     /// Where the controller is.
     #[command(flatten)]
     pub socket: SocketArg,
 }
 
-/// Options of `drive cordon`.
+/// Where the controller is, and which node is asked.
 #[derive(Debug, Args)]
-pub struct CordonArgs {
+pub struct OneNodeArg {
+    /// The node
+    #[arg(long, value_name = "NODE")]
+    pub node: String,
+    /// Where the controller is.
     #[command(flatten)]
-    pub of: DecisionArgs,
-    /// Shown with the drive
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub reason: String,
-}
-
-/// Options of `drive uncordon`.
-#[derive(Debug, Args)]
-pub struct UncordonArgs {
-    #[command(flatten)]
-    pub of: DecisionArgs,
+    pub socket: SocketArg,
 }
 
 /// What is shown, and how.
@@ -235,6 +260,17 @@ Examples:
   drivebay-controller volume show pvc-3f2c9d1e
   drivebay-controller volume show 7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1 -o json")]
     Show(ShowOneArgs),
+    /// Move a volume to another drive of its node
+    ///
+    /// Its id, its PersistentVolume and what mounts it stay as they are. A volume in use is moved when it is unstaged. The old place is
+    /// kept until the volume was staged from the new one, and for a while, then erased. The command waits and shows progress; Ctrl-C
+    /// ends it and not the move.
+    #[command(after_help = "\
+Examples:
+  drivebay-controller volume move pvc-3f2c9d1e-58f3-4f0e-9d1a-2f6c1f0b3a77 --to sdc --plan
+  drivebay-controller volume move shop/data-db-0 --to sdc --by ann
+  drivebay-controller volume move shop/data-db-0 --cancel --by ann")]
+    Move(MoveVolumeArgs<NodesArg>),
     /// Print the PersistentVolume that makes a volume usable on the node where it is now
     ///
     /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes

@@ -3,11 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
-use drivebay_proto::agent::{CordonDriveResponse, LocateDriveResponse};
+use drivebay_proto::agent::{
+    CancelMovesResponse, CordonDriveResponse, LocateDriveResponse, Move, MoveVolumesResponse,
+};
 use drivebay_proto::controller::{
-    CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
-    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
-    Node, NodeDrives, VolumeOnNode, cluster_client::ClusterClient,
+    CancelMovesRequest, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
+    GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListMovesRequest, ListNodesRequest,
+    ListVolumesRequest, LocateDriveRequest, MoveVolumesRequest, Node, NodeDrives, VolumeOnNode,
+    cluster_client::ClusterClient,
 };
 use tonic::{Streaming, transport::Channel};
 
@@ -83,6 +86,33 @@ impl Client {
         let call = self.inner.cordon_drive(request);
         let answer = self.asked.answered_within(CHANGE, call).await?;
         Ok(answer.into_inner())
+    }
+
+    /// Sent to the node's agent, which records what is to be moved.
+    pub async fn move_volumes(
+        &mut self,
+        request: MoveVolumesRequest,
+    ) -> Result<MoveVolumesResponse, AskError> {
+        let call = self.inner.move_volumes(request);
+        let answer = self.asked.answered_within(CHANGE, call).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Sent to the node's agent.
+    pub async fn cancel_moves(
+        &mut self,
+        request: CancelMovesRequest,
+    ) -> Result<CancelMovesResponse, AskError> {
+        let call = self.inner.cancel_moves(request);
+        let answer = self.asked.answered_within(CHANGE, call).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// Sent to the node's agent.
+    pub async fn list_moves(&mut self, request: ListMovesRequest) -> Result<Vec<Move>, AskError> {
+        let call = self.inner.list_moves(request);
+        let answer = self.asked.answered_within(CHANGE, call).await?;
+        Ok(answer.into_inner().moves)
     }
 
     /// The drives of these nodes (none named: all).

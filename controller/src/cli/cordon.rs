@@ -4,20 +4,21 @@ use std::io::Write;
 
 use drivebay_common::{cli::operator, pick::Part};
 use drivebay_proto::{agent, controller::CordonDriveRequest};
-use drivebay_view::cordon;
+use drivebay_view::{args::drive::UncordonArgs, cordon};
 
-use super::{CommandError, args::DecisionArgs, client::Client, listing::write, one};
+use super::{CommandError, args::NodesArg, client::Client, listing::write, one};
 
 /// Shows what would change, or has it changed. `reason`: of a cordon; None takes the cordon away.
 pub(super) async fn run(
     client: &mut Client,
-    of: &DecisionArgs,
+    args: &UncordonArgs<NodesArg>,
     reason: Option<&str>,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let drive = one::find_drive(client, &of.drive, &of.nodes, Part::Whole).await?;
+    let of = &args.of;
+    let drive = one::find_drive(client, &of.drive, &of.at.nodes, Part::Whole).await?;
     let uncordon = reason.is_none();
-    let text = if of.plan {
+    let text = if args.plan {
         let volumes = one::volumes_on(client, &drive).await?.len();
         cordon::plan(volumes as u64, &drive.it, uncordon)
     } else {

@@ -20,6 +20,7 @@ mod cordon;
 pub mod drives;
 pub mod health;
 pub mod listing;
+mod moves;
 pub mod node;
 pub mod nodes;
 pub mod one;
@@ -37,7 +38,7 @@ use drivebay_common::{
     printed::{Given, option},
     table, terminal,
 };
-use drivebay_view::{denied, pv::PvError, show, unix_seconds, wrong};
+use drivebay_view::{denied, moves::MovesError, pv::PvError, show, unix_seconds, wrong};
 
 use args::{DEFAULT_SOCKET, DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
@@ -74,6 +75,12 @@ pub enum CommandError {
     /// Nothing says who decides.
     #[error("{NOBODY}")]
     Nobody,
+    /// `drive evacuate`, `drive replace`, `volume move`.
+    #[error(transparent)]
+    Moves(#[from] MovesError),
+    /// The same: an answer with this exit code, and no failure.
+    #[error("ended with exit code {0}")]
+    Answered(u8),
     /// `--unclaimed`.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
@@ -102,6 +109,8 @@ impl CommandError {
             Self::Pick(error) => error.code(),
             Self::NoSuchNode(_) => NOT_FOUND,
             Self::Nobody => USAGE,
+            Self::Moves(error) => error.code(),
+            Self::Answered(code) => *code,
             error => match denied(error) {
                 true => NOT_PERMITTED,
                 false => WRONG,
@@ -128,6 +137,7 @@ pub fn run(command: &Ask) -> ExitCode {
         // Said on standard output.
         Err(CommandError::Unwell) => ExitCode::from(WRONG),
         Err(CommandError::NotPolled) => ExitCode::from(NOT_POLLED),
+        Err(CommandError::Answered(code)) => ExitCode::from(code),
         Err(error) if !error.is_hang_up() => {
             complain(&error);
             ExitCode::from(error.code())
@@ -154,6 +164,7 @@ fn given(command: &Ask) -> Given {
             "nodes",
             "drives",
             "volumes",
+            "moves",
             "health",
             "drive",
             "volume",
@@ -205,12 +216,31 @@ fn execute_on(
             one::locate(&mut client, args, out).await
         }),
         Ask::Drive(DriveCommand::Cordon(args)) => wait(async {
-            let mut client = Client::connect(&args.of.socket.socket).await?;
+            let mut client = Client::connect(&args.of.of.at.socket.socket).await?;
             cordon::run(&mut client, &args.of, Some(&args.reason), out).await
         }),
         Ask::Drive(DriveCommand::Uncordon(args)) => wait(async {
-            let mut client = Client::connect(&args.of.socket.socket).await?;
-            cordon::run(&mut client, &args.of, None, out).await
+            let mut client = Client::connect(&args.of.at.socket.socket).await?;
+            cordon::run(&mut client, args, None, out).await
+        }),
+        Ask::Drive(DriveCommand::Evacuate(args)) => wait(async {
+            let mut client = Client::connect(&args.at.socket.socket).await?;
+            moves::evacuate(&mut client, args, terminal, out).await
+        }),
+        Ask::Drive(DriveCommand::Replace(args)) => wait(async {
+            let mut client = Client::connect(&args.at.socket.socket).await?;
+            moves::replace(&mut client, args, terminal, out).await
+        }),
+        Ask::Volume(VolumeCommand::Move(args)) => wait(async {
+            let mut client = Client::connect(&args.at.socket.socket).await?;
+            moves::move_volume(&mut client, args, terminal, out).await
+        }),
+        Ask::Moves(args) => wait(async {
+            let mut client = Client::connect(&args.at.socket.socket).await?;
+            watch::show(args.watch, terminal, out, async |now, out| {
+                moves::list(&mut client, args, now, terminal, out).await
+            })
+            .await
         }),
         Ask::Volume(VolumeCommand::Show(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;

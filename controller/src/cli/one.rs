@@ -41,10 +41,12 @@ pub async fn drive(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let drive = find_drive(client, &args.id, &args.show.nodes, Part::Beginning).await?;
-    let volumes = volumes_on(client, &drive).await?;
-    let volumes: Vec<&Volume> = volumes.iter().collect();
-    let json = || DriveSheet::new(&drive.node, &drive.it, &volumes);
-    let text = |wide| show::drive(Some(&drive.node), &drive.it, &volumes, wide, now, terminal);
+    let all = volumes_of(client, &drive.node).await?;
+    let here = show::with_place_on(&all, &drive.it.id);
+    let on_it = here.iter().copied();
+    let on_it: Vec<&Volume> = on_it.filter(|volume| volume.drive == drive.it.id).collect();
+    let json = || DriveSheet::new(&drive.node, &drive.it, &on_it);
+    let text = |wide| show::drive(Some(&drive.node), &drive.it, &here, wide, now, terminal);
     shown(args.show.output, json, text, out)
 }
 
@@ -117,11 +119,16 @@ pub(super) async fn volumes_on(
     client: &mut Client,
     drive: &OnNode<Drive>,
 ) -> Result<Vec<Volume>, CommandError> {
-    let node = std::slice::from_ref(&drive.node);
+    let mut volumes = volumes_of(client, &drive.node).await?;
+    volumes.retain(|volume| volume.drive == drive.it.id);
+    Ok(volumes)
+}
+
+async fn volumes_of(client: &mut Client, node: &str) -> Result<Vec<Volume>, CommandError> {
     let mut volumes: Vec<Volume> = Vec::new();
-    let mut incoming = client.volumes(node, true).await?;
+    let mut incoming = client.volumes(&[node.to_owned()], true).await?;
     while let Some(there) = incoming.next().await? {
-        volumes.extend(there.volume.filter(|volume| volume.drive == drive.it.id));
+        volumes.extend(there.volume);
     }
     Ok(volumes)
 }
@@ -135,7 +142,7 @@ pub async fn volume(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     nodes::known(client, &args.show.nodes).await?;
-    let volume = find(client, &args.id, &args.show.nodes).await?;
+    let volume = find(client, &args.id, &args.show.nodes, Part::Beginning).await?;
     let node = std::slice::from_ref(&volume.node);
     let mut drive = None;
     let mut incoming = client.drives(node).await?;
@@ -156,6 +163,7 @@ pub(super) async fn find(
     client: &mut Client,
     name: &str,
     nodes: &[String],
+    part: Part,
 ) -> Result<OnNode<Volume>, CommandError> {
     if name.parse::<VolumeId>().is_ok() {
         // Also under the id of a node that it was moved from.
@@ -189,7 +197,7 @@ pub(super) async fn find(
             });
         }
     }
-    let meant = pick(&found, typed, VOLUME, Part::Beginning, |there| {
+    let meant = pick(&found, typed, VOLUME, part, |there| {
         volume_names(&there.it, &there.claim)
     })?;
     let id = meant.it.id.clone();

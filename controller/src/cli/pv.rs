@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use drivebay_common::pick::Part;
 use drivebay_proto::VolumeId;
 use drivebay_view::pv::{PvError, manifest};
 
@@ -18,7 +19,7 @@ pub async fn run(
     let id: VolumeId = match args.id.parse() {
         Ok(id) => id,
         Err(_) => {
-            let volume = one::find(client, &args.id, &[]).await?.it;
+            let volume = one::find(client, &args.id, &[], Part::Beginning).await?.it;
             let broken = |_| PvError::Answer("its volume id is none");
             volume.id.parse().map_err(broken)?
         }

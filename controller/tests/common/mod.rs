@@ -458,6 +458,41 @@ impl Agent for Fake {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn move_volumes(
+        &self,
+        _: Request<drivebay_proto::agent::MoveVolumesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::MoveVolumesResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn cancel_moves(
+        &self,
+        _: Request<drivebay_proto::agent::CancelMovesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CancelMovesResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn list_moves(
+        &self,
+        _: Request<drivebay_proto::agent::ListMovesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::ListMovesResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn prefer_place(
+        &self,
+        _: Request<drivebay_proto::agent::PreferPlaceRequest>,
+    ) -> Result<Response<drivebay_proto::agent::PreferPlaceResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn retire_drive(
+        &self,
+        _: Request<drivebay_proto::agent::RetireDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::RetireDriveResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
     async fn locate_drive(
         &self,
         _: Request<drivebay_proto::agent::LocateDriveRequest>,

@@ -179,6 +179,51 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to cordon"))
     }
 
+    async fn move_volumes(
+        &self,
+        _: Request<drivebay_proto::agent::MoveVolumesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::MoveVolumesResponse>, Status> {
+        Err(Status::unimplemented(
+            "there is no drive to move volumes from",
+        ))
+    }
+
+    async fn cancel_moves(
+        &self,
+        _: Request<drivebay_proto::agent::CancelMovesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CancelMovesResponse>, Status> {
+        Err(Status::unimplemented(
+            "there is no drive to move volumes from",
+        ))
+    }
+
+    async fn list_moves(
+        &self,
+        _: Request<drivebay_proto::agent::ListMovesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::ListMovesResponse>, Status> {
+        Err(Status::unimplemented(
+            "there is no drive to move volumes from",
+        ))
+    }
+
+    async fn prefer_place(
+        &self,
+        _: Request<drivebay_proto::agent::PreferPlaceRequest>,
+    ) -> Result<Response<drivebay_proto::agent::PreferPlaceResponse>, Status> {
+        Err(Status::unimplemented(
+            "there is no drive to move volumes from",
+        ))
+    }
+
+    async fn retire_drive(
+        &self,
+        _: Request<drivebay_proto::agent::RetireDriveRequest>,
+    ) -> Result<Response<drivebay_proto::agent::RetireDriveResponse>, Status> {
+        Err(Status::unimplemented(
+            "there is no drive to move volumes from",
+        ))
+    }
+
     async fn locate_drive(
         &self,
         _: Request<drivebay_proto::agent::LocateDriveRequest>,

@@ -84,6 +84,11 @@ impl AskError {
         )
     }
 
+    /// Whether it was refused for the state that things are in (FAILED_PRECONDITION).
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if status.code() == Code::FailedPrecondition)
+    }
+
     /// The exit code of a command that ends with this.
     pub fn code(&self) -> u8 {
         match self {

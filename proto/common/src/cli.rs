@@ -20,9 +20,13 @@ pub const NOT_FOUND: u8 = 6;
 
 /// Nothing is known to be wrong, but not everything was asked yet: drives that were not polled since their agent started.
 pub const NOT_POLLED: u8 = 7;
+/// What was asked for is recorded and goes on by itself, but not all of it was done when the command ended.
+pub const LEFT_WAITING: u8 = 8;
+/// Ended by Ctrl-C while it waited, as a shell has it: 128 and the number of the signal.
+pub const INTERRUPTED: u8 = 130;
 
 /// What every exit code of every command means. Those of `smart explain` and `run` are besides these.
-pub const EXIT_CODES: [(u8, &str); 8] = [
+pub const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done; nothing is wrong"),
     (
         WRONG,
@@ -45,6 +49,14 @@ pub const EXIT_CODES: [(u8, &str); 8] = [
     (
         NOT_POLLED,
         "health: nothing is known to be wrong, but drives have not been polled since their agent started",
+    ),
+    (
+        LEFT_WAITING,
+        "drive evacuate, drive replace, volume move: volumes still wait; they are moved later without another command",
+    ),
+    (
+        INTERRUPTED,
+        "ended by Ctrl-C while it waited; what was begun goes on",
     ),
 ];
 

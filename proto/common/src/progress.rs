@@ -1,4 +1,4 @@
-//! Progress of long work, on standard error: one line that is rewritten where that is a terminal. Nobody reading along is no
+//! Progress of long work, on standard error: lines that are rewritten where that is a terminal. Nobody reading along is no
 //! reason to stop, so writing errors are ignored.
 
 use std::{
@@ -7,17 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::table::human_seconds;
+use crate::table::{cut, human_seconds};
 
 /// What is over sooner shows nothing.
 const PATIENCE: Duration = Duration::from_millis(700);
 const TICK: Duration = Duration::from_millis(500);
 
-/// A line about work that goes on.
+/// Lines about work that goes on.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
-    shown: bool,
+    /// Lines on the terminal now, to be rewritten.
+    shown: usize,
     began: Instant,
 }
 
@@ -33,7 +34,7 @@ impl Progress {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
             terminal: stderr().is_terminal() && !dumb,
-            shown: false,
+            shown: 0,
             began: Instant::now(),
         }
     }
@@ -49,28 +50,49 @@ impl Progress {
 
     /// Rewrites the line; nothing where it is no terminal.
     pub fn show(&mut self, line: &str) {
+        self.write(&[line.to_owned()]);
+    }
+
+    /// Rewrites all lines, each cut at the terminal's width: a line that the terminal broke would not be rewritten as a whole.
+    pub fn show_lines(&mut self, lines: &[String]) {
+        let width = terminal_size::terminal_size_of(stderr());
+        let room = width.map(|(width, _)| usize::from(width.0).saturating_sub(1));
+        let lines: Vec<String> = lines.iter().map(|line| cut(line, room)).collect();
+        self.write(&lines);
+    }
+
+    fn write(&mut self, lines: &[String]) {
         if self.terminal {
-            self.shown = true;
             let mut stderr = stderr().lock();
-            let _ = write!(stderr, "\r\x1b[K{line}");
+            let _ = write!(stderr, "{}{}", rewritten(self.shown), lines.join("\n"));
             let _ = stderr.flush();
+            self.shown = lines.len();
         }
     }
 
-    /// Takes the line away.
+    /// Takes the lines away.
     pub fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
+        let shown = std::mem::take(&mut self.shown);
+        if shown > 0 {
             let mut stderr = stderr().lock();
-            let _ = write!(stderr, "\r\x1b[K");
+            let _ = write!(stderr, "{}", rewritten(shown));
             let _ = stderr.flush();
         }
     }
 
-    /// Leaves the line where it is.
+    /// Leaves the lines where they are.
     pub fn end(&mut self) {
-        if std::mem::take(&mut self.shown) {
+        if std::mem::take(&mut self.shown) > 0 {
             let _ = writeln!(stderr().lock());
         }
+    }
+}
+
+/// What takes so many lines away, from within the last one, and leaves the cursor where they began.
+fn rewritten(lines: usize) -> String {
+    match lines.saturating_sub(1) {
+        0 => "\r\x1b[K".to_owned(),
+        up => format!("\r\x1b[{up}A\x1b[J"),
     }
 }
 
@@ -96,5 +118,17 @@ pub async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_lines_are_taken_away_as_were_shown() {
+        assert_eq!(rewritten(0), "\r\x1b[K");
+        assert_eq!(rewritten(1), "\r\x1b[K");
+        assert_eq!(rewritten(3), "\r\x1b[2A\x1b[J");
     }
 }

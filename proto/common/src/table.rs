@@ -222,8 +222,13 @@ impl Table {
     }
 }
 
-/// Text that takes at most this many columns.
-fn cut(text: &str, room: Option<usize>) -> String {
+/// Columns that a text takes.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Text that takes at most this many columns; None: all of it.
+pub fn cut(text: &str, room: Option<usize>) -> String {
     let Some(room) = room.filter(|room| text.width() > *room) else {
         return text.to_owned();
     };

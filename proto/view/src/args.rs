@@ -3,6 +3,9 @@
 use clap::{Args, ValueEnum};
 use drivebay_proto::agent::{Drive, LocateDriveResponse};
 
+pub mod drive;
+pub mod moves;
+
 use super::{
     document::Document,
     kube::{self, ClaimRef},

@@ -17,6 +17,7 @@ pub mod cordon;
 pub mod document;
 pub mod drives;
 pub mod kube;
+pub mod moves;
 pub mod pv;
 pub mod row;
 pub mod show;

@@ -30,6 +30,18 @@ pub const VOLUME: Kind = Kind {
     list: "drivebay-controller volumes --deleted",
 };
 
+/// The volumes that have a place on a drive, wherever they are served from.
+pub fn with_place_on<'a>(
+    volumes: impl IntoIterator<Item = &'a Volume>,
+    drive: &str,
+) -> Vec<&'a Volume> {
+    let volumes = volumes.into_iter();
+    let here = |volume: &&Volume| {
+        volume.drive == drive || volume.places.iter().any(|place| place.drive == drive)
+    };
+    volumes.filter(here).collect()
+}
+
 /// What a drive is called.
 pub fn drive_names(drive: &Drive) -> Names<'_> {
     let label = [&drive.kernel_name, &drive.model].map(String::as_str);
@@ -125,7 +137,7 @@ impl Sheet {
     }
 }
 
-/// A drive for a person. `node`: of a cluster. `now`: seconds since 1970.
+/// A drive for a person. `node`: of a cluster. `volumes`: those with a place on it, wherever they are served from. `now`: seconds since 1970.
 pub fn drive(
     node: Option<&str>,
     drive: &Drive,
@@ -225,7 +237,18 @@ pub fn drive(
         .map(|one| reason(&one.code, &one.detail));
     list(&mut sheet, "Why it is not used:", rejects);
     list(&mut sheet, "Notes:", drive.notes.iter().cloned());
-    let on_it = volumes.iter().map(|volume| {
+    let (on_it, elsewhere): (Vec<&Volume>, Vec<&Volume>) =
+        volumes.iter().partition(|volume| volume.drive == drive.id);
+    let left = elsewhere.iter().flat_map(|volume| {
+        let places = volume.places.iter();
+        let here = places.filter(|place| place.drive == drive.id);
+        here.map(|place| {
+            let (name, on) = (&volume.name, &volume.drive);
+            format!("{name}: {}; it is served from drive {on}", place.describe())
+        })
+    });
+    let left: Vec<String> = left.collect();
+    let on_it = on_it.iter().map(|volume| {
         let wrong = volume.conditions.iter().filter(|one| one.abnormal);
         let wrong: Vec<&str> = wrong.map(|one| one.reason.as_str()).collect();
         let wrong = if wrong.is_empty() {
@@ -243,6 +266,11 @@ pub fn drive(
         unreadable::of_drive(drive, volumes).into_iter(),
     );
     list(&mut sheet, "Volumes on it:", on_it);
+    list(
+        &mut sheet,
+        "Other places of volumes on it:",
+        left.into_iter(),
+    );
     sheet.text
 }
 
@@ -411,6 +439,13 @@ pub fn volume(
             sheet.painted("", &format!("{word}, {asked}"));
         }
     }
+    if volume.generation > 1 {
+        sheet.line("generation", &volume.generation.to_string());
+    }
+    for (index, place) in volume.places.iter().enumerate() {
+        let text = format!("drive {}: {}", place.drive, place.describe());
+        sheet.line(if index == 0 { "also on" } else { "" }, &text);
+    }
     for (index, pod) in volume.pods.iter().enumerate() {
         sheet.line(if index == 0 { "pods" } else { "" }, pod);
     }
@@ -499,5 +534,58 @@ impl<'a> VolumeSheet<'a> {
             volume,
             its_drive: drive.map(printed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_proto::agent::VolumePlace;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_moved_is_shown_with_its_other_places_on_both_drives() {
+        let place = |drive: &str, is: &str, generation| VolumePlace {
+            drive: drive.into(),
+            is: is.into(),
+            generation,
+        };
+        let mut moved = Volume {
+            name: "db".into(),
+            drive: "wwn-b".into(),
+            generation: 2,
+            places: vec![place("wwn-a", "moved", 2), place("wwn-c", "incoming", 3)],
+            ..Volume::default()
+        };
+        let text = volume(None, &moved, None, false, 0, Terminal::NONE);
+        let places = "\
+  generation 2
+  also on    drive wwn-a: moved, generation 2
+             drive wwn-c: incoming, generation 3
+";
+        assert!(text.contains(places), "{text}");
+        let old = Drive {
+            id: "wwn-a".into(),
+            ..Drive::default()
+        };
+        let other = Volume::default();
+        let volumes = [moved.clone(), other];
+        let here = with_place_on(&volumes, "wwn-a");
+        assert_eq!(here, [&moved]);
+        let text = drive(None, &old, &here, false, 0, Terminal::NONE);
+        assert!(
+            text.ends_with(
+                "\nOther places of volumes on it:\n  db: moved, generation 2; it is served from drive wwn-b\n"
+            ),
+            "{text}"
+        );
+        assert!(!text.contains("Volumes on it:"), "{text}");
+        moved.places.clear();
+        moved.generation = 1;
+        let text = volume(None, &moved, None, false, 0, Terminal::NONE);
+        assert!(
+            !text.contains("generation") && !text.contains("also on"),
+            "{text}"
+        );
     }
 }

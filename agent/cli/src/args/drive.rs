@@ -3,7 +3,11 @@
 use clap::{Args, Subcommand};
 
 use drivebay_view::{
-    args::{DriveSort, Light, ListArgs},
+    args::{
+        DriveSort, Light, ListArgs,
+        drive::{CordonArgs, DecisionArgs, UncordonArgs},
+        moves::{EvacuateArgs, ReplaceArgs},
+    },
     watch::WatchArg,
 };
 
@@ -35,7 +39,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   drivebay-agent drive unack sdb")]
-    Unack(DecisionArgs),
+    Unack(DecisionArgs<SocketArg>),
     /// Put no new volumes on a claimed drive; those on it stay and are served as before
     ///
     /// Recorded on the drive, so that it holds after a restart and on another node, until drive uncordon.
@@ -44,12 +48,45 @@ Examples:
   drivebay-agent drive cordon sdb --plan                                    shows what would change
   drivebay-agent drive cordon sdb --reason 'replaced on Friday, ticket-4711'
   kubectl exec POD -- drivebay-agent drive cordon sdb --by ann")]
-    Cordon(CordonArgs),
+    Cordon(CordonArgs<SocketArg>),
     /// Put new volumes on a cordoned drive again
     #[command(after_help = "\
 Examples:
   drivebay-agent drive uncordon sdb")]
-    Uncordon(UncordonArgs),
+    Uncordon(UncordonArgs<SocketArg>),
+    /// Move the volumes of a drive to other drives of this node, and cordon it
+    ///
+    /// Recorded by the agent, which goes on after a restart; a repeat changes nothing. A volume that is in use is moved when it is
+    /// unstaged; a pod that starts meanwhile never waits for a copy. Refused as a whole, with every reason, unless all can be moved.
+    /// The command waits and shows progress; Ctrl-C ends it and not the moves. What waits for being unstaged is not waited for: exit
+    /// code 8.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive evacuate sdb --plan                                  shows what would be moved where
+  drivebay-agent drive evacuate sdb
+  drivebay-agent drive evacuate sdb --to sdc --to sdd --no-wait
+  drivebay-agent drive evacuate sdb --volume db                             one volume of it
+  drivebay-agent drive evacuate sdb --cancel                                ends moves that are not completed")]
+    Evacuate(EvacuateArgs<SocketArg>),
+    /// Move all volumes of a drive to another one that takes its place
+    ///
+    /// The same as drive evacuate OLD --to NEW: NEW may be blank, and has to have room for all of them. NEW is claimed for it if it is
+    /// not claimed.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive replace sdb sdf --plan
+  drivebay-agent drive replace sdb sdf
+  drivebay-agent drive evacuate sdb --cancel                                ends moves that are not completed")]
+    Replace(ReplaceArgs<SocketArg>),
+    /// Say whether a drive may be pulled, and whether it may leave the building
+    ///
+    /// Has what moves left behind on it erased now and read back, waits for that, and says what keeps the drive, and what on it is not
+    /// erased. Exit code 0: it may leave the building. 11: it may be pulled, and something on it is not erased. 12: it must stay.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent drive retire sdb --plan
+  drivebay-agent drive retire sdb && drivebay-agent drive locate sdb on")]
+    Retire(RetireArgs),
     /// Switch the light of a drive's place in its enclosure
     ///
     /// Through the kernel (SES, or NPEM of a PCIe slot), else by ledctl where it is installed. A drive that hangs is located, too.
@@ -128,24 +165,11 @@ Examples:
     },
 }
 
-/// Who decides about which drive's findings.
-#[derive(Debug, Args)]
-pub struct DecisionArgs {
-    /// Its identity, kernel name (sdb, /dev/sdb), link below /dev/disk/by-id, or serial number; whole
-    pub drive: String,
-    /// Who decides; needed where the environment does not say, as in kubectl exec
-    #[arg(long, value_name = "NAME")]
-    pub by: Option<String>,
-    /// Where the agent is.
-    #[command(flatten)]
-    pub socket: SocketArg,
-}
-
 /// Options of `drive ack`.
 #[derive(Debug, Args)]
 pub struct AckArgs {
     #[command(flatten)]
-    pub of: DecisionArgs,
+    pub of: DecisionArgs<SocketArg>,
     /// Reason, shown with the acknowledgement
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub note: String,
@@ -160,27 +184,17 @@ pub struct AckArgs {
     pub confirm: Option<String>,
 }
 
-/// Options of `drive cordon`.
+/// Options of `drive retire`.
 #[derive(Debug, Args)]
-pub struct CordonArgs {
+pub struct RetireArgs {
     #[command(flatten)]
-    pub of: DecisionArgs,
-    /// Shown with the drive
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub reason: String,
-    /// Show what would change, and change nothing
+    pub of: DecisionArgs<SocketArg>,
+    /// Show what keeps it and what would be erased, and change nothing
     #[arg(long)]
     pub plan: bool,
-}
-
-/// Options of `drive uncordon`.
-#[derive(Debug, Args)]
-pub struct UncordonArgs {
-    #[command(flatten)]
-    pub of: DecisionArgs,
-    /// Show what would change, and change nothing
-    #[arg(long)]
-    pub plan: bool,
+    /// Do not wait for what is being erased
+    #[arg(long, conflicts_with = "plan")]
+    pub no_wait: bool,
 }
 
 /// Options of `drives`.

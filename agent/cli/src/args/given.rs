@@ -11,13 +11,17 @@ impl Command {
             Self::Health { show } => &show.socket,
             Self::Drives(args) => &args.socket,
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.socket,
+            Self::Moves(args) => &args.at,
             Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
             Self::Drive(command) => match command {
                 DriveCommand::Show(args) => &args.show.socket,
-                DriveCommand::Ack(args) => &args.of.socket,
-                DriveCommand::Unack(args) => &args.socket,
-                DriveCommand::Cordon(args) => &args.of.socket,
-                DriveCommand::Uncordon(args) => &args.of.socket,
+                DriveCommand::Ack(args) => &args.of.at,
+                DriveCommand::Unack(args) => &args.at,
+                DriveCommand::Cordon(args) => &args.of.of.at,
+                DriveCommand::Uncordon(args) => &args.of.at,
+                DriveCommand::Evacuate(args) => &args.at,
+                DriveCommand::Replace(args) => &args.at,
+                DriveCommand::Retire(args) => &args.of.at,
                 DriveCommand::Wipe { socket, .. }
                 | DriveCommand::Locate { socket, .. }
                 | DriveCommand::Release { socket, .. }
@@ -28,6 +32,8 @@ impl Command {
                 VolumeCommand::Create(args) => &args.show.socket,
                 VolumeCommand::Expand { show, .. } => &show.socket,
                 VolumeCommand::Mount(args) => &args.socket,
+                VolumeCommand::Move(args) => &args.at,
+                VolumeCommand::Prefer(args) => &args.socket,
                 VolumeCommand::Pv(args) => &args.socket,
                 VolumeCommand::EraseNow(args) | VolumeCommand::Restore(args) => &args.socket,
                 VolumeCommand::List(args) => &args.socket,
@@ -45,6 +51,7 @@ impl Command {
         let document = match self {
             Self::Health { show } => show.output.document(),
             Self::Drives(args) => args.list.output.document(),
+            Self::Moves(args) => args.list.output.document(),
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => {
                 args.list.output.document()
             }

@@ -5,8 +5,12 @@ use clap::{Parser, Subcommand};
 use drivebay_common::cli::exit_codes;
 pub use drivebay_common::logging::LogFormat;
 pub use drivebay_view::args::Format;
+use drivebay_view::args::moves::MovesArgs;
 
-use super::schema::Of;
+use super::{
+    retire::{MAY_BE_PULLED, MUST_STAY},
+    schema::Of,
+};
 
 mod common;
 mod drive;
@@ -16,14 +20,21 @@ mod smart;
 mod volume;
 
 pub use common::{ConfigArg, Show, ShowOne, SocketArg};
-pub use drive::{AckArgs, DecisionArgs, DriveCommand, DrivesArgs};
+pub use drive::{AckArgs, DriveCommand, DrivesArgs, RetireArgs};
 pub use run::{RunArgs, RunOptions};
 pub use smart::{ExplainArgs, SmartCommand};
-pub use volume::{CreateArgs, MountArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs};
+pub use volume::{
+    CreateArgs, MountArgs, PreferArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs,
+};
 
 /// Exit codes that only some commands have.
-pub const FURTHER_EXIT_CODES: [(u8, &str); 4] = [
+pub const FURTHER_EXIT_CODES: [(u8, &str); 6] = [
     (10, "smart explain: the verdict is SUSPECT"),
+    (
+        MAY_BE_PULLED,
+        "drive retire: the drive may be pulled, and not leave the building: something on it is not erased",
+    ),
+    (MUST_STAY, "drive retire: the drive must stay where it is"),
     (20, "smart explain: the verdict is BAD"),
     (
         30,
@@ -102,6 +113,22 @@ Examples:
   drivebay-agent volumes --drive sdb --sort full --watch
   drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'")]
     Volumes(VolumesArgs),
+    /// Show the moves of volumes to other drives: how far they are, and what they wait for
+    ///
+    /// A move is listed until the old place of its volume is erased.
+    #[command(after_help = "\
+Phases:
+  waiting     for the volume to be unstaged, for its turn, or for another attempt; the line below says which
+  copying     the data is being copied and compared
+  completing  the copy is whole; drives are being told that the volume lives on the new one
+  moved       the volume lives on the new drive; the old place is kept for a while, then erased
+  in-doubt    it is not known which place is newer, and none is served (`drivebay-agent volume prefer`)
+
+Examples:
+  drivebay-agent moves
+  drivebay-agent moves --watch
+  drivebay-agent moves -o json | jq -r '.moves[] | select(.phase != \"moved\") | .name'")]
+    Moves(MovesArgs<SocketArg>),
     /// Show which drives would be claimed with this config, and why the others would not
     ///
     /// Looks at the drives itself (as root) and needs no running agent. Writes nothing to any drive.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use drivebay_view::{
-    args::{ListArgs, PvClaimArgs, VolumeSort},
+    args::{ListArgs, PvClaimArgs, VolumeSort, moves::MoveVolumeArgs},
     watch::WatchArg,
 };
 
@@ -111,6 +111,26 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
+    /// Move a volume to another drive of this node
+    ///
+    /// Its id, its PersistentVolume and what mounts it stay as they are. A volume in use is moved when it is unstaged. The old place is
+    /// kept until the volume was staged from the new one, and for a while, then erased. The command waits and shows progress; Ctrl-C
+    /// ends it and not the move.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume move db --to sdc --plan
+  drivebay-agent volume move db --to sdc
+  drivebay-agent volume move db --cancel                                    ends the move, if that is not completed")]
+    Move(MoveVolumeArgs<SocketArg>),
+    /// Decide from which drive a volume is served, where that is in doubt: WHAT OTHER PLACES HAVE IS GIVEN UP
+    ///
+    /// A volume is in doubt when its move was cut off and the drive that may have its newer data is not there. Attach that drive
+    /// instead, if you can. Without --confirm nothing is done: the places are shown, and what to type.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume prefer db --drive sdb                               shows the places
+  drivebay-agent volume prefer db --drive sdb --confirm 7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1")]
+    Prefer(PreferArgs),
     /// Erase a quarantined volume now: ITS DATA IS LOST
     ///
     /// A volume that was deleted while its drive was missing is kept in quarantine when the drive is back, and erased after a delay.
@@ -200,6 +220,25 @@ pub struct MountArgs {
     /// Every volume that is mounted at each start of the host
     #[arg(long)]
     pub persisted: bool,
+    /// Where the agent is.
+    #[command(flatten)]
+    pub socket: SocketArg,
+}
+
+/// Options of `volume prefer`.
+#[derive(Debug, Args)]
+pub struct PreferArgs {
+    /// Its name, uuid, id, PersistentVolume, claim or device; whole
+    pub volume: String,
+    /// The drive that it is served from then: its identity, kernel name or serial number; whole
+    #[arg(long, value_name = "DRIVE")]
+    pub drive: String,
+    /// The volume's id, spelled out in full
+    #[arg(long, value_name = "VOLUME-ID")]
+    pub confirm: Option<String>,
+    /// Who decides; needed where the environment does not say, as in kubectl exec
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
     /// Where the agent is.
     #[command(flatten)]
     pub socket: SocketArg,

@@ -1,12 +1,12 @@
 //! From what is known of drives to the whole snapshot: volumes with their state and conditions,
 //! classes with their totals. Pure.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use uuid::Uuid;
 
 use super::{
-    Known, layouts,
+    Known, layouts, places,
     present::{self, cannot_be_read, is_elsewhere},
     quarantined, zeroing,
 };
@@ -15,7 +15,7 @@ use drivebay_discovery::host_udev;
 use drivebay_evidence::{registry::of_its_drive, unreadable};
 use drivebay_model::{
     Checked, ClassConfig, ClassReport, Drive, DriveHealth, DriveId, DriveState, Finding, Placed,
-    PollState, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
+    PollState, Record, RecordState, Reject, RejectCode, Snapshot, Volume, VolumeState,
     condition::{Condition, Reason},
     snapshot::{Erasing, Place},
 };
@@ -99,24 +99,35 @@ pub fn assemble(
             of.push((drive, placed));
         }
     }
+    let unread = places::latest_unread(merged, &drives);
     let mut volumes: BTreeMap<Uuid, Volume> = places
         .into_iter()
-        .filter_map(|(uuid, places)| Some((uuid, in_places(known, merged, places)?)))
+        .filter_map(|(uuid, all)| {
+            let volume = places::volume(known, merged, &drives, unread.get(&uuid), all)?;
+            Some((uuid, volume))
+        })
         .collect();
-    for (id, record) in &merged.missing_volumes {
-        if let Some(drive) = drives.get(id)
-            && !volumes.contains_key(&record.uuid)
-        {
-            let placed = Placed {
-                record: record.clone(),
-                number: None,
-                device: None,
-                dev: None,
-                dm_uuid: None,
-                pieces: Vec::new(),
-                ambiguous: None,
-            };
-            volumes.insert(record.uuid, volume(known, merged, drive, &placed));
+    let mut missing: Vec<&(DriveId, Record)> = merged.missing_volumes.iter().collect();
+    missing.sort_by_key(|(_, record)| Reverse(record.place.generation()));
+    for (id, record) in missing {
+        let Some(drive) = drives.get(id) else {
+            continue;
+        };
+        let shown = volume(known, merged, drive, &places::remembered(record));
+        match volumes.get_mut(&record.uuid) {
+            // Only a copy of it that is not complete was read.
+            Some(only) if only.placed.record.place.is_incoming() => {
+                let copies = std::iter::once(Place {
+                    drive: only.drive.clone(),
+                    placed: only.placed.clone(),
+                });
+                let copies = copies.chain(only.copies.iter().cloned()).collect();
+                *only = Volume { copies, ..shown };
+            }
+            Some(_) => {}
+            None => {
+                volumes.insert(record.uuid, shown);
+            }
         }
     }
     let mut reports: BTreeMap<String, ClassReport> = classes
@@ -272,46 +283,8 @@ pub fn stranger(known: &Known) -> Option<DriveId> {
     stranger.map(|drive| drive.id)
 }
 
-/// A volume with all its places. A copy never takes a volume over: the first place is the one that is in use, else the one on
-/// the drive that was known to have it, and with more than one nothing is changed. None without a place.
-fn in_places(known: &Known, merged: &Merged, mut places: Vec<(&Drive, &Placed)>) -> Option<Volume> {
-    let is_known_on = |drive: &Drive, uuid: Uuid| {
-        let before = merged.known.drives.get(&drive.id);
-        before.is_some_and(|before| before.volumes.iter().any(|record| record.uuid == uuid))
-    };
-    places.sort_by_key(|(drive, placed)| {
-        let is_used = known.mounts.is_in_use(placed);
-        (!is_used, !is_known_on(drive, placed.record.uuid))
-    });
-    let mut places = places.into_iter();
-    let (drive, placed) = places.next()?;
-    let mut volume = volume(known, merged, drive, placed);
-    for (copy, placed) in places {
-        volume.in_use |= known.mounts.is_in_use(placed);
-        for at in known.mounts.places(placed) {
-            if !volume.mounts.contains(&at) {
-                volume.mounts.push(at);
-            }
-        }
-        if is_live(volume.state) {
-            volume.state = VolumeState::Ambiguous;
-            volume.conditions = vec![Condition::new(
-                Reason::VolumeOnTwoDrives,
-                format!(
-                    "the volume is on drive {} and on drive {}; detach the copy",
-                    drive.id, copy.id
-                ),
-            )];
-        }
-        volume.copies.push(Place {
-            drive: copy.id.clone(),
-            placed: placed.clone(),
-        });
-    }
-    Some(volume)
-}
-
-fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
+/// A volume as this place has it.
+pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
     let record = &placed.record;
     let mut conditions = Vec::new();
     let is_erasing = matches!(record.state, RecordState::Erasing { .. });

@@ -8,6 +8,8 @@ pub mod assemble;
 pub mod delta;
 pub mod layouts;
 pub mod mount_view;
+mod places;
+pub(crate) use places::is_reachable;
 pub mod present;
 mod quarantined;
 mod since;
@@ -30,7 +32,7 @@ use uuid::Uuid;
 
 pub use self::since::Earlier;
 use self::{mount_view::MountView, present::Observed, unscanned::Unscanned};
-use crate::state;
+use crate::state::{self, moves::MoveRecord};
 use drivebay_config::HealthConfig;
 use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
 use drivebay_model::{
@@ -63,6 +65,10 @@ pub struct Known {
     pub health: HealthRegistry,
     /// What is known from checks of volumes' filesystems.
     pub checked: BTreeMap<Uuid, Checked>,
+    /// Moves that were asked for.
+    pub moves: BTreeMap<Uuid, MoveRecord>,
+    /// Volumes whose move is being completed: what their drives say changes just now.
+    pub completing: BTreeSet<Uuid>,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
     /// Volumes whose quarantine is over, and that somebody holds: the last attempt to delete them found it.

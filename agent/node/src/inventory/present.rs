@@ -177,7 +177,9 @@ fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
     let found: BTreeSet<Uuid> = drives
         .values()
         .filter_map(|drive| drive.contents.as_ref())
-        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .flat_map(|contents| &contents.volumes)
+        .filter(|placed| !placed.record.place.is_incoming())
+        .map(|placed| placed.record.uuid)
         .collect();
     let (remembered, tombstones) = (&known.remembered.drives, &known.tombstones.volumes);
     for (id, drive) in drives {

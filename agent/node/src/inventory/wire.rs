@@ -11,6 +11,7 @@ use drivebay_model::{
     Snapshot, Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
     health::{Acknowledged, SmartFinding, SmartReport},
+    snapshot::Place,
     unreadable::UnreadableRange,
 };
 
@@ -213,7 +214,19 @@ impl Sender {
             pods: Vec::new(),
             created_at: created_at(&record.parameters).unwrap_or(0),
             created_for: created_for(CreatedFor::of(record)),
+            places: volume.copies.iter().map(place).collect(),
+            generation: record.place.generation(),
         }
+    }
+}
+
+/// A place that is not served.
+fn place(place: &Place) -> wire::VolumePlace {
+    let state = &place.placed.record.place;
+    wire::VolumePlace {
+        drive: place.drive.0.clone(),
+        is: state.as_str().to_owned(),
+        generation: state.generation(),
     }
 }
 
@@ -375,7 +388,56 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveState, samples};
+    use drivebay_model::{DriveState, Peer, PlaceState, RecordState, samples};
+
+    #[test]
+    fn a_volume_that_moved_says_its_generation_and_where_else_it_is() {
+        let sender = Sender {
+            node: "n".into(),
+            instance: String::new(),
+            classes: Vec::new(),
+        };
+        let contents = samples::contents(1, 1, Vec::new(), MIB);
+        let drive = |name| samples::drive(name, DriveState::Claimed, Some(contents.clone()));
+        let (old, new) = (drive("sda"), drive("sdb"));
+        let peer = |drive: &Drive| Peer {
+            label: uuid::Uuid::nil(),
+            drive: drive.id.clone(),
+        };
+        let placed = samples::placed(1, RecordState::Block);
+        let mut volume = samples::volume(&new, placed.clone());
+        let sent = sender.volume(&volume);
+        assert_eq!((sent.generation, sent.places.len()), (1, 0));
+        volume.placed.record.place = PlaceState::Live {
+            generation: 2,
+            from: Some(peer(&old)),
+        };
+        for state in [
+            PlaceState::Moved {
+                generation: 2,
+                to: peer(&new),
+            },
+            PlaceState::Incoming {
+                generation: 3,
+                from: peer(&new),
+            },
+        ] {
+            let mut placed = placed.clone();
+            placed.record.place = state;
+            volume.copies.push(Place {
+                drive: old.id.clone(),
+                placed,
+            });
+        }
+        let sent = sender.volume(&volume);
+        let places = sent.places.iter();
+        let places: Vec<_> = places
+            .map(|one| (one.drive.as_str(), one.is.as_str(), one.generation))
+            .collect();
+        assert_eq!(sent.generation, 2);
+        let drive = old.id.0.as_str();
+        assert_eq!(places, [(drive, "moved", 2), (drive, "incoming", 3)]);
+    }
 
     #[test]
     fn what_was_found_of_a_drive_is_sent_once_and_shown_among_its_notes() {

@@ -32,6 +32,8 @@ pub enum StateKind {
     Tombstones,
     /// Mounts made by hand.
     ManualMounts,
+    /// Moves of volumes.
+    Moves,
     /// Kernel evidence, unreadable ranges, expected mounts.
     Health,
     /// Latencies of drives.
@@ -44,10 +46,11 @@ pub enum StateKind {
 
 impl StateKind {
     /// Every one.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Known,
         Self::Tombstones,
         Self::ManualMounts,
+        Self::Moves,
         Self::Health,
         Self::Latency,
         Self::Smart,
@@ -61,6 +64,7 @@ impl StateKind {
             Self::Known => "known.json",
             Self::Tombstones => "tombstones.json",
             Self::ManualMounts => "hand-mounts.json",
+            Self::Moves => "moves.json",
             Self::Health => "health.json",
             Self::Latency => "latency.json",
             Self::Smart => "smart",
@@ -77,7 +81,7 @@ impl StateKind {
         match self {
             Self::Known | Self::Tombstones => 256 << 20,
             Self::Health | Self::Latency => 64 << 20,
-            Self::ManualMounts => 16 << 20,
+            Self::ManualMounts | Self::Moves => 16 << 20,
             Self::Smart => smart::history::MAX_BYTES as u64,
             Self::Checks => 64 << 10,
         }
@@ -89,6 +93,7 @@ impl StateKind {
             Self::Known
             | Self::Tombstones
             | Self::ManualMounts
+            | Self::Moves
             | Self::Health
             | Self::Latency
             | Self::Checks => 1,
@@ -119,6 +124,7 @@ impl StateKind {
                 "volumes of missing drives cannot be deleted, and quarantines may begin anew at the agent's next start"
             }
             Self::ManualMounts => "no volume can be mounted or unmounted by hand",
+            Self::Moves => "no volume can be moved to another drive",
             Self::Health => {
                 "kernel errors and unreadable ranges since then would be forgotten at the agent's next start"
             }
@@ -145,6 +151,9 @@ impl StateKind {
             }
             Self::ManualMounts => {
                 "volumes that were mounted by hand are not mounted at the next boot: mount them again with --persist"
+            }
+            Self::Moves => {
+                "moves that were not completed are forgotten and their copies erased: ask for them again"
             }
             Self::Health => {
                 "kernel errors and unreadable ranges from before no longer count: run a SMART self-test of drives that were suspect"

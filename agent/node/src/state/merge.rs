@@ -8,7 +8,7 @@ use std::{
 use uuid::Uuid;
 
 use super::{Known, KnownDrive, Tombstone, Tombstones};
-use drivebay_model::{Contents, DriveFacts, DriveId, Record, RecordState};
+use drivebay_model::{Contents, DriveFacts, DriveId, PlaceState, Record, RecordState};
 
 /// Deletions that are over and remembered all the same, in case that a copy of their drive appears: about 150 bytes of the file each.
 const MOST_OVER: usize = 4096;
@@ -87,6 +87,7 @@ pub fn merge(
             merged.due.extend(due);
         }
     }
+    let found_live = live_in(here);
     for (id, drive) in &merged.known.drives {
         for record in &drive.vanished {
             merged.vanished.insert(record.uuid);
@@ -99,7 +100,7 @@ pub fn merge(
         }
         for record in &drive.volumes {
             let deleted = merged.tombstones.volumes.contains_key(&record.uuid);
-            if is_acknowledged(record) && !deleted && !found.contains_key(&record.uuid) {
+            if is_acknowledged(record) && !deleted && !is_found(&found_live, record) {
                 merged.missing_volumes.push((id.clone(), record.clone()));
             }
         }
@@ -130,7 +131,7 @@ fn remember_deletions(
             }
         }
         for record in volumes.iter().map(|placed| &placed.record) {
-            if matches!(record.state, RecordState::Erasing { .. }) {
+            if record.is_deleted() {
                 next.volumes
                     .entry(record.uuid)
                     .or_insert_with(|| Tombstone {
@@ -154,12 +155,46 @@ fn remember_deletions(
     next
 }
 
-/// The volume was acknowledged, and its deletion was not.
+/// The volume was acknowledged, and its deletion was not. What a move has not completed, or left behind, is no volume.
 pub fn is_acknowledged(record: &Record) -> bool {
     !matches!(
         record.state,
         RecordState::Creating | RecordState::Erasing { .. }
+    ) && !matches!(
+        record.place,
+        PlaceState::Incoming { .. } | PlaceState::Moved { .. }
     )
+}
+
+/// The generation that a record says is live there, or was until its copy may have become live.
+fn generation(record: &Record) -> u64 {
+    match record.place {
+        PlaceState::Leaving { generation, .. } => generation.saturating_sub(1),
+        _ => record.place.generation(),
+    }
+}
+
+/// Volumes that were read, other than copies and what moves left behind, with the highest generation of each.
+fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
+    let contents = here.values().filter_map(|sight| match sight {
+        Sight::Ours(_, contents) => Some(contents),
+        _ => None,
+    });
+    let mut all = BTreeMap::new();
+    for placed in contents.flat_map(|contents| &contents.volumes) {
+        // One that is being erased was found, too.
+        if placed.record.is_deleted() || is_acknowledged(&placed.record) {
+            let known = all.entry(placed.record.uuid).or_insert(0);
+            *known = generation(&placed.record).max(*known);
+        }
+    }
+    all
+}
+
+/// Whether what a remembered record is of was read, in this generation or a later one.
+fn is_found(found: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
+    let found = found.get(&record.uuid);
+    found.is_some_and(|found| *found >= generation(record))
 }
 
 fn remember(
@@ -176,7 +211,9 @@ fn remember(
             Sight::Ours(_, contents) => Some(contents),
             _ => None,
         })
-        .flat_map(|contents| contents.volumes.iter().map(|placed| placed.record.uuid))
+        .flat_map(|contents| &contents.volumes)
+        .filter(|placed| !placed.record.place.is_incoming())
+        .map(|placed| placed.record.uuid)
         .collect();
     for (id, sight) in here {
         match sight {
@@ -192,18 +229,22 @@ fn remember(
                 let vanished = gone.filter(|record| {
                     !found.contains(&record.uuid) && !tombstones.volumes.contains_key(&record.uuid)
                 });
+                let vanished: Vec<Record> = vanished.cloned().collect();
                 let drive = KnownDrive {
                     facts: (*facts).clone(),
                     class: contents.label.class.clone(),
                     usable_bytes: contents.usable_bytes,
                     layout: contents.layout,
                     drive_uuid: label,
-                    vanished: vanished.cloned().collect(),
                     volumes: contents
                         .volumes
                         .iter()
                         .map(|placed| placed.record.clone())
                         .collect(),
+                    retired: contents.label.cordon.is_some()
+                        && contents.volumes.is_empty()
+                        && vanished.is_empty(),
+                    vanished,
                     last_seen: now,
                 };
                 next.drives.insert(id.clone(), drive);
@@ -217,14 +258,14 @@ fn remember(
     // One that was read is known by its record.
     next.in_doubt
         .retain(|_, doubt| !found.contains(&doubt.uuid));
+    let live = live_in(here);
     // A drive that came back under another identity is known by that one only.
     next.drives.retain(|id, drive| {
         here.contains_key(id)
-            || drive.volumes.is_empty()
-            || !drive
-                .volumes
-                .iter()
-                .all(|record| found.contains(&record.uuid))
+            || (drive.volumes.is_empty() && !drive.retired)
+            || !drive.volumes.iter().all(|record| {
+                !is_acknowledged(record) && found.contains(&record.uuid) || is_found(&live, record)
+            })
     });
     next
 }

@@ -147,10 +147,9 @@ impl Volumes {
             Ok(done) => {
                 self.inner.samples.forget(volume.uuid);
                 tracing::info!(volume = %volume.uuid, drive = %volume.drive, changed = done.changed, "volume deleted; its space is being erased");
-                Ok(self
-                    .node
-                    .inventory()
-                    .put_contents(&volume.drive, done.contents))
+                let inventory = self.node.inventory();
+                let revision = inventory.put_contents(&volume.drive, done.contents);
+                Ok(self.delete_other_places(volume.uuid).await.max(revision))
             }
             Err(RunError::Job(CarveError::InUse { uuid, held })) => {
                 Err(VolumeError::Held { uuid, held })

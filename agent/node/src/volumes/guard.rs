@@ -38,6 +38,8 @@ pub enum Caller<'a> {
     Manual,
     /// The agent itself, for which nobody waits.
     Agent,
+    /// The agent, which completes a move that was asked for.
+    Mover,
 }
 
 impl Caller<'_> {
@@ -47,7 +49,16 @@ impl Caller<'_> {
             Self::Csi | Self::CsiDelete | Self::Agent => true,
             // What an orchestrator mounted elsewhere is its own to take away.
             Self::CsiUnmount(path) => mount.path == path,
-            Self::Manual => false,
+            // Nothing is mounted then, and what is to be mounted at the next start is found where it lives.
+            Self::Manual | Self::Mover => false,
+        }
+    }
+
+    /// Whether what is copied of the volume is out of date from now on.
+    fn touches(self) -> bool {
+        match self {
+            Self::Csi | Self::CsiDelete | Self::Manual => true,
+            Self::CsiUnmount(_) | Self::Agent | Self::Mover => false,
         }
     }
 
@@ -57,7 +68,7 @@ impl Caller<'_> {
             Self::Csi => made_by_hand,
             // What is erased does not come back when the list can be read again.
             Self::CsiDelete | Self::Agent => true,
-            Self::CsiUnmount(_) | Self::Manual => false,
+            Self::CsiUnmount(_) | Self::Manual | Self::Mover => false,
         }
     }
 }
@@ -138,6 +149,9 @@ impl Volumes {
         let guard = guard.ok_or_else(|| VolumeError::Pending {
             what: what.to_owned(),
         })?;
+        if caller.touches() {
+            self.inner.moves.touch(uuid);
+        }
         // Under the guard: whoever mounts a volume by hand writes that down while holding it.
         if let Some(why) = self.inner.hand_mounts.unread()
             && caller.needs_list(self.is_made_by_hand(uuid))

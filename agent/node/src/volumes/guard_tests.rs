@@ -249,3 +249,20 @@ async fn creating_a_name_whose_volume_is_being_deleted_is_aborted() {
 fn is_refused<T>(done: &Result<T, VolumeError>) -> bool {
     matches!(done, Err(VolumeError::MountedByHand { .. }))
 }
+
+#[tokio::test]
+async fn a_copy_is_out_of_date_once_somebody_may_write_the_volume_and_not_before() {
+    let (rig, volume, _) = with_volume().await;
+    let touched_by = |caller: Caller<'_>| {
+        let before = rig.volumes.inner.moves.touches(volume.uuid);
+        let held = rig.volumes.guard_volume(volume.uuid, "v", caller);
+        drop(held.unwrap());
+        rig.volumes.inner.moves.touches(volume.uuid) > before
+    };
+    for caller in [Caller::Csi, Caller::CsiDelete, Caller::Manual] {
+        assert!(touched_by(caller), "{caller:?}");
+    }
+    for caller in [Caller::Agent, Caller::Mover] {
+        assert!(!touched_by(caller), "{caller:?}");
+    }
+}

@@ -19,6 +19,7 @@ pub mod in_flight;
 mod learned;
 pub mod light;
 pub mod locate;
+pub mod moves;
 pub mod placement;
 pub mod publish;
 mod quarantine;
@@ -41,7 +42,7 @@ use uuid::Uuid;
 use crate::{
     context::NodeContext,
     keeper::Keeper,
-    state::{hand_mounts::HandMounts, underway::Underway},
+    state::{hand_mounts::HandMounts, moves::SavedMoves, underway::Underway},
 };
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{Volume, VolumeState};
@@ -86,6 +87,7 @@ struct Inner {
     wanted: zeroing::Wanted,
     /// What was mounted by hand.
     hand_mounts: HandMounts,
+    moves: moves::Moves,
 }
 
 impl Volumes {
@@ -103,6 +105,7 @@ impl Volumes {
             underway: Underway::new(&node.config().runtime_dir),
             wanted: zeroing::Wanted::default(),
             hand_mounts: HandMounts::new(node.state_dir()),
+            moves: moves::Moves::new(SavedMoves::new(node.state_dir())),
         };
         Self {
             node,

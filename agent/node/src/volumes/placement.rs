@@ -102,6 +102,26 @@ pub fn choose(
     in_flight: &[InFlight],
     excluded: impl Fn(&DriveId) -> bool,
 ) -> Choice {
+    choose_among(snapshot, need, in_flight, IN_FLIGHT_PER_DRIVE, excluded)
+}
+
+/// The same for a copy: those that are `planned` take room and wait for one another.
+pub(super) fn choose_for_copy(
+    snapshot: &Snapshot,
+    need: Need<'_>,
+    planned: &[InFlight],
+    excluded: impl Fn(&DriveId) -> bool,
+) -> Choice {
+    choose_among(snapshot, need, planned, usize::MAX, excluded)
+}
+
+fn choose_among(
+    snapshot: &Snapshot,
+    need: Need<'_>,
+    in_flight: &[InFlight],
+    most_per_drive: usize,
+    excluded: impl Fn(&DriveId) -> bool,
+) -> Choice {
     let mut choice = Choice::default();
     let grouped: Vec<&DriveId> = need
         .group
@@ -143,7 +163,7 @@ pub fn choose(
             choice.others_later = true;
             continue;
         }
-        if count >= IN_FLIGHT_PER_DRIVE || room.largest() < need.bytes {
+        if count >= most_per_drive || room.largest() < need.bytes {
             choice.others_later = true;
             continue;
         }

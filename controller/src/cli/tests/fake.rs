@@ -2,17 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use drivebay_proto::agent::{Cordon, CordonDriveResponse, Finding, LocateDriveResponse};
+use drivebay_proto::agent::{
+    CancelMovesResponse, Cordon, CordonDriveResponse, Finding, ListMovesResponse,
+    LocateDriveResponse, Move, MoveVolumesResponse, PlannedMove,
+};
 use drivebay_proto::controller::{
-    CordonDriveRequest, GetControllerRequest, GetControllerResponse, GetVolumeRequest,
-    GetVolumeResponse, ListDrivesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
-    Node, NodeDrives, VolumeOnNode,
+    CancelMovesRequest, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
+    GetVolumeRequest, GetVolumeResponse, ListDrivesRequest, ListMovesRequest, ListNodesRequest,
+    ListVolumesRequest, LocateDriveRequest, MoveVolumesRequest, Node, NodeDrives, VolumeOnNode,
     cluster_server::{Cluster, ClusterServer},
 };
 use tokio::{net::UnixListener, runtime::Runtime};
 use tokio_stream::Iter;
 use tonic::{Request, Response, Status, transport::Server};
 
+use super::id;
 use drivebay_common::authority;
 
 /// What it says.
@@ -23,6 +27,8 @@ pub(super) struct Fake {
     pub(super) volumes: Vec<VolumeOnNode>,
     pub(super) driver: String,
     pub(super) findings: Vec<Finding>,
+    /// Why no volume is moved.
+    pub(super) refusals: Vec<String>,
     /// Lists end with this, after what they have.
     pub(super) end: Option<Status>,
 }
@@ -154,6 +160,75 @@ impl Cluster for Fake {
             changed: true,
             cordon,
             revision: 2,
+        }))
+    }
+
+    async fn move_volumes(
+        &self,
+        request: Request<MoveVolumesRequest>,
+    ) -> Result<Response<MoveVolumesResponse>, Status> {
+        let MoveVolumesRequest { node, request } = request.into_inner();
+        let request = request.unwrap();
+        assert_eq!(node, "n1");
+        assert_eq!(request.by.is_empty(), request.plan);
+        if !request.plan && !self.refusals.is_empty() {
+            let why = format!("nothing is moved: {}", self.refusals.join("; "));
+            return Err(Status::failed_precondition(why));
+        }
+        let to = request.to.first().cloned();
+        let planned = PlannedMove {
+            volume_id: id(2, "n1"),
+            name: "pvc-2".into(),
+            from: "wwn-0x5000b".into(),
+            to: to.unwrap_or_else(|| "wwn-0x5000a".into()),
+            size_bytes: 10 << 30,
+            in_use: true,
+            claims: false,
+        };
+        Ok(Response::new(MoveVolumesResponse {
+            drive: request.drive,
+            moves: vec![planned],
+            refusals: self.refusals.clone(),
+            revision: 3,
+        }))
+    }
+
+    async fn cancel_moves(
+        &self,
+        request: Request<CancelMovesRequest>,
+    ) -> Result<Response<CancelMovesResponse>, Status> {
+        let CancelMovesRequest { node, request } = request.into_inner();
+        let request = request.unwrap();
+        assert_eq!((node.as_str(), request.by.as_str()), ("n1", "ann"));
+        let cancelled = match (request.drive.as_str(), request.volume_id.as_str()) {
+            ("wwn-0x5000b", "") => vec![id(2, "n1")],
+            ("", volume) => vec![volume.to_owned()],
+            _ => Vec::new(),
+        };
+        let too_late = Vec::new();
+        Ok(Response::new(CancelMovesResponse {
+            cancelled,
+            too_late,
+        }))
+    }
+
+    async fn list_moves(
+        &self,
+        request: Request<ListMovesRequest>,
+    ) -> Result<Response<ListMovesResponse>, Status> {
+        assert_eq!(request.into_inner().node, "n1");
+        let waiting = Move {
+            volume_id: id(2, "n1"),
+            name: "pvc-2".into(),
+            from: "wwn-0x5000b".into(),
+            to: "wwn-0x5000a".into(),
+            phase: "waiting".into(),
+            total_bytes: 10 << 30,
+            waits_for: "pod a/b uses it".into(),
+            ..Move::default()
+        };
+        Ok(Response::new(ListMovesResponse {
+            moves: vec![waiting],
         }))
     }
 

@@ -403,3 +403,90 @@ fn a_drive_of_any_node_is_cordoned_by_any_of_its_whole_names() {
     let (text, code) = ask(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
     assert_eq!(code, drivebay_common::cli::USAGE, "{text}");
 }
+
+#[test]
+fn volumes_of_any_node_are_moved_by_any_whole_name_and_listed() {
+    let served = cluster().serve();
+    let socket = served.socket();
+    let plan = ["drive", "evacuate", "sdb", "--to", "sda", "--plan"];
+    assert_eq!(
+        ask(&socket, &plan).ok(),
+        "\
+node n1: drive wwn-0x5000b would be cordoned, and 1 volume (10 GiB) moved off it:
+
+VOLUME    SIZE  FROM  TO   WHEN
+pvc-2   10 GiB  sdb   sda  when it is unstaged
+"
+    );
+    // It is in use, and not waited for.
+    let said = ask(&socket, &["drive", "replace", "S4YP", "sda", "--by", "ann"]);
+    let text = said.out.clone();
+    assert_eq!(said.error().1, drivebay_common::cli::LEFT_WAITING);
+    assert_eq!(
+        text,
+        "\
+node n1: 0 of 1 volume moved
+moved by themselves once they are unstaged:
+  pvc-2: pod a/b uses it
+`drivebay-controller moves --node n1` shows them, `drivebay-controller drive evacuate wwn-0x5000b --node n1 --cancel` ends those that are not completed
+"
+    );
+    let later = [
+        "volume",
+        "move",
+        "pvc-2",
+        "--to",
+        "sda",
+        "--by",
+        "ann",
+        "--no-wait",
+    ];
+    let text = ask(&socket, &later).ok();
+    assert!(
+        text.starts_with("node n1: 1 volume will be moved; `"),
+        "{text}"
+    );
+    let ended = "node n1: the move of pvc-2 is ended; it stays on drive wwn-0x5000b\n";
+    for cancel in [
+        ["drive", "evacuate", "sdb", "--cancel", "--by", "ann"],
+        ["volume", "move", "pvc-2", "--cancel", "--by", "ann"],
+    ] {
+        assert_eq!(ask(&socket, &cancel).ok(), ended);
+    }
+    let list = ask(&socket, &["moves", "--node", "n1"]).ok();
+    let row = "pvc-2   waiting    0%     -     -  10 GiB  sdb   sda\n    pod a/b uses it\n";
+    assert!(list.ends_with(row), "{list}");
+    // A beginning of a name moves nothing.
+    for line in [
+        &["volume", "move", "pvc", "--to", "sda", "--by", "ann"][..],
+        &[
+            "volume",
+            "move",
+            "pvc-2",
+            "--to",
+            "wwn-0x5000",
+            "--by",
+            "ann",
+        ],
+        &["drive", "evacuate", "sdb", "--volume", "pvc", "--by", "ann"],
+    ] {
+        let (text, code) = ask(&socket, line).error();
+        assert_eq!(code, drivebay_common::cli::USAGE, "{line:?}: {text}");
+    }
+}
+
+#[test]
+fn a_refused_move_says_every_reason_on_a_line_of_its_own() {
+    let served = Fake {
+        refusals: vec!["there is no room for pvc-2".into(), "sda is BAD".into()],
+        ..cluster()
+    }
+    .serve();
+    let line = ["drive", "evacuate", "sdb", "--by", "ann"];
+    let (text, code) = ask(&served.socket(), &line).error();
+    assert_eq!(
+        text,
+        "nothing is moved, for 2 reasons:\n  - there is no room for pvc-2\n  - sda is BAD"
+    );
+    assert_eq!(code, WRONG);
+}

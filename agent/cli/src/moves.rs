@@ -1,0 +1,163 @@
+//! `drivebay-agent drive evacuate`, `drive replace`, `volume move` and `moves`: volumes go to other drives of this node.
+
+use std::time::Duration;
+
+use drivebay_common::{
+    ask::AskError,
+    pick::{Part, PickError},
+    terminal::Terminal,
+};
+use drivebay_proto::agent::{
+    CancelMovesRequest, CancelMovesResponse, InventoryUpdate, ListMovesRequest, Move,
+    MoveVolumesRequest, MoveVolumesResponse,
+};
+use drivebay_view::{
+    args::moves::{EvacuateArgs, MoveOptions, MoveVolumeArgs, MovesArgs, ReplaceArgs},
+    moves::{Answer, Devices, MovesClient, MovesError, Order, Verb, list, run},
+};
+
+use super::{CommandError, args::SocketArg, client::Client, name, watch::Look};
+
+/// Drives are cordoned and claimed for it, each within the agent's own deadline.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Why no volume was moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    #[error(transparent)]
+    Client(#[from] AskError),
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    #[error(transparent)]
+    Moves(#[from] MovesError),
+}
+
+impl MoveError {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Client(error) => error.code(),
+            Self::Pick(error) => error.code(),
+            Self::Moves(error) => error.code(),
+        }
+    }
+}
+
+impl MovesClient for Client {
+    async fn move_volumes(
+        &mut self,
+        request: MoveVolumesRequest,
+    ) -> Result<MoveVolumesResponse, AskError> {
+        let call = self.raw.move_volumes(request);
+        let answer = self.asked.answered_within(DEADLINE, call).await?;
+        Ok(answer.into_inner())
+    }
+
+    async fn cancel_moves(
+        &mut self,
+        request: CancelMovesRequest,
+    ) -> Result<CancelMovesResponse, AskError> {
+        let call = self.raw.cancel_moves(request);
+        let answer = self.asked.answered_within(DEADLINE, call).await?;
+        Ok(answer.into_inner())
+    }
+
+    async fn list_moves(&mut self) -> Result<Vec<Move>, AskError> {
+        let call = self.raw.list_moves(ListMovesRequest {});
+        Ok(self.asked.answered(call).await?.into_inner().moves)
+    }
+}
+
+pub(super) async fn evacuate(args: &EvacuateArgs<SocketArg>) -> Result<Answer, MoveError> {
+    let (mut client, inventory) = asked(&args.at).await?;
+    let drive = drive(&inventory, &args.drive)?;
+    let volumes = args.volumes.iter();
+    let volumes = volumes.map(|name| name::volume(&inventory, name, Part::Whole));
+    let only = volumes.map(|volume| Ok(volume?.id.clone()));
+    let to = args.to.iter().map(|name| self::drive(&inventory, name));
+    let order = Order {
+        drive,
+        only: only.collect::<Result<_, PickError>>()?,
+        to: to.collect::<Result<_, PickError>>()?,
+        hold: args.hold,
+        cancel: args.cancel,
+        ..order(Verb::Evacuate, &args.options, &inventory)
+    };
+    Ok(run(&mut client, &order).await?)
+}
+
+pub(super) async fn replace(args: &ReplaceArgs<SocketArg>) -> Result<Answer, MoveError> {
+    let (mut client, inventory) = asked(&args.at).await?;
+    let new = drive(&inventory, &args.new)?;
+    let order = Order {
+        drive: drive(&inventory, &args.old)?,
+        to: vec![new.clone()],
+        ..order(Verb::Replace { new: &new }, &args.options, &inventory)
+    };
+    Ok(run(&mut client, &order).await?)
+}
+
+pub(super) async fn move_volume(args: &MoveVolumeArgs<SocketArg>) -> Result<Answer, MoveError> {
+    let (mut client, inventory) = asked(&args.at).await?;
+    let to = args.to.iter().map(|name| drive(&inventory, name));
+    let order = Order {
+        volume: name::volume(&inventory, &args.volume, Part::Whole)?
+            .id
+            .clone(),
+        to: to.collect::<Result<_, PickError>>()?,
+        hold: args.hold,
+        cancel: args.cancel,
+        ..order(Verb::MoveVolume, &args.options, &inventory)
+    };
+    Ok(run(&mut client, &order).await?)
+}
+
+/// The moves of this node.
+pub(super) async fn list(
+    client: &mut Client,
+    args: &MovesArgs<SocketArg>,
+    look: Look,
+) -> Result<String, CommandError> {
+    let moves = client.list_moves().await?;
+    let inventory = client.inventory().await?;
+    let devices = Devices::of(&inventory.drives);
+    let (node, list) = (&inventory.node_id, &args.list);
+    Ok(list::render(
+        node,
+        &moves,
+        list,
+        &devices,
+        look.now,
+        look.terminal,
+    )?)
+}
+
+async fn asked(at: &SocketArg) -> Result<(Client, InventoryUpdate), AskError> {
+    let mut client = Client::connect(&at.socket).await?;
+    let inventory = client.inventory().await?;
+    Ok((client, inventory))
+}
+
+/// The identity of the drive of this name, whole.
+fn drive(inventory: &InventoryUpdate, name: &str) -> Result<String, PickError> {
+    Ok(name::drive(inventory, name, Part::Whole)?.id.clone())
+}
+
+fn order<'a>(verb: Verb<'a>, options: &'a MoveOptions, inventory: &InventoryUpdate) -> Order<'a> {
+    Order {
+        verb,
+        volume: String::new(),
+        drive: String::new(),
+        only: Vec::new(),
+        to: Vec::new(),
+        hold: false,
+        plan: options.plan,
+        cancel: false,
+        wait: !options.no_wait,
+        by: options.by.as_deref(),
+        devices: Devices::of(&inventory.drives),
+        program: "drivebay-agent",
+        node: None,
+        terminal: Terminal::of_stdout(),
+    }
+}

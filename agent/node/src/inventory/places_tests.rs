@@ -1,0 +1,205 @@
+//! What is shown of a volume that is on several drives.
+
+use std::time::Duration;
+
+use super::super::{assemble, present};
+use super::*;
+use crate::state::moves::{MoveProgress, MoveRecord};
+use drivebay_model::{CommitNote, Snapshot, samples};
+
+fn peer(label: u128) -> Peer {
+    let name = if label == 1 { "s" } else { "t" };
+    Peer {
+        label: Uuid::from_u128(label),
+        drive: samples::facts(name).id,
+    }
+}
+
+fn with(label: u128, place: PlaceState) -> Drive {
+    let mut placed = samples::placed(1, RecordState::Block);
+    placed.record.place = place;
+    let contents = samples::contents(label, 1, vec![placed], 1 << 30);
+    samples::drive(
+        &peer(label).drive.0[4..],
+        DriveState::Claimed,
+        Some(contents),
+    )
+}
+
+fn known(drives: Vec<Drive>) -> Known {
+    Known {
+        drives: drives
+            .into_iter()
+            .map(|drive| (drive.id.clone(), drive.into()))
+            .collect(),
+        ready: true,
+        ..Known::default()
+    }
+}
+
+/// What is shown, and what is remembered from then on.
+fn shown(known: &mut Known) -> Snapshot {
+    let drives = present::derive(known, &[]);
+    let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
+    known.remembered = merged.known.clone();
+    known.tombstones = merged.tombstones.clone();
+    assemble::assemble(known, drives, &merged, &[])
+}
+
+fn only(snapshot: &Snapshot) -> &Volume {
+    &snapshot.volumes[&Uuid::from_u128(1)]
+}
+
+fn live(generation: u64) -> PlaceState {
+    PlaceState::Live {
+        generation,
+        from: None,
+    }
+}
+
+fn incoming() -> PlaceState {
+    PlaceState::Incoming {
+        generation: 2,
+        from: peer(1),
+    }
+}
+
+fn moved() -> PlaceState {
+    PlaceState::Moved {
+        generation: 2,
+        to: peer(2),
+    }
+}
+
+fn leaving() -> PlaceState {
+    PlaceState::Leaving {
+        generation: 2,
+        to: peer(2),
+    }
+}
+
+fn reasons(volume: &Volume) -> Vec<&str> {
+    let conditions = volume.conditions.iter();
+    conditions.map(|one| one.reason.as_str()).collect()
+}
+
+#[test]
+fn a_volume_is_where_it_lives_and_its_other_places_are_shown_beside_it() {
+    for (places, on) in [
+        (vec![with(1, live(1)), with(2, incoming())], "wwn-s"),
+        (vec![with(1, leaving()), with(2, incoming())], "wwn-s"),
+        (vec![with(1, leaving()), with(2, live(2))], "wwn-t"),
+        (vec![with(1, moved()), with(2, live(2))], "wwn-t"),
+        (vec![with(1, live(3)), with(2, live(2))], "wwn-s"),
+    ] {
+        let snapshot = shown(&mut known(places));
+        let volume = only(&snapshot);
+        assert_eq!((volume.drive.0.as_str(), volume.copies.len()), (on, 1));
+        assert_eq!(volume.state, VolumeState::Ready);
+        assert_eq!(reasons(volume), [""; 0]);
+    }
+}
+
+#[test]
+fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_looked_at() {
+    let mut now = known(vec![with(1, moved()), with(2, live(2))]);
+    shown(&mut now);
+    // After a restart the target was not scanned yet.
+    let target = now.drives.remove(&peer(2).drive).unwrap();
+    now.unscanned.insert(
+        peer(2).drive,
+        crate::inventory::unscanned::Unscanned::default(),
+    );
+    assert_eq!(only(&shown(&mut now)).state, VolumeState::NotScanned);
+    // It is missing.
+    now.unscanned.clear();
+    let snapshot = shown(&mut now);
+    assert_eq!(only(&snapshot).state, VolumeState::Ambiguous);
+    assert_eq!(reasons(only(&snapshot)), ["MoveInDoubt"]);
+    now.drives.insert(peer(2).drive, target);
+    assert_eq!(only(&shown(&mut now)).state, VolumeState::Ready);
+}
+
+#[test]
+fn a_place_that_an_earlier_agent_saw_live_in_a_later_generation_counts_while_its_drive_is_not_read()
+{
+    // The operator preferred the source; then the source is pulled, and the target has the older generation.
+    let mut now = known(vec![with(1, live(3)), with(2, live(2))]);
+    shown(&mut now);
+    now.drives.remove(&peer(1).drive);
+    let snapshot = shown(&mut now);
+    assert_eq!(only(&snapshot).state, VolumeState::Ambiguous);
+    assert!(
+        now.remembered.drives.contains_key(&peer(1).drive),
+        "it is still remembered"
+    );
+}
+
+#[test]
+fn a_copy_that_is_not_complete_is_no_volume() {
+    let mut now = known(vec![with(1, live(1)), with(2, incoming())]);
+    shown(&mut now);
+    now.drives.remove(&peer(1).drive);
+    let snapshot = shown(&mut now);
+    let volume = only(&snapshot);
+    assert_eq!(
+        (volume.state, volume.drive.0.as_str()),
+        (VolumeState::Missing, "wwn-s")
+    );
+    assert_eq!(volume.copies.len(), 1);
+    assert!(now.remembered.drives.contains_key(&peer(1).drive));
+    // Read without it, it has vanished, although there is a copy.
+    let mut empty = with(1, live(1));
+    empty.contents.as_mut().unwrap().volumes.clear();
+    now.drives.insert(empty.id.clone(), empty.into());
+    let snapshot = shown(&mut now);
+    assert_eq!(only(&snapshot).state, VolumeState::Missing);
+}
+
+#[test]
+fn erasing_an_old_place_deletes_no_volume_and_deleting_the_volume_covers_all_places() {
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::from_u128(7),
+        done_bytes: 0,
+    };
+    let erased = |mut drive: Drive| {
+        drive.contents.as_mut().unwrap().volumes[0].record.state = erasing.clone();
+        drive
+    };
+    let mut old = known(vec![erased(with(1, moved())), with(2, live(2))]);
+    let snapshot = shown(&mut old);
+    assert_eq!(only(&snapshot).state, VolumeState::Ready);
+    assert!(old.tombstones.volumes.is_empty());
+    // The volume is deleted where it lives: what is on the other drive is nobody's from then on, whenever it appears.
+    let mut deleted = known(vec![with(1, moved()), erased(with(2, live(2)))]);
+    shown(&mut deleted);
+    assert!(deleted.tombstones.volumes.contains_key(&Uuid::from_u128(1)));
+    deleted.drives.remove(&peer(2).drive);
+    assert_eq!(only(&shown(&mut deleted)).state, VolumeState::Quarantined);
+}
+
+#[test]
+fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_made() {
+    let record = MoveRecord {
+        name: "pvc-1".into(),
+        from: peer(1).drive,
+        to: peer(2).drive,
+        generation: 2,
+        hold: false,
+        by: String::new(),
+        requested_at: 0,
+        progress: MoveProgress::Committing {
+            note: CommitNote {
+                generation: 2,
+                from: peer(1),
+                to: peer(2),
+                unfenced: false,
+            },
+        },
+    };
+    let mut now = known(vec![with(1, leaving()), with(2, incoming())]);
+    now.moves.insert(Uuid::from_u128(1), record);
+    assert_eq!(reasons(only(&shown(&mut now))), ["MoveInDoubt"]);
+    now.completing.insert(Uuid::from_u128(1));
+    assert_eq!(reasons(only(&shown(&mut now))), [""; 0]);
+}

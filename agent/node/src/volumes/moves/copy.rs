@@ -1,0 +1,293 @@
+//! Copying a volume to another drive, up to its completion. A stage wins: it ends the copying, which is brought up to date later.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{MovePhase, RECORD_DEADLINE};
+use crate::{
+    state::moves::MoveRecord,
+    volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
+};
+use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyStep, Create};
+use drivebay_model::{
+    DriveId, DriveRef, DriveState, Label, Peer, PlaceState, Record, Snapshot, Volume, cause::chain,
+};
+use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
+
+/// Longest one step works before it answers.
+const BUDGET: Duration = Duration::from_millis(1000);
+/// A step may take this long in all, on drives that are slow.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// The workers that copy, one for each volume: what hangs in one is of either drive.
+const COPIES: &str = "moves";
+
+/// Why a move did not go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MoveError {
+    /// Somebody uses the volume, or has begun to: it is tried again when nobody does.
+    #[error("waits for the volume to be unstaged")]
+    Used,
+    /// The move was ended, or is not what it was.
+    #[error("the move has changed")]
+    Changed,
+    /// Something of it is not there now.
+    #[error("{0}")]
+    NotNow(String),
+    #[error("cannot copy")]
+    Copy(#[from] RunError<CopyError>),
+    #[error("cannot change the record on drive {drive}")]
+    Record {
+        drive: DriveId,
+        #[source]
+        source: RunError<CarveError>,
+    },
+    /// The source does not read everywhere: nothing of it is turned into zeros.
+    #[error(
+        "{bytes} bytes of drive {drive} in {ranges} ranges of the volume do not read, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on"
+    )]
+    Unreadable {
+        drive: DriveId,
+        bytes: u64,
+        ranges: usize,
+        first: u64,
+    },
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+/// A move with all that is known of both drives.
+pub(super) struct Ends {
+    pub(super) volume: Volume,
+    pub(super) source: DriveRef,
+    pub(super) source_peer: Peer,
+    pub(super) target: DriveRef,
+    pub(super) target_peer: Option<Peer>,
+}
+
+impl Volumes {
+    /// Copies the volume and completes its move.
+    pub(super) async fn move_one(&self, uuid: Uuid) -> Result<(), MoveError> {
+        let moves = &self.inner.moves;
+        let record = moves.saved.of(uuid).ok_or(MoveError::Changed)?;
+        // One whose drive is not to be read twice is nobody else's until it has moved.
+        let held = match record.hold {
+            true => Some(self.guard_for_move(uuid)?),
+            false => None,
+        };
+        // Before it is seen to be unused: whoever begins to use it later is noticed.
+        let touches = moves.touches(uuid);
+        // Whoever holds its guard by now has been counted, and may use it within the first step and be gone.
+        if held.is_none() && self.is_changing(uuid) {
+            return Err(MoveError::Used);
+        }
+        self.make_room(uuid, &record).await?;
+        self.copy(uuid, &record, touches).await?;
+        let held = match held {
+            Some(held) => held,
+            None => self.guard_for_move(uuid)?,
+        };
+        if moves.touches(uuid) != touches {
+            return Err(MoveError::Used);
+        }
+        self.complete(&held, &record).await
+    }
+
+    fn guard_for_move(&self, uuid: Uuid) -> Result<VolumeGuard, MoveError> {
+        let guard = self.guard_volume(uuid, &uuid.to_string(), Caller::Mover);
+        guard.map_err(|error| match error {
+            VolumeError::Pending { .. } => MoveError::Used,
+            error => error.into(),
+        })
+    }
+
+    /// The volume and its two drives, as they are now.
+    pub(super) fn ends(&self, uuid: Uuid, record: &MoveRecord) -> Result<Ends, MoveError> {
+        ends(&self.node.inventory().current(), uuid, record)
+    }
+
+    /// Makes the copy's place on the target, unless it has one.
+    async fn make_room(&self, uuid: Uuid, of: &MoveRecord) -> Result<(), MoveError> {
+        let ends = self.ends(uuid, of)?;
+        let original = &ends.volume.placed.record;
+        let place = PlaceState::Incoming {
+            generation: of.generation,
+            from: ends.source_peer.clone(),
+        };
+        let existing = ends.volume.copies.iter().find(|copy| copy.drive == of.to);
+        if let Some(copy) = existing {
+            if copy.placed.record.place == place
+                && copy.placed.record.extent.len == original.extent.len
+            {
+                self.inner
+                    .moves
+                    .change(uuid, |running| running.has_copy = true);
+                return Ok(());
+            }
+            return Err(MoveError::NotNow(format!(
+                "drive {} still has an earlier place of the volume",
+                of.to
+            )));
+        }
+        let job = Create {
+            drive: ends.target.clone(),
+            claim: match ends.target_peer {
+                Some(_) => None,
+                None => Some(self.claim_for(&of.to, original)?),
+            },
+            record: Record {
+                place,
+                ..original.clone()
+            },
+            raw_space: Default::default(),
+            placement: self.placement_of(&original.class),
+            deleted: Vec::new(),
+        };
+        let worker = (&of.to, Slot::Foreground);
+        let made = self.node.run(worker, job, CARVE_DEADLINE).await;
+        let made = made.map_err(|source| MoveError::Record {
+            drive: of.to.clone(),
+            source,
+        })?;
+        self.node.inventory().put_contents(&of.to, made.contents);
+        self.inner
+            .moves
+            .change(uuid, |running| running.has_copy = false);
+        tracing::info!(volume = %uuid, source = %of.from, target = %of.to, "copying a volume to another drive");
+        Ok(())
+    }
+
+    fn claim_for(&self, drive: &DriveId, original: &Record) -> Result<Claim, MoveError> {
+        let config = self.node.config();
+        let class = config
+            .classes
+            .iter()
+            .find(|class| class.name == original.class);
+        let class = class.ok_or_else(|| {
+            MoveError::NotNow(format!("its class {} is not configured", original.class))
+        })?;
+        Ok(Claim {
+            layout: class.layout,
+            label: Label {
+                drive_uuid: Uuid::new_v4(),
+                cluster: config.cluster.clone(),
+                node: config.node_id.clone(),
+                class: class.name.clone(),
+                drive_id: drive.clone(),
+                cordon: None,
+            },
+            policy: class.claim,
+        })
+    }
+
+    pub(super) fn placement_of(&self, class: &str) -> drivebay_model::Placement {
+        let classes = &self.node.config().classes;
+        let class = classes.iter().find(|one| one.name == class);
+        class.map(|class| class.placement).unwrap_or_default()
+    }
+
+    async fn copy(&self, uuid: Uuid, of: &MoveRecord, touches: u64) -> Result<(), MoveError> {
+        let moves = &self.inner.moves;
+        let (stop, may_match) = {
+            let running = moves.running(uuid);
+            (running.stop, running.has_copy)
+        };
+        let began = Instant::now();
+        let mut done = 0;
+        let worker = WorkerKey::of_group(COPIES, Slot::Background).on(Lane::Volume(uuid));
+        loop {
+            let ends = self.ends(uuid, of)?;
+            if stop.is_cancelled() {
+                return Err(MoveError::Changed);
+            }
+            if moves.touches(uuid) != touches || self.is_in_use_now(&ends.volume)? {
+                tracing::info!(volume = %uuid, copied_bytes = done, "copying stopped; the volume is needed");
+                return Err(MoveError::Used);
+            }
+            let job = CopyStep {
+                source: ends.source,
+                target: ends.target,
+                uuid,
+                generation: of.generation,
+                from_bytes: done,
+                may_match,
+                bytes_per_second: self.node.config().move_bytes_per_second,
+                budget_ms: BUDGET.as_millis() as u64,
+            };
+            let step = self.node.run(worker.clone(), job, DEADLINE).await?;
+            if let Some(first) = step.unreadable.first() {
+                return Err(MoveError::Unreadable {
+                    drive: of.from.clone(),
+                    bytes: step.unreadable.iter().map(|run| run.len).sum(),
+                    ranges: step.unreadable.len(),
+                    first: first.start,
+                });
+            }
+            done = step.done_bytes;
+            let rate = done as f64 / began.elapsed().as_secs_f64().max(0.001);
+            moves.change(uuid, |running| {
+                running.phase = MovePhase::Copying;
+                running.done_bytes = done;
+                running.total_bytes = step.total_bytes;
+                running.bytes_per_second = rate as u64;
+                running.failed = String::new();
+            });
+            if done >= step.total_bytes {
+                moves.change(uuid, |running| running.has_copy = true);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs a job that changes a record, and does not publish what it left.
+    pub(super) async fn on_drive<J>(&self, drive: &DriveId, job: J) -> Result<J::Answer, MoveError>
+    where
+        J: drivebay_worker::Job<Error = CarveError>,
+    {
+        let done = self
+            .node
+            .run((drive, Slot::Foreground), job, RECORD_DEADLINE)
+            .await;
+        done.map_err(|source| {
+            tracing::warn!(%drive, error = %chain(&source), "changing a record of a move failed");
+            MoveError::Record {
+                drive: drive.clone(),
+                source,
+            }
+        })
+    }
+}
+
+/// Pure.
+fn ends(snapshot: &Snapshot, uuid: Uuid, record: &MoveRecord) -> Result<Ends, MoveError> {
+    let volume = snapshot.volumes.get(&uuid).ok_or(MoveError::Changed)?;
+    if volume.drive != record.from
+        || record.generation != volume.placed.record.place.generation() + 1
+    {
+        return Err(MoveError::Changed);
+    }
+    let drive = |id: &DriveId| {
+        let drive = snapshot.drives.get(id);
+        let drive = drive.filter(|drive| drive.trouble.is_none() && drive.state.offers_space());
+        drive.ok_or_else(|| MoveError::NotNow(format!("drive {id} cannot be used now")))
+    };
+    let (source, target) = (drive(&record.from)?, drive(&record.to)?);
+    let peer = |of: &drivebay_model::Drive| {
+        let contents = of
+            .contents
+            .as_ref()
+            .filter(|_| of.state == DriveState::Claimed)?;
+        Some(Peer {
+            label: contents.label.drive_uuid,
+            drive: of.id.clone(),
+        })
+    };
+    Ok(Ends {
+        volume: volume.clone(),
+        source: DriveRef::from(&source.facts),
+        source_peer: peer(source).ok_or(MoveError::Changed)?,
+        target: DriveRef::from(&target.facts),
+        target_peer: peer(target),
+    })
+}

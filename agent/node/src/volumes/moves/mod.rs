@@ -1,0 +1,158 @@
+//! Moving volumes to other drives of the node while nobody uses them.
+//!
+//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies,
+//! `complete` changes the records in the order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind.
+
+mod complete;
+mod copy;
+mod next;
+mod old_place;
+mod plan;
+mod request;
+mod retire;
+mod run;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub use request::{
+    Cancelled, MovePhase, MovePlan, MoveRequest, MoveScope, MoveStatus, PlannedMove, Retirement,
+};
+
+use super::{VolumeError, Volumes};
+use crate::state::moves::{MoveRecord, SavedMoves};
+use drivebay_model::cause::chain;
+
+/// Moves of a node: what is durably known of them, and what goes on.
+#[derive(Debug)]
+pub(super) struct Moves {
+    saved: SavedMoves,
+    running: Mutex<BTreeMap<Uuid, Running>>,
+    /// Changes that orchestrators and people began to make to volumes since the agent's start: what was copied before one is out of
+    /// date.
+    touched: Mutex<BTreeMap<Uuid, u64>>,
+    /// Something of them has changed.
+    news: Notify,
+}
+
+/// A move that is being worked on.
+#[derive(Debug, Clone)]
+struct Running {
+    phase: MovePhase,
+    done_bytes: u64,
+    total_bytes: u64,
+    bytes_per_second: u64,
+    /// An earlier copy is there, which may be out of date.
+    has_copy: bool,
+    /// Of the last attempt; empty: none failed.
+    failed: String,
+    /// A task works on it.
+    is_active: bool,
+    /// Ends that task.
+    stop: CancellationToken,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            phase: MovePhase::Waiting,
+            done_bytes: 0,
+            total_bytes: 0,
+            bytes_per_second: 0,
+            has_copy: false,
+            failed: String::new(),
+            is_active: false,
+            stop: CancellationToken::new(),
+        }
+    }
+}
+
+impl Running {
+    fn eta_seconds(&self) -> u64 {
+        let left = self.total_bytes.saturating_sub(self.done_bytes);
+        left.checked_div(self.bytes_per_second).unwrap_or(0)
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Moves {
+    pub(super) fn new(saved: SavedMoves) -> Self {
+        Self {
+            saved,
+            running: Mutex::default(),
+            touched: Mutex::default(),
+            news: Notify::new(),
+        }
+    }
+
+    /// Somebody begins to change a volume.
+    pub(super) fn touch(&self, uuid: Uuid) {
+        *lock(&self.touched).entry(uuid).or_insert(0) += 1;
+        self.news.notify_one();
+    }
+
+    pub(super) fn touches(&self, uuid: Uuid) -> u64 {
+        lock(&self.touched).get(&uuid).copied().unwrap_or(0)
+    }
+
+    /// Forgets the counts of volumes that nobody moves.
+    fn forget_touches(&self) {
+        let moved = self.saved.all();
+        lock(&self.touched).retain(|uuid, _| moved.contains_key(uuid));
+    }
+
+    fn running(&self, uuid: Uuid) -> Running {
+        lock(&self.running).get(&uuid).cloned().unwrap_or_default()
+    }
+
+    fn change(&self, uuid: Uuid, change: impl FnOnce(&mut Running)) {
+        change(lock(&self.running).entry(uuid).or_default());
+    }
+}
+
+impl Volumes {
+    /// Reads which moves an earlier agent was asked for.
+    pub async fn load_moves(&self) {
+        self.inner.moves.saved.load().await;
+        self.publish_moves();
+    }
+
+    /// Reads the file of moves again if it could not be read, when that is due.
+    pub(super) async fn read_moves_again(&self) {
+        self.inner.moves.saved.read_again().await;
+        self.publish_moves();
+    }
+
+    /// The inventory judges places by what is durably known of moves.
+    fn publish_moves(&self) -> u64 {
+        let all = self.inner.moves.saved.all();
+        self.node.inventory().update(|known| known.moves = all)
+    }
+
+    /// Changes what is durably known of moves, then what the inventory has. Answers the revision that shows it.
+    async fn save_moves(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<Uuid, MoveRecord>) + Send,
+    ) -> Result<u64, VolumeError> {
+        let saved = self.inner.moves.saved.change(change).await;
+        saved.map_err(|error| VolumeError::Internal {
+            what: chain(&error),
+        })?;
+        let revision = self.publish_moves();
+        self.inner.moves.news.notify_one();
+        Ok(revision)
+    }
+}
+
+/// Longest that a change of a record may take.
+const RECORD_DEADLINE: Duration = super::CARVE_DEADLINE;

@@ -1,0 +1,223 @@
+//! What is to be done about places and moves, by what is known now. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use uuid::Uuid;
+
+use crate::{
+    inventory::is_reachable,
+    state::moves::{MoveProgress, MoveRecord},
+};
+use drivebay_model::{
+    Drive, DriveId, PlaceState, Placed, RecordState, Snapshot, Volume, VolumeState,
+};
+
+/// One thing to do. At most one is done about a volume, and at most one copy is read from or written to a drive, at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The source says `leaving` and no commit was issued: it is live again.
+    Revert { uuid: Uuid, drive: DriveId },
+    /// The volume lives elsewhere, and this drive does not say so yet.
+    Fence { uuid: Uuid, drive: DriveId },
+    /// A copy that nobody wants any more.
+    DropCopy {
+        uuid: Uuid,
+        drive: DriveId,
+        place: PlaceState,
+    },
+    /// An old place that was kept for long enough.
+    DropOld {
+        uuid: Uuid,
+        drive: DriveId,
+        place: PlaceState,
+    },
+    /// An old place of which nothing is known here: it is kept from now on.
+    KeepOld { uuid: Uuid, drive: DriveId },
+    /// Copied, then completed.
+    Copy { uuid: Uuid },
+    /// The target says that the volume lives there: so does the note.
+    Confirm { uuid: Uuid },
+    /// Nothing is left of the move.
+    Forget { uuid: Uuid },
+}
+
+impl Action {
+    pub(super) fn uuid(&self) -> Uuid {
+        match self {
+            Self::Revert { uuid, .. }
+            | Self::Fence { uuid, .. }
+            | Self::DropCopy { uuid, .. }
+            | Self::DropOld { uuid, .. }
+            | Self::KeepOld { uuid, .. }
+            | Self::Copy { uuid }
+            | Self::Confirm { uuid }
+            | Self::Forget { uuid } => *uuid,
+        }
+    }
+}
+
+/// Everything that can be done now about volumes that are not `busy`. `delay_seconds`: how long an old place is kept.
+pub(super) fn actions(
+    snapshot: &Snapshot,
+    moves: &BTreeMap<Uuid, MoveRecord>,
+    busy: &BTreeSet<Uuid>,
+    delay_seconds: u64,
+) -> Vec<Action> {
+    if !snapshot.ready {
+        return Vec::new();
+    }
+    let mut drives = drives_in_use(snapshot, moves, busy);
+    let mut all = Vec::new();
+    for (uuid, volume) in &snapshot.volumes {
+        if busy.contains(uuid) {
+            continue;
+        }
+        let record = moves.get(uuid);
+        let about = of_volume(snapshot, volume, record, delay_seconds);
+        all.extend(about.filter(|action| match (action, record) {
+            (Action::Copy { .. }, Some(record)) => {
+                let free = !drives.contains(&volume.drive) && !drives.contains(&record.to);
+                if free {
+                    drives.extend([volume.drive.clone(), record.to.clone()]);
+                }
+                free
+            }
+            _ => true,
+        }));
+    }
+    let gone = moves.keys().filter(|uuid| {
+        !busy.contains(uuid)
+            && !snapshot.volumes.contains_key(uuid)
+            && may_be_forgotten(snapshot, moves.get(uuid))
+    });
+    all.extend(gone.map(|uuid| Action::Forget { uuid: *uuid }));
+    all
+}
+
+/// Drives that a copy is read from or written to.
+fn drives_in_use(
+    snapshot: &Snapshot,
+    moves: &BTreeMap<Uuid, MoveRecord>,
+    busy: &BTreeSet<Uuid>,
+) -> BTreeSet<DriveId> {
+    let copied = busy.iter().filter_map(|uuid| moves.get(uuid));
+    let copied = copied.filter(|record| !record.has_moved());
+    let drives = copied.flat_map(|record| [record.from.clone(), record.to.clone()]);
+    drives
+        .filter(|drive| snapshot.drives.contains_key(drive))
+        .collect()
+}
+
+/// The first thing to do about a volume.
+fn of_volume(
+    snapshot: &Snapshot,
+    volume: &Volume,
+    record: Option<&MoveRecord>,
+    delay_seconds: u64,
+) -> Option<Action> {
+    let uuid = volume.uuid;
+    // What is deleted goes with all its places, and what is in doubt is left alone.
+    if !matches!(volume.state, VolumeState::New | VolumeState::Ready) {
+        return None;
+    }
+    let served = &volume.placed.record;
+    if let PlaceState::Leaving { .. } = served.place {
+        return is_here(snapshot, &volume.drive).then(|| Action::Revert {
+            uuid,
+            drive: volume.drive.clone(),
+        });
+    }
+    if let Some(record) = record
+        && let MoveProgress::Committing { note } = &record.progress
+        && served.place.generation() >= note.generation
+    {
+        return Some(Action::Confirm { uuid });
+    }
+    let mut others = volume
+        .copies
+        .iter()
+        .filter(|copy| is_here(snapshot, &copy.drive) && !is_erasing(&copy.placed));
+    let other = others.find_map(|copy| {
+        let place = copy.placed.record.place.clone();
+        let drive = copy.drive.clone();
+        match &place {
+            PlaceState::Incoming { .. } => {
+                let is_wanted = record.is_some_and(|record| {
+                    record.to == drive
+                        && !record.has_moved()
+                        && place.generation() == served.place.generation() + 1
+                        // It has not grown since.
+                        && copy.placed.record.extent.len == served.extent.len
+                });
+                (!is_wanted).then_some(Action::DropCopy { uuid, drive, place })
+            }
+            PlaceState::Leaving { .. } | PlaceState::Live { .. } => {
+                Some(Action::Fence { uuid, drive })
+            }
+            PlaceState::Moved { .. } => match record.map(|record| &record.progress) {
+                Some(MoveProgress::Moved {
+                    kept_seconds,
+                    used,
+                    now,
+                    ..
+                }) => {
+                    let is_due = *now || (*used && *kept_seconds >= delay_seconds);
+                    is_due.then_some(Action::DropOld { uuid, drive, place })
+                }
+                // It moves on; the old place of before is kept until that is done.
+                Some(_) => None,
+                None => Some(Action::KeepOld { uuid, drive }),
+            },
+        }
+    });
+    if other.is_some() {
+        return other;
+    }
+    let record = record?;
+    match &record.progress {
+        MoveProgress::Requested => {
+            let may = !volume.in_use
+                && is_here(snapshot, &volume.drive)
+                && takes_copy(snapshot, &record.to);
+            may.then_some(Action::Copy { uuid })
+        }
+        MoveProgress::Committing { .. } => None,
+        MoveProgress::Moved { .. } => (volume.copies.is_empty()
+            && may_be_forgotten(snapshot, Some(record)))
+        .then_some(Action::Forget { uuid }),
+    }
+}
+
+/// Whether nothing of a move can come back: its source was read without the volume. One that was not read may return.
+fn may_be_forgotten(snapshot: &Snapshot, record: Option<&MoveRecord>) -> bool {
+    let Some(record) = record else {
+        return true;
+    };
+    if record.note().is_none() {
+        return true;
+    }
+    is_here(snapshot, &record.from)
+}
+
+fn is_erasing(placed: &Placed) -> bool {
+    matches!(placed.record.state, RecordState::Erasing { .. })
+}
+
+fn drive<'a>(snapshot: &'a Snapshot, id: &DriveId) -> Option<&'a Drive> {
+    snapshot.drives.get(id)
+}
+
+fn is_here(snapshot: &Snapshot, id: &DriveId) -> bool {
+    drive(snapshot, id).is_some_and(is_reachable)
+}
+
+/// Whether a copy may be written there: a drive that has become suspect or was cordoned takes none.
+fn takes_copy(snapshot: &Snapshot, id: &DriveId) -> bool {
+    drive(snapshot, id).is_some_and(|drive| {
+        drive.trouble.is_none() && drive.is_fit() && drive.state.offers_space()
+    })
+}
+
+#[cfg(test)]
+#[path = "next_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Where volumes would be moved, and every reason against it.
+
+use super::*;
+use crate::state::moves::MoveProgress;
+use drivebay_model::{Cordon, PlaceState, Record, RecordState, samples, snapshot::Place};
+
+const GIB: u64 = 1 << 30;
+
+fn id(name: &str) -> DriveId {
+    samples::facts(name).id
+}
+
+/// Drives of class bulk with so many GiB free, and volumes 1 to n of 1 GiB on the first of them.
+fn snapshot(free: &[(&str, u64)], volumes: u128) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for (n, (name, gib)) in free.iter().enumerate() {
+        let of_it = if n == 0 { volumes } else { 0 };
+        let placed = (1..=of_it).map(|n| samples::placed(n, RecordState::Block));
+        let contents = samples::contents(n as u128 + 1, 1, placed.collect(), gib * GIB);
+        let drive = samples::drive(name, DriveState::Claimed, Some(contents.clone()));
+        for placed in contents.volumes {
+            snapshot
+                .volumes
+                .insert(placed.record.uuid, samples::volume(&drive, placed));
+        }
+        snapshot.drives.insert(drive.id.clone(), drive);
+    }
+    snapshot
+}
+
+fn request(scope: MoveScope, to: &[&str]) -> MoveRequest {
+    MoveRequest {
+        scope,
+        to: to.iter().map(|name| (*name).to_owned()).collect(),
+        hold: false,
+        by: "ann".into(),
+    }
+}
+
+fn all_of(name: &str) -> MoveScope {
+    MoveScope::Drive {
+        name: name.into(),
+        only: Vec::new(),
+    }
+}
+
+fn only(n: u128) -> MoveScope {
+    MoveScope::Volume(format!("{}@n", Uuid::from_u128(n)))
+}
+
+fn planned(snapshot: &Snapshot, scope: MoveScope, to: &[&str]) -> MovePlan {
+    let classes = [samples::class("bulk")];
+    plan(
+        snapshot,
+        &classes,
+        &BTreeMap::new(),
+        "n",
+        &request(scope, to),
+    )
+}
+
+fn refused(plan: &MovePlan, words: &[&str]) {
+    let all = plan.refusals.join("\n");
+    for word in words {
+        assert!(all.contains(word), "{word:?} in {all}");
+    }
+}
+
+#[test]
+fn volumes_of_a_drive_are_spread_over_the_others_as_new_ones_would_be() {
+    let snapshot = snapshot(&[("sda", 0), ("sdb", 3), ("sdc", 3)], 4);
+    let plan = planned(&snapshot, all_of("sda"), &[]);
+    assert_eq!(plan.refusals, [""; 0]);
+    assert_eq!(plan.drive, Some(id("sda")));
+    let on = |name: &str| plan.moves.iter().filter(|one| one.to == id(name)).count();
+    assert_eq!((on("sdb"), on("sdc")), (2, 2));
+    // Room that the moves before it take is not counted twice.
+    let small = super::tests::snapshot(&[("sda", 0), ("sdb", 1), ("sdc", 2)], 4);
+    let plan = planned(&small, all_of("sda"), &[]);
+    assert_eq!((plan.moves.len(), plan.refusals.len()), (3, 1));
+    refused(&plan, &["no other drive of class bulk has room"]);
+}
+
+#[test]
+fn every_reason_against_a_request_is_said_at_once() {
+    let mut snapshot = snapshot(&[("sda", 0), ("sdb", 9), ("sdc", 9)], 3);
+    let ambiguous = snapshot.volumes.get_mut(&Uuid::from_u128(1)).unwrap();
+    ambiguous.state = VolumeState::Ambiguous;
+    let target = snapshot.drives.get_mut(&id("sdb")).unwrap();
+    target.contents.as_mut().unwrap().label.cordon = Some(Cordon {
+        at: 0,
+        by: "bob".into(),
+        reason: String::new(),
+    });
+    let plan = planned(&snapshot, all_of("sda"), &["sdb", "sdx"]);
+    refused(
+        &plan,
+        &[
+            "cordoned by bob",
+            "no drive \"sdx\"",
+            "it is ambiguous",
+            "none of the named drives",
+        ],
+    );
+    let plan = planned(&snapshot, only(77), &[]);
+    refused(&plan, &["no volume 00000000-0000-0000-0000-00000000004d@n"]);
+    let scope = MoveScope::Drive {
+        name: "sda".into(),
+        only: vec![format!("{}@other", Uuid::from_u128(2))],
+    };
+    refused(&planned(&snapshot, scope, &[]), &["is not on drive"]);
+}
+
+#[test]
+fn a_volume_is_not_moved_onto_larger_sectors_nor_where_something_of_it_is_left() {
+    let mut larger = snapshot(&[("sda", 0), ("sdb", 9)], 1);
+    larger
+        .drives
+        .get_mut(&id("sdb"))
+        .unwrap()
+        .facts
+        .logical_sector = 4096;
+    refused(
+        &planned(&larger, only(1), &[]),
+        &["sectors that are no larger"],
+    );
+    let mut left = snapshot(&[("sda", 0), ("sdb", 9)], 1);
+    let erasing = RecordState::Erasing {
+        erase_guid: Uuid::from_u128(5),
+        done_bytes: 0,
+    };
+    let contents = left
+        .drives
+        .get_mut(&id("sdb"))
+        .unwrap()
+        .contents
+        .as_mut()
+        .unwrap();
+    contents.volumes.push(samples::placed(1, erasing));
+    assert_eq!(planned(&left, only(1), &[]).refusals.len(), 1);
+}
+
+#[test]
+fn a_repeated_request_asks_for_nothing_more_and_another_target_is_refused() {
+    let snapshot = snapshot(&[("sda", 0), ("sdb", 9), ("sdc", 9)], 1);
+    let uuid = Uuid::from_u128(1);
+    let record = MoveRecord {
+        name: "pvc-1".into(),
+        from: id("sda"),
+        to: id("sdb"),
+        generation: 2,
+        hold: false,
+        by: "ann".into(),
+        requested_at: 0,
+        progress: MoveProgress::Requested,
+    };
+    let moves = BTreeMap::from([(uuid, record)]);
+    let classes = [samples::class("bulk")];
+    let ask = |to: &[&str]| plan(&snapshot, &classes, &moves, "n", &request(only(1), to));
+    assert_eq!((ask(&[]).moves, ask(&["sdb"]).moves), (vec![], vec![]));
+    assert_eq!(ask(&["sdb"]).refusals, [""; 0]);
+    refused(&ask(&["sdc"]), &["being moved to drive wwn-sdb"]);
+}
+
+#[test]
+fn a_volume_with_an_old_place_is_not_moved_on_before_that_is_erased() {
+    let mut snapshot = snapshot(&[("sda", 0), ("sdb", 9)], 1);
+    let volume = snapshot.volumes.get_mut(&Uuid::from_u128(1)).unwrap();
+    let placed = volume.placed.clone();
+    let record = Record {
+        place: PlaceState::Moved {
+            generation: 2,
+            to: drivebay_model::Peer {
+                label: Uuid::from_u128(1),
+                drive: id("sda"),
+            },
+        },
+        ..placed.record.clone()
+    };
+    volume.copies.push(Place {
+        drive: id("sdc"),
+        placed: drivebay_model::Placed { record, ..placed },
+    });
+    refused(
+        &planned(&snapshot, only(1), &[]),
+        &["another place, which is not erased yet"],
+    );
+}

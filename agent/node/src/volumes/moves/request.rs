@@ -1,0 +1,418 @@
+//! What is asked for and answered about moves, as values.
+
+pub use drivebay_proto::words::MovePhase;
+
+use drivebay_proto::VolumeId;
+use uuid::Uuid;
+
+use super::{Running, copy::MoveError, old_place::place_on, plan, retire};
+use crate::{
+    state::moves::{MoveProgress, MoveRecord},
+    volumes::{Caller, VolumeError, Volumes, guard::VolumeGuard, wipe::named},
+};
+use drivebay_model::{Cordon, DriveId, PlaceState, Snapshot, Volume};
+use drivebay_sys::clock::unix_seconds;
+
+/// Which volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MoveScope {
+    /// One, by id.
+    Volume(String),
+    /// Those of a drive.
+    Drive {
+        /// Kernel name or identity.
+        name: String,
+        /// Only these, by id; empty: all.
+        only: Vec<String>,
+    },
+}
+
+/// A request to move volumes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveRequest {
+    pub scope: MoveScope,
+    /// Kernel names or identities; empty: wherever the class would put a new volume.
+    pub to: Vec<String>,
+    /// A stage waits until the volume has moved, instead of ending the copying.
+    pub hold: bool,
+    /// Who asks.
+    pub by: String,
+}
+
+/// One volume that is to be moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedMove {
+    pub uuid: Uuid,
+    pub name: String,
+    pub from: DriveId,
+    pub to: DriveId,
+    pub size_bytes: u64,
+    /// It is copied when it is unstaged the next time.
+    pub in_use: bool,
+    /// `to` is claimed for it.
+    pub claims: bool,
+}
+
+/// What a request would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MovePlan {
+    /// The drive that is evacuated.
+    pub drive: Option<DriveId>,
+    pub moves: Vec<PlannedMove>,
+    /// Every reason against it; with one, nothing is moved.
+    pub refusals: Vec<String>,
+}
+
+/// What became of the moves that were to be ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cancelled {
+    pub cancelled: Vec<Uuid>,
+    /// Completed already, or just completing.
+    pub too_late: Vec<Uuid>,
+}
+
+/// A move that was asked for, and what came of it by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveStatus {
+    pub uuid: Uuid,
+    pub name: String,
+    pub from: DriveId,
+    pub to: DriveId,
+    pub phase: MovePhase,
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+    /// 0: not known.
+    pub bytes_per_second: u64,
+    pub eta_seconds: u64,
+    /// What it waits for, or why the last attempt failed; empty: nothing.
+    pub waits_for: String,
+    pub by: String,
+    /// Seconds since 1970.
+    pub requested_at: u64,
+    /// Moved: until the old place is erased, at the earliest.
+    pub old_place_seconds: u64,
+    /// The source could not be written, and still says that the volume lives there.
+    pub unfenced: bool,
+}
+
+/// Whether a drive may be taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retirement {
+    pub drive: DriveId,
+    pub serial: String,
+    /// Enclosure and slot; empty: not known.
+    pub bay: String,
+    /// What keeps it from being taken out; empty: it may be pulled.
+    pub keeps: Vec<String>,
+    /// What is being erased.
+    pub erasing_bytes: u64,
+    /// What will not be erased, and why; empty, with nothing being erased: it may leave the building.
+    pub not_erased: Vec<String>,
+}
+
+impl Volumes {
+    /// What the request would do, by what is known now.
+    pub fn plan_moves(&self, request: &MoveRequest) -> Result<MovePlan, VolumeError> {
+        let config = self.node.config();
+        let mut plan = plan::plan(
+            &self.node.inventory().current(),
+            &config.classes,
+            &self.inner.moves.saved.all(),
+            &config.node_id,
+            request,
+        );
+        if let Some(why) = self.inner.moves.saved.unread() {
+            plan.refusals
+                .push(format!("which moves were begun before is not known: {why}"));
+        }
+        Ok(plan)
+    }
+
+    /// Has volumes moved. Durable when answered, with the revision that shows it; a repeat changes nothing. A drive that is evacuated
+    /// as a whole is cordoned first, so that no new volumes take their place.
+    ///
+    /// # Errors
+    /// `MoveRefused` with every reason.
+    pub async fn request_moves(
+        &self,
+        request: MoveRequest,
+    ) -> Result<(MovePlan, u64), VolumeError> {
+        let refused = |plan: MovePlan| match plan.refusals.is_empty() {
+            true => Ok(plan),
+            false => Err(VolumeError::MoveRefused { why: plan.refusals }),
+        };
+        // Nothing is cordoned for a request that is refused.
+        let before = refused(self.plan_moves(&request)?)?;
+        if let (Some(drive), MoveScope::Drive { only, .. }) = (&before.drive, &request.scope)
+            && only.is_empty()
+        {
+            let cordon = Cordon {
+                at: unix_seconds(),
+                by: request.by.clone(),
+                reason: "evacuated".to_owned(),
+            };
+            self.set_cordon(&drive.0, &request.by, Some(cordon)).await?;
+        }
+        let plan = refused(self.plan_moves(&request)?)?;
+        let snapshot = self.node.inventory().current();
+        let at = unix_seconds();
+        let records: Vec<(Uuid, MoveRecord)> = plan
+            .moves
+            .iter()
+            .filter_map(|planned| {
+                let volume = snapshot.volumes.get(&planned.uuid)?;
+                let record = MoveRecord {
+                    name: planned.name.clone(),
+                    from: planned.from.clone(),
+                    to: planned.to.clone(),
+                    generation: volume.placed.record.place.generation() + 1,
+                    hold: request.hold,
+                    by: request.by.clone(),
+                    requested_at: at,
+                    progress: MoveProgress::Requested,
+                };
+                Some((planned.uuid, record))
+            })
+            .collect();
+        for (uuid, record) in &records {
+            tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, by = request.by, hold = request.hold, "move of a volume requested");
+        }
+        let revision = self.save_moves(|all| all.extend(records)).await?;
+        Ok((plan, revision))
+    }
+
+    /// Ends moves that are not completed. Their copies are erased.
+    pub async fn cancel_moves(
+        &self,
+        scope: &MoveScope,
+        by: &str,
+    ) -> Result<Cancelled, VolumeError> {
+        let node = &self.node.config().node_id;
+        let snapshot = self.node.inventory().current();
+        let is_meant = |uuid: Uuid, record: &MoveRecord| -> Result<bool, VolumeError> {
+            Ok(match scope {
+                MoveScope::Volume(id) => id
+                    .parse::<VolumeId>()
+                    .is_ok_and(|id| id.node == *node && id.uuid == uuid),
+                MoveScope::Drive { name, .. } => record.from == named(&snapshot, name)?.id,
+            })
+        };
+        let mut done = Cancelled::default();
+        for (uuid, record) in self.inner.moves.saved.all() {
+            if !is_meant(uuid, &record)? {
+                continue;
+            }
+            // Whoever completes it holds the guard.
+            let guard = self.guard_volume(uuid, &uuid.to_string(), Caller::Mover);
+            let is_copying = self.inner.moves.running(uuid).phase != MovePhase::Completing;
+            let may = record.note().is_none() && !record.has_moved() && is_copying;
+            if !may || (guard.is_err() && !record.hold) {
+                done.too_late.push(uuid);
+                continue;
+            }
+            self.inner.moves.running(uuid).stop.cancel();
+            done.cancelled.push(uuid);
+        }
+        let cancelled = done.cancelled.clone();
+        self.save_moves(|all| {
+            all.retain(|uuid, one| {
+                !cancelled.contains(uuid) || one.progress != MoveProgress::Requested
+            });
+        })
+        .await?;
+        if !done.cancelled.is_empty() {
+            tracing::warn!(volumes = ?done.cancelled, by, "moves cancelled by operator");
+        }
+        Ok(done)
+    }
+
+    /// Every move that was asked for and whose old place is not erased yet, by name.
+    pub fn list_moves(&self) -> Vec<MoveStatus> {
+        let snapshot = self.node.inventory().current();
+        let delay = self.node.config().old_place_delay.as_secs();
+        let all = self.inner.moves.saved.all().into_iter();
+        let mut all: Vec<MoveStatus> = all
+            .map(|(uuid, record)| {
+                let running = self.inner.moves.running(uuid);
+                status(&snapshot, uuid, record, &running, delay)
+            })
+            .collect();
+        all.sort_by(|a, b| (&a.name, a.uuid).cmp(&(&b.name, b.uuid)));
+        all
+    }
+
+    /// Has the place on this drive served from now on, on an operator's word. Answers the drive, the volume's generation there, and
+    /// the revision that shows it.
+    ///
+    /// # Errors
+    /// `NotPreferred` when the volume is in use, or that drive has no place that could be served.
+    pub async fn prefer_place(
+        &self,
+        id: String,
+        drive: &str,
+        by: &str,
+    ) -> Result<(DriveId, u64, u64), VolumeError> {
+        let volume = self.find_any(&id);
+        let volume = volume.ok_or_else(|| VolumeError::NotFound { id: id.clone() })?;
+        let snapshot = self.node.inventory().current();
+        let drive = named(&snapshot, drive)?.id.clone();
+        let by = by.to_owned();
+        self.changing_volume(volume.uuid, &id, Caller::Manual, |this, held| async move {
+            this.prefer(&held, volume, drive, &by).await
+        })
+        .await
+    }
+
+    async fn prefer(
+        &self,
+        held: &VolumeGuard,
+        volume: Volume,
+        drive: DriveId,
+        by: &str,
+    ) -> Result<(DriveId, u64, u64), VolumeError> {
+        let uuid = held.uuid();
+        let refuse = |why: String| VolumeError::NotPreferred { uuid, why };
+        if self.is_in_use_now(&volume)? {
+            return Err(VolumeError::InUse { uuid });
+        }
+        let snapshot = self.node.inventory().current();
+        let place = place_on(&snapshot, uuid, &drive)
+            .ok_or_else(|| refuse(format!("drive {drive} has no place of it")))?;
+        let record = self.inner.moves.saved.of(uuid);
+        let highest = volume
+            .places()
+            .map(|(_, placed)| placed.record.place.generation())
+            .chain(record.as_ref().map(|record| record.generation))
+            .max()
+            .unwrap_or(1);
+        let to = match &place {
+            PlaceState::Live { generation, .. } if *generation == highest => {
+                let revision = snapshot.revision;
+                return Ok((drive, highest, revision));
+            }
+            // A copy whose commit was issued is whole.
+            PlaceState::Incoming { generation, from } => {
+                let note = record.as_ref().and_then(MoveRecord::note);
+                if note.is_none_or(|note| note.generation != *generation) {
+                    return Err(refuse(format!(
+                        "what is on drive {drive} is a copy that was never complete"
+                    )));
+                }
+                PlaceState::Live {
+                    generation: *generation,
+                    from: Some(from.clone()),
+                }
+            }
+            _ => PlaceState::Live {
+                generation: highest + 1,
+                from: place.peer().cloned(),
+            },
+        };
+        let generation = to.generation();
+        let set = self.set_place(&snapshot, uuid, &drive, place, to).await;
+        let revision = set.map_err(|error| match error {
+            MoveError::Record { source, .. } => VolumeError::Carve(source),
+            error => refuse(error.to_string()),
+        })?;
+        tracing::warn!(volume = %uuid, %drive, generation, by, "place of a volume preferred by operator");
+        // The commit is decided: whatever the other drive says is older.
+        let forgotten = self.save_moves(|all| {
+            all.remove(&uuid);
+        });
+        let revision = forgotten.await?.max(revision);
+        Ok((drive, generation, revision))
+    }
+
+    /// What keeps a drive from being taken out. Has what moves left behind on it erased now, unless `plan`.
+    pub async fn retire_drive(
+        &self,
+        name: &str,
+        plan: bool,
+        by: &str,
+    ) -> Result<Retirement, VolumeError> {
+        let snapshot = self.node.inventory().current();
+        let drive = named(&snapshot, name)?;
+        let moves = self.inner.moves.saved.all();
+        let retirement = retire::retirement(&snapshot, drive, &moves);
+        if plan || !retirement.keeps.is_empty() {
+            return Ok(retirement);
+        }
+        let id = drive.id.clone();
+        let mut is_news = false;
+        self.save_moves(|all| {
+            for one in all.values_mut().filter(|one| one.from == id) {
+                if let MoveProgress::Moved { now, .. } = &mut one.progress {
+                    is_news |= !*now;
+                    *now = true;
+                }
+            }
+        })
+        .await?;
+        if is_news {
+            tracing::warn!(drive = %id, by, "old places of moved volumes are erased now, by operator");
+        }
+        Ok(retirement)
+    }
+}
+
+/// Pure.
+fn status(
+    snapshot: &Snapshot,
+    uuid: Uuid,
+    record: MoveRecord,
+    running: &Running,
+    delay: u64,
+) -> MoveStatus {
+    let volume = snapshot.volumes.get(&uuid);
+    let note = record.note().cloned();
+    let (phase, old_place_seconds) = match &record.progress {
+        MoveProgress::Moved {
+            kept_seconds, now, ..
+        } => {
+            let left = if *now {
+                0
+            } else {
+                delay.saturating_sub(*kept_seconds)
+            };
+            (MovePhase::Moved, left)
+        }
+        MoveProgress::Committing { .. } if running.is_active => (MovePhase::Completing, 0),
+        MoveProgress::Committing { .. } => (MovePhase::InDoubt, 0),
+        MoveProgress::Requested => (running.phase, 0),
+    };
+    let in_use = volume.is_some_and(|volume| volume.in_use);
+    let waits_for = match phase {
+        MovePhase::Waiting if !running.failed.is_empty() => running.failed.clone(),
+        MovePhase::Waiting if in_use => {
+            "the volume is in use; it is copied when it is unstaged".to_owned()
+        }
+        MovePhase::Waiting if volume.is_none() => "the volume is not found".to_owned(),
+        MovePhase::Waiting => "its turn, or one of its drives".to_owned(),
+        MovePhase::InDoubt => volume
+            .and_then(|volume| volume.conditions.first())
+            .map(|condition| condition.message.clone())
+            .unwrap_or_default(),
+        _ => String::new(),
+    };
+    let size = volume.map_or(0, |volume| volume.placed.record.extent.len);
+    MoveStatus {
+        uuid,
+        done_bytes: if record.has_moved() {
+            size
+        } else {
+            running.done_bytes
+        },
+        total_bytes: running.total_bytes.max(size),
+        bytes_per_second: running.bytes_per_second,
+        eta_seconds: running.eta_seconds(),
+        phase,
+        waits_for,
+        old_place_seconds,
+        unfenced: note.is_some_and(|note| note.unfenced) && record.has_moved(),
+        name: record.name,
+        from: record.from,
+        to: record.to,
+        by: record.by,
+        requested_at: record.requested_at,
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a drive may be taken out, and whether it may leave the building: two answers. Pure.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::Retirement;
+use crate::{
+    inventory::{assemble::is_live, is_reachable},
+    state::moves::MoveRecord,
+};
+use drivebay_model::{Drive, ErasePolicy, RecordState, Snapshot, Zeroing};
+
+/// What keeps this drive, and what is left on it.
+pub(super) fn retirement(
+    snapshot: &Snapshot,
+    drive: &Drive,
+    moves: &BTreeMap<Uuid, MoveRecord>,
+) -> Retirement {
+    let mut of = Retirement {
+        drive: drive.id.clone(),
+        serial: drive.facts.serial.clone(),
+        bay: bay(drive),
+        keeps: Vec::new(),
+        erasing_bytes: 0,
+        not_erased: Vec::new(),
+    };
+    for volume in snapshot.volumes.values() {
+        let name = &volume.placed.record.name;
+        if volume.drive == drive.id && is_live(volume.state) {
+            of.keeps
+                .push(format!("volume {name} lives on it ({})", volume.state));
+        }
+    }
+    for one in moves.values().filter(|one| !one.has_moved()) {
+        if one.to == drive.id {
+            of.keeps
+                .push(format!("volume {} is being moved to it", one.name));
+        }
+    }
+    if drive.cordon().is_none() && drive.contents.is_some() {
+        of.keeps.push("it is not cordoned, so that new volumes may be put on it; drive evacuate or drive cordon".to_owned());
+    }
+    let Some(contents) = drive.contents.as_ref().filter(|_| is_reachable(drive)) else {
+        of.not_erased.push(format!(
+            "it is {} and cannot be read now, so that nothing on it can be erased",
+            drive.state
+        ));
+        return of;
+    };
+    for placed in &contents.volumes {
+        let record = &placed.record;
+        let bytes = record.extent.len;
+        let is_deleted =
+            record.place.is_live() && matches!(record.state, RecordState::Erasing { .. });
+        let what = match is_deleted {
+            true => format!("deleted volume {}", record.name),
+            false => format!("old place of volume {}", record.name),
+        };
+        match &record.state {
+            _ if placed.ambiguous.is_some() => of.not_erased.push(format!(
+                "{what}: its record does not fit, and it is not touched"
+            )),
+            RecordState::Erasing { .. } if contents.space.zeroing == Zeroing::Fails => {
+                of.not_erased.push(format!(
+                    "{what}, {bytes} bytes: the drive does not keep zeros that are written to it"
+                ));
+            }
+            _ if record.erase == ErasePolicy::Signatures => {
+                of.not_erased.push(format!(
+                    "{what}, {bytes} bytes: its class erases signatures only"
+                ));
+            }
+            RecordState::Erasing { done_bytes, .. } => {
+                of.erasing_bytes += bytes.saturating_sub(*done_bytes);
+            }
+            // What lives on it keeps it.
+            _ if record.place.is_live()
+                && snapshot
+                    .volumes
+                    .get(&record.uuid)
+                    .is_none_or(|volume| volume.drive == drive.id) => {}
+            _ if record.place.is_live() => of.not_erased.push(format!(
+                "{what}, {bytes} bytes: the drive refused to record that it has moved, so that it cannot be erased here"
+            )),
+            _ => of.erasing_bytes += bytes,
+        }
+    }
+    for (name, run) in &contents.strangers {
+        of.not_erased
+            .push(format!("{name}, {} bytes: it is not Drivebay's", run.len));
+    }
+    of
+}
+
+/// Where it is in the machine; empty: not known.
+fn bay(drive: &Drive) -> String {
+    let bay = &drive.facts.bay;
+    let parts = [&bay.enclosure, &bay.slot, &bay.pcie_slot];
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(" ")
+}
+
+#[cfg(test)]
+#[path = "retire_tests.rs"]
+mod tests;

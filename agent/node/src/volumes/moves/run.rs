@@ -1,0 +1,164 @@
+//! The task that carries out what was asked for, and what an interrupted move needs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    MovePhase,
+    copy::MoveError,
+    next::{Action, actions},
+};
+use crate::{
+    state::{TRY_EVERY, moves::MoveProgress},
+    tasks::Tasks,
+    volumes::Volumes,
+};
+use drivebay_model::{Snapshot, cause::chain};
+
+/// After a failure a volume is left alone for this long.
+const RETRY: Duration = Duration::from_secs(10);
+/// How often the time of old places is counted, and at most lost with an agent.
+const COUNT: Duration = Duration::from_secs(60);
+
+impl Volumes {
+    /// Carries moves out until stopped.
+    pub async fn move_all(&self, stop: CancellationToken) {
+        let mut snapshots = self.node.inventory().subscribe();
+        let mut tasks: Tasks<Uuid, Result<(), MoveError>> = Tasks::default();
+        let mut busy: BTreeSet<Uuid> = BTreeSet::new();
+        let mut resting: BTreeMap<Uuid, Instant> = BTreeMap::new();
+        let delay = self.node.config().old_place_delay.as_secs();
+        let mut count = tokio::time::interval(COUNT.min(Duration::from_secs(delay.max(1))));
+        count.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut again = tokio::time::interval(TRY_EVERY);
+        again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut counted = Instant::now();
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            let moves = &self.inner.moves;
+            let now = Instant::now();
+            resting.retain(|_, until| *until > now);
+            let left_alone: BTreeSet<Uuid> = busy.iter().chain(resting.keys()).copied().collect();
+            // While it is not known which commits were issued nothing is decided.
+            let next = match moves.saved.unread() {
+                Some(_) => Vec::new(),
+                None => actions(&snapshot, &moves.saved.all(), &left_alone, delay),
+            };
+            for action in next {
+                let uuid = action.uuid();
+                if busy.insert(uuid) {
+                    let this = self.clone();
+                    let stop = stop.clone();
+                    moves.change(uuid, |running| running.is_active = true);
+                    tasks.spawn(uuid, async move {
+                        tokio::select! {
+                            result = this.act(action) => result,
+                            () = stop.cancelled() => Ok(()),
+                        }
+                    });
+                }
+            }
+            let wake = resting.values().min().copied();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = snapshots.changed() => if changed.is_err() { return },
+                () = moves.news.notified() => {}
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                now = count.tick() => {
+                    let elapsed = now.saturating_duration_since(counted).as_secs();
+                    counted += Duration::from_secs(elapsed);
+                    self.count_old_places(&snapshot, elapsed).await;
+                }
+                _ = again.tick() => self.read_moves_again().await,
+                Some((uuid, ended)) = tasks.next() => {
+                    busy.remove(&uuid);
+                    if let Some(until) = self.ended(uuid, ended) {
+                        resting.insert(uuid, until);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn act(&self, action: Action) -> Result<(), MoveError> {
+        match action {
+            Action::Revert { uuid, drive } => self.revert(uuid, &drive).await,
+            Action::Fence { uuid, drive } => self.fence(uuid, &drive).await,
+            Action::DropCopy { uuid, drive, place } | Action::DropOld { uuid, drive, place } => {
+                self.drop_place(uuid, &drive, place).await
+            }
+            Action::KeepOld { uuid, drive } => self.keep_old(uuid, &drive).await,
+            Action::Copy { uuid } => self.move_one(uuid).await,
+            Action::Confirm { uuid } => {
+                let record = self.inner.moves.saved.of(uuid);
+                match record.and_then(|record| record.note().cloned()) {
+                    Some(note) => Ok(self.moved(uuid, note).await?),
+                    None => Ok(()),
+                }
+            }
+            Action::Forget { uuid } => {
+                self.save_moves(|all| {
+                    all.remove(&uuid);
+                })
+                .await?;
+                super::lock(&self.inner.moves.running).remove(&uuid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes how a task ended; until when the volume is left alone, if it failed.
+    fn ended(&self, uuid: Uuid, ended: Option<Result<(), MoveError>>) -> Option<Instant> {
+        let failed = match ended {
+            Some(Ok(()) | Err(MoveError::Changed)) => None,
+            Some(Err(error)) => Some((chain(&error), matches!(error, MoveError::Used))),
+            None => Some(("an internal task failed; see the log".to_owned(), false)),
+        };
+        self.inner.moves.change(uuid, |running| {
+            running.is_active = false;
+            running.phase = MovePhase::Waiting;
+            running.bytes_per_second = 0;
+            running.stop = CancellationToken::new();
+            running.failed = match &failed {
+                Some((why, false)) => why.clone(),
+                _ => String::new(),
+            };
+        });
+        let (why, is_used) = failed?;
+        if is_used {
+            // It is tried when the volume is seen unused, and not at once: whoever began to use it may just be at it.
+            return Some(Instant::now() + Duration::from_secs(2));
+        }
+        tracing::error!(volume = %uuid, error = why, "move failed; the volume stays where it is, will retry");
+        Some(Instant::now() + RETRY)
+    }
+
+    /// Counts how long old places were kept, and notes which volumes were used since they moved.
+    async fn count_old_places(&self, snapshot: &Snapshot, elapsed: u64) {
+        self.inner.moves.forget_touches();
+        let counted = self.save_moves(|all| {
+            for (uuid, one) in all.iter_mut() {
+                if let MoveProgress::Moved {
+                    kept_seconds, used, ..
+                } = &mut one.progress
+                {
+                    *kept_seconds = kept_seconds.saturating_add(elapsed);
+                    *used |= snapshot
+                        .volumes
+                        .get(uuid)
+                        .is_some_and(|volume| volume.in_use);
+                }
+            }
+        });
+        // Logged, and a finding; it is counted again.
+        if let Err(error) = counted.await {
+            tracing::debug!(error = %chain(&error), "cannot count how long old places are kept");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What is decided about one drive. `A`: where the program is that is asked.
+
+use clap::Args;
+
+/// Which drive, and who decides.
+#[derive(Debug, Args)]
+pub struct DecisionArgs<A: Args> {
+    /// Its identity, kernel name (sdb) or serial number, or on its node a link below /dev/disk/by-id; whole
+    pub drive: String,
+    /// Who decides; needed where the environment does not say, as in kubectl exec
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+    #[command(flatten)]
+    pub at: A,
+}
+
+/// Options of `drive cordon`.
+#[derive(Debug, Args)]
+pub struct CordonArgs<A: Args> {
+    #[command(flatten)]
+    pub of: UncordonArgs<A>,
+    /// Shown with the drive
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+/// Options of `drive uncordon`.
+#[derive(Debug, Args)]
+pub struct UncordonArgs<A: Args> {
+    #[command(flatten)]
+    pub of: DecisionArgs<A>,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub plan: bool,
+}
