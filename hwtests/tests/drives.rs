@@ -18,6 +18,7 @@ mod drives {
     pub(crate) mod hotplug;
     pub(crate) mod interrupted;
     pub(crate) mod layouts;
+    pub(crate) mod moves;
     pub(crate) mod placement;
     pub(crate) mod plan;
     pub(crate) mod space;
