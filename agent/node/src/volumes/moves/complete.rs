@@ -12,7 +12,9 @@ use crate::{
     volumes::{VolumeError, Volumes, guard::VolumeGuard},
 };
 use drivebay_layout::jobs::{CarveError, Look, SetPlace};
-use drivebay_model::{CommitNote, Contents, DriveId, PlaceState, RecordState, cause::chain};
+use drivebay_model::{
+    CommitNote, Contents, DriveId, DriveRef, PlaceState, RecordState, cause::chain,
+};
 use drivebay_worker::RunError;
 
 /// Attempts to write the commit before the volume is left in doubt.
@@ -86,7 +88,18 @@ impl Volumes {
             },
             state: Some(state),
         };
-        let target = self.commit(record, committed).await?;
+        let target = match self.commit(record, committed).await {
+            Ok(target) => target,
+            Err(error) => {
+                // Both are shown as they are.
+                for (drive, id) in [(&ends.source, &record.from), (&ends.target, &record.to)] {
+                    if let Some(now) = self.look(id, drive).await {
+                        self.node.inventory().put_contents(id, now);
+                    }
+                }
+                return Err(error);
+            }
+        };
         self.node.inventory().update(|known| {
             for (drive, contents) in [(&record.to, Some(target)), (&record.from, source)] {
                 if let (Some(of), Some(contents)) = (known.drives.get_mut(drive), contents) {
@@ -126,7 +139,7 @@ impl Volumes {
                 source: RunError::Job(CarveError::Io { .. }),
                 ..
             }) => {
-                let now = self.look(&record.from, ends).await;
+                let now = self.look(&record.from, &ends.source).await;
                 match now.as_ref().and_then(|now| place_of(now, uuid)) {
                     Some(place) if place == *leaving => Ok(now),
                     _ => {
@@ -166,13 +179,20 @@ impl Volumes {
             )));
         }
         let progress = MoveProgress::Committing { note: note.clone() };
+        let mut is_noted = false;
         self.save_moves(|all| {
             if let Some(one) = all.get_mut(&uuid) {
                 one.progress = progress;
+                is_noted = true;
             }
         })
         .await?;
-        Ok(())
+        // Cancelled at the last moment.
+        if is_noted {
+            Ok(())
+        } else {
+            Err(MoveError::Changed)
+        }
     }
 
     /// The source is live again, since no commit was issued. What fails here is done at the next look at the drives.
@@ -240,12 +260,12 @@ impl Volumes {
         saved.await.map(drop)
     }
 
-    async fn look(&self, drive: &DriveId, ends: &Ends) -> Option<Contents> {
+    async fn look(&self, id: &DriveId, drive: &DriveRef) -> Option<Contents> {
         let job = Look {
-            drive: ends.source.clone(),
+            drive: drive.clone(),
             repair: false,
         };
-        self.on_drive(drive, job).await.ok()
+        self.on_drive(id, job).await.ok()
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -53,6 +53,10 @@ struct Running {
     has_copy: bool,
     /// Of the last attempt; empty: none failed.
     failed: String,
+    /// Attempts that failed one after the other.
+    failures: u32,
+    /// It is left alone until then.
+    rest_until: Option<Instant>,
     /// A task works on it.
     is_active: bool,
     /// Ends that task.
@@ -68,6 +72,8 @@ impl Default for Running {
             bytes_per_second: 0,
             has_copy: false,
             failed: String::new(),
+            failures: 0,
+            rest_until: None,
             is_active: false,
             stop: CancellationToken::new(),
         }
@@ -113,6 +119,18 @@ impl Moves {
 
     fn running(&self, uuid: Uuid) -> Running {
         lock(&self.running).get(&uuid).cloned().unwrap_or_default()
+    }
+
+    /// Volumes that are left alone now, and when the first of them is not any more.
+    fn resting(&self, now: Instant) -> (Vec<Uuid>, Option<Instant>) {
+        let running = lock(&self.running);
+        let resting = running.iter().filter_map(|(uuid, running)| {
+            let until = running.rest_until.filter(|until| *until > now)?;
+            Some((*uuid, until))
+        });
+        let resting: Vec<(Uuid, Instant)> = resting.collect();
+        let first = resting.iter().map(|(_, until)| *until).min();
+        (resting.into_iter().map(|(uuid, _)| uuid).collect(), first)
     }
 
     fn change(&self, uuid: Uuid, change: impl FnOnce(&mut Running)) {

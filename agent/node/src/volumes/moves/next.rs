@@ -175,6 +175,13 @@ fn of_volume(
     }
     let record = record?;
     match &record.progress {
+        // It was asked for of another place: an operator has preferred one since.
+        MoveProgress::Requested
+            if record.from != volume.drive
+                || record.generation != served.place.generation() + 1 =>
+        {
+            Some(Action::Forget { uuid })
+        }
         MoveProgress::Requested => {
             let may = !volume.in_use
                 && is_here(snapshot, &volume.drive)

@@ -171,6 +171,12 @@ fn each_state_of_a_move_has_its_next_step() {
         Some(drop_copy),
         "it has grown since"
     );
+    let elsewhere = snapshot(&[("t", live(3))]);
+    assert_eq!(
+        one(&elsewhere, requested()),
+        Some(Action::Forget { uuid }),
+        "it was preferred there since"
+    );
     // Served, after an interruption.
     let back = snapshot(&[("s", leaving()), ("t", incoming())]);
     let revert = Action::Revert {

@@ -198,6 +198,8 @@ impl Volumes {
             })
         };
         let mut done = Cancelled::default();
+        // Nothing is completed before they are forgotten.
+        let mut held = Vec::new();
         for (uuid, record) in self.inner.moves.saved.all() {
             if !is_meant(uuid, &record)? {
                 continue;
@@ -211,6 +213,11 @@ impl Volumes {
                 continue;
             }
             self.inner.moves.running(uuid).stop.cancel();
+            // What is requested again is tried at once.
+            self.inner
+                .moves
+                .change(uuid, |running| running.rest_until = None);
+            held.extend(guard);
             done.cancelled.push(uuid);
         }
         let cancelled = done.cancelled.clone();
@@ -220,6 +227,7 @@ impl Volumes {
             });
         })
         .await?;
+        drop(held);
         if !done.cancelled.is_empty() {
             tracing::warn!(volumes = ?done.cancelled, by, "moves cancelled by operator");
         }

@@ -1,9 +1,6 @@
 //! The task that carries out what was asked for, and what an interrupted move needs.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -21,8 +18,14 @@ use crate::{
 };
 use drivebay_model::{Snapshot, cause::chain};
 
-/// After a failure a volume is left alone for this long.
+/// After a failure a volume is left alone for this long, and twice as long after each further one …
 const RETRY: Duration = Duration::from_secs(10);
+/// … up to this long: each attempt reads the source from its start.
+const RETRY_AT_MOST: Duration = Duration::from_secs(60 * 60);
+/// After sectors that do not read: an operator acts first, and a failing drive is not to be read again and again.
+const RETRY_UNREADABLE: Duration = Duration::from_secs(24 * 60 * 60);
+/// After somebody began to use the volume, or something else about it has changed: not at once, since that may just go on.
+const RETRY_USED: Duration = Duration::from_secs(2);
 /// How often the time of old places is counted, and at most lost with an agent.
 const COUNT: Duration = Duration::from_secs(60);
 
@@ -32,7 +35,6 @@ impl Volumes {
         let mut snapshots = self.node.inventory().subscribe();
         let mut tasks: Tasks<Uuid, Result<(), MoveError>> = Tasks::default();
         let mut busy: BTreeSet<Uuid> = BTreeSet::new();
-        let mut resting: BTreeMap<Uuid, Instant> = BTreeMap::new();
         let delay = self.node.config().old_place_delay.as_secs();
         let mut count = tokio::time::interval(COUNT.min(Duration::from_secs(delay.max(1))));
         count.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -43,8 +45,8 @@ impl Volumes {
             let snapshot = snapshots.borrow_and_update().clone();
             let moves = &self.inner.moves;
             let now = Instant::now();
-            resting.retain(|_, until| *until > now);
-            let left_alone: BTreeSet<Uuid> = busy.iter().chain(resting.keys()).copied().collect();
+            let (resting, wake) = moves.resting(now);
+            let left_alone: BTreeSet<Uuid> = busy.iter().chain(&resting).copied().collect();
             // While it is not known which commits were issued nothing is decided.
             let next = match moves.saved.unread() {
                 Some(_) => Vec::new(),
@@ -64,7 +66,6 @@ impl Volumes {
                     });
                 }
             }
-            let wake = resting.values().min().copied();
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
@@ -78,9 +79,7 @@ impl Volumes {
                 _ = again.tick() => self.read_moves_again().await,
                 Some((uuid, ended)) = tasks.next() => {
                     busy.remove(&uuid);
-                    if let Some(until) = self.ended(uuid, ended) {
-                        resting.insert(uuid, until);
-                    }
+                    self.ended(uuid, ended);
                 }
             }
         }
@@ -107,36 +106,46 @@ impl Volumes {
                     all.remove(&uuid);
                 })
                 .await?;
-                super::lock(&self.inner.moves.running).remove(&uuid);
                 Ok(())
             }
         }
     }
 
-    /// Notes how a task ended; until when the volume is left alone, if it failed.
-    fn ended(&self, uuid: Uuid, ended: Option<Result<(), MoveError>>) -> Option<Instant> {
-        let failed = match ended {
-            Some(Ok(()) | Err(MoveError::Changed)) => None,
-            Some(Err(error)) => Some((chain(&error), matches!(error, MoveError::Used))),
-            None => Some(("an internal task failed; see the log".to_owned(), false)),
+    /// Notes how a task ended.
+    fn ended(&self, uuid: Uuid, ended: Option<Result<(), MoveError>>) {
+        let moves = &self.inner.moves;
+        let before = moves.running(uuid);
+        let (failed, rest) = match &ended {
+            Some(Ok(())) => (String::new(), None),
+            Some(Err(MoveError::Used | MoveError::Changed)) => (String::new(), Some(RETRY_USED)),
+            Some(Err(error @ MoveError::Unreadable { .. })) => {
+                (chain(error), Some(RETRY_UNREADABLE))
+            }
+            Some(Err(error)) => (chain(error), Some(pause(before.failures))),
+            None => {
+                let why = "an internal task failed; see the log".to_owned();
+                (why, Some(pause(before.failures)))
+            }
         };
-        self.inner.moves.change(uuid, |running| {
+        if !failed.is_empty() && failed != before.failed {
+            tracing::error!(volume = %uuid, error = failed, "move failed; will retry");
+        }
+        if rest.is_none() && moves.saved.of(uuid).is_none() {
+            super::lock(&moves.running).remove(&uuid);
+            return;
+        }
+        moves.change(uuid, |running| {
             running.is_active = false;
             running.phase = MovePhase::Waiting;
             running.bytes_per_second = 0;
             running.stop = CancellationToken::new();
-            running.failed = match &failed {
-                Some((why, false)) => why.clone(),
-                _ => String::new(),
+            running.rest_until = rest.map(|rest| Instant::now() + rest);
+            running.failures = match failed.is_empty() {
+                true => 0,
+                false => running.failures.saturating_add(1),
             };
+            running.failed = failed;
         });
-        let (why, is_used) = failed?;
-        if is_used {
-            // It is tried when the volume is seen unused, and not at once: whoever began to use it may just be at it.
-            return Some(Instant::now() + Duration::from_secs(2));
-        }
-        tracing::error!(volume = %uuid, error = why, "move failed; the volume stays where it is, will retry");
-        Some(Instant::now() + RETRY)
     }
 
     /// Counts how long old places were kept, and notes which volumes were used since they moved.
@@ -160,5 +169,22 @@ impl Volumes {
         if let Err(error) = counted.await {
             tracing::debug!(error = %chain(&error), "cannot count how long old places are kept");
         }
+    }
+}
+
+/// How long a volume is left alone after so many failures and one more. Pure.
+fn pause(failures: u32) -> Duration {
+    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+    RETRY.saturating_mul(factor).min(RETRY_AT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_fail_become_rarer() {
+        let seconds = |failures| pause(failures).as_secs();
+        assert_eq!([0, 1, 2, 9, 40].map(seconds), [10, 20, 40, 3600, 3600]);
     }
 }
