@@ -36,7 +36,6 @@ const AGENT: Printed = &[
             ("created_at", OR_NULL),
             ("unreadable", UNLESS_EMPTY),
             ("generation", OR_NULL),
-            ("places", UNLESS_EMPTY),
         ],
     ),
     ("VolumePlace", &[]),

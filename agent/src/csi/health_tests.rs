@@ -11,7 +11,7 @@ fn what(reason: Reason) -> Condition {
 fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
     let proposal = [
         "DriveSuspect DriveFailing DriveStalled MediumErrors IoErrors",
-        "RecordMismatch VolumeOnTwoDrives",
+        "RecordMismatch MoveInDoubt VolumeOnTwoDrives",
         "DriveMissing DriveUnreadable DriveStuck DeviceLost DeviceGone DeviceChanged DeviceSuspended DeviceReadOnly NoAnswer VolumeNotFound",
         "StagingMountMissing",
         "TargetMountMissing WrongDevice",
