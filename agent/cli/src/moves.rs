@@ -144,20 +144,7 @@ fn drive(inventory: &InventoryUpdate, name: &str) -> Result<String, PickError> {
 }
 
 fn order<'a>(verb: Verb<'a>, options: &'a MoveOptions, inventory: &InventoryUpdate) -> Order<'a> {
-    Order {
-        verb,
-        volume: String::new(),
-        drive: String::new(),
-        only: Vec::new(),
-        to: Vec::new(),
-        hold: false,
-        plan: options.plan,
-        cancel: false,
-        wait: !options.no_wait,
-        by: options.by.as_deref(),
-        devices: Devices::of(&inventory.drives),
-        program: "drivebay-agent",
-        node: None,
-        terminal: Terminal::of_stdout(),
-    }
+    let devices = Devices::of(&inventory.drives);
+    let terminal = Terminal::of_stdout();
+    Order::new(verb, options, devices, "drivebay-agent", None, terminal)
 }

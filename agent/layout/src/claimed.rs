@@ -290,12 +290,7 @@ pub trait ClaimedDrive {
         if record.place == *to {
             return unchanged(contents);
         }
-        if record.place != *from
-            || matches!(
-                record.state,
-                RecordState::Creating | RecordState::Erasing { .. }
-            )
-        {
+        if record.place != *from || record.state == RecordState::Creating || record.is_erasing() {
             return Err(self.not_there(placed));
         }
         if !from.may_become(to) {
@@ -311,6 +306,13 @@ pub trait ClaimedDrive {
         }
         let state = state.unwrap_or(&record.state);
         if let Err(error) = self.write_record(placed, state, to) {
+            if from.has_device() && matches!(error, CarveError::Io { .. }) {
+                return Err(CarveError::NotWritten {
+                    drive: self.id().to_string(),
+                    uuid,
+                    source: Cause::new(&error),
+                });
+            }
             // Whatever the drive says now, the kernel is to have it. What fails here is done by the next look.
             if let Err(again) = self.settle_again() {
                 tracing::debug!(drive = %self.id(), error = %cause::chain(&again), "cannot settle a drive after a failed change");

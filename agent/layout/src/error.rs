@@ -116,6 +116,15 @@ pub enum CarveError {
         /// Its place there, in words.
         place: String,
     },
+    /// The drive refuses the record that the volume leaves it. Nobody has the volume open: the kernel has no device of it until the
+    /// next look.
+    #[error("drive {drive} refuses to be written that volume {uuid} leaves it")]
+    NotWritten {
+        drive: String,
+        uuid: Uuid,
+        #[source]
+        source: Cause,
+    },
     /// The kernel holds it.
     #[error("volume {uuid} is in use: {held}")]
     InUse {
@@ -260,6 +269,7 @@ impl CarveError {
             | Self::NoSpace { .. }
             | Self::TableFull { .. }
             | Self::NoSuchVolume { .. }
+            | Self::NotWritten { .. }
             | Self::InUse { .. }
             | Self::Used { .. }
             | Self::Ambiguous { .. }

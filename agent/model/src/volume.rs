@@ -123,7 +123,11 @@ pub struct Record {
 impl Record {
     /// Whether the volume itself was deleted. What is left of a move may be erased, too, while the volume lives on another drive.
     pub fn is_deleted(&self) -> bool {
-        self.place.is_live() && matches!(self.state, RecordState::Erasing { .. })
+        self.place.is_live() && self.is_erasing()
+    }
+
+    pub fn is_erasing(&self) -> bool {
+        matches!(self.state, RecordState::Erasing { .. })
     }
 }
 

@@ -45,6 +45,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::StillDetached { .. } => Code::Aborted,
         VolumeError::Remember { .. }
         | VolumeError::NotNoted { .. }
+        | VolumeError::MoveNotSaved { .. }
         | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
         // The change itself may be done, e.g. the mount made: the repeat finds it.
         VolumeError::MountTable(_) => Code::Unavailable,
@@ -98,6 +99,7 @@ fn carve_code(error: &CarveError) -> Code {
         CarveError::NoSuchVolume { .. } => Code::NotFound,
         // It moves, or has moved: a repeat finds it where it lives.
         CarveError::NotThere { .. } => Code::Unavailable,
+        CarveError::NotWritten { .. } => Code::Unavailable,
         CarveError::InUse { .. } | CarveError::Used { .. } => Code::FailedPrecondition,
         CarveError::Ambiguous { .. } => Code::FailedPrecondition,
         CarveError::CannotGrow { .. } => Code::OutOfRange,

@@ -170,22 +170,16 @@ async fn order<'a>(
     node: &'a str,
     terminal: Terminal,
 ) -> Result<Order<'a>, CommandError> {
-    Ok(Order {
+    let devices = devices(client, node).await?;
+    let program = "drivebay-controller";
+    Ok(Order::new(
         verb,
-        volume: String::new(),
-        drive: String::new(),
-        only: Vec::new(),
-        to: Vec::new(),
-        hold: false,
-        plan: options.plan,
-        cancel: false,
-        wait: !options.no_wait,
-        by: options.by.as_deref(),
-        devices: devices(client, node).await?,
-        program: "drivebay-controller",
-        node: Some(node),
+        options,
+        devices,
+        program,
+        Some(node),
         terminal,
-    })
+    ))
 }
 
 async fn done(

@@ -463,6 +463,39 @@ async fn an_old_place_is_served_by_nobody_before_and_after_its_volume_was_delete
 }
 
 #[tokio::test]
+async fn the_place_that_an_operator_prefers_is_served_also_when_the_other_one_comes_back() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (mut rig, volume, first, second) = with_letter("").await;
+    move_to(&rig, &volume.id, &second).await.unwrap();
+    lives_on(&rig, &volume.id, &second).await;
+    let prefer = async |rig: &Rig, drive: &str| {
+        let request = PreferPlaceRequest {
+            volume_id: volume.id.clone(),
+            drive: drive.to_owned(),
+            by: "ann".into(),
+        };
+        let asked = client(rig).await.prefer_place(request).await;
+        asked.unwrap().into_inner().generation
+    };
+    // The new drive is away; then it is back, and the old one is away, which was preferred meanwhile.
+    for (away, here, generation) in [(&second, &first, 3), (&first, &second, 4)] {
+        rig.shelf.pull(shelf_name(away));
+        rig.is_told(&volume, "MoveInDoubt").await;
+        assert_eq!(prefer(&rig, here).await, generation);
+        lives_on(&rig, &volume.id, here).await;
+        read_letter(&rig, &volume, "kept").await;
+        rig.shelf.plug(shelf_name(away)).unwrap();
+        rig.drive_is(shelf_name(away), "claimed").await;
+        lives_on(&rig, &volume.id, here).await;
+        assert_eq!(
+            prefer(&rig, here).await,
+            generation,
+            "a repeat changes nothing"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_deleted_volume_goes_with_its_old_place() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, from, to) = with_letter("").await;

@@ -193,6 +193,22 @@ fn a_newer_version_is_named_and_not_read() {
     assert!(why(read).contains("newer version"));
 }
 
+fn places() -> impl Strategy<Value = PlaceState> {
+    let peer = (any::<u128>(), any::<String>()).prop_map(|(label, drive)| Peer {
+        label: Uuid::from_u128(label),
+        drive: DriveId(drive),
+    });
+    (0..4, any::<u64>(), prop::option::of(peer)).prop_map(|(kind, generation, peer)| {
+        match (kind, peer) {
+            (1, Some(from)) => PlaceState::Incoming { generation, from },
+            (2, Some(to)) => PlaceState::Leaving { generation, to },
+            (3, Some(to)) => PlaceState::Moved { generation, to },
+            (0, from) => PlaceState::Live { generation, from },
+            _ => PlaceState::default(),
+        }
+    })
+}
+
 pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
     let text =
         || prop_oneof![4 => any::<String>(), 1 => "[a-z:]{0,3000}", 1 => "(ä|=| |\"|'|-){0,600}"];
@@ -218,7 +234,7 @@ pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
         prop::collection::vec(text(), 0..12),
         prop::collection::vec(text(), 0..12),
         prop::collection::btree_map(text(), text(), 0..12),
-        (any::<bool>(), any::<u64>(), state),
+        (any::<bool>(), any::<u64>(), state, places()),
     )
         .prop_map(
             |(
@@ -226,7 +242,7 @@ pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
                 mkfs_options,
                 mount_options,
                 parameters,
-                (quick, requested_bytes, state),
+                (quick, requested_bytes, state, place),
             )| Record {
                 uuid: Uuid::from_u128(uuid),
                 name,
@@ -244,7 +260,7 @@ pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
                 requested_bytes,
                 extent: EXTENT,
                 growing_to: None,
-                place: Default::default(),
+                place,
                 state,
             },
         )

@@ -72,6 +72,11 @@ fn placed(drive: &FakeDrive) -> Option<Placed> {
     contents.volume(a()).cloned()
 }
 
+fn placed_without_repair(drive: &FakeDrive) -> Placed {
+    let session = Session::open(drive, &id(), false).unwrap();
+    session.contents().unwrap().volume(a()).unwrap().clone()
+}
+
 fn bytes(drive: &FakeDrive, placed: &Placed) -> Vec<u8> {
     let mut bytes = vec![0; BYTES as usize];
     drive
@@ -369,12 +374,17 @@ fn what_is_mounted_is_not_taken_away_and_stays_live() {
 }
 
 #[test]
-fn a_source_that_cannot_be_written_keeps_its_device() {
+fn a_source_that_cannot_be_written_says_so_and_nobody_has_it_open_until_the_next_look() {
     let s = source();
     s.fail_after.set(Some(s.writes()));
     let failed = set(&s, &live(1, None), &leaving());
-    assert!(matches!(failed, Err(CarveError::Io { .. })), "{failed:?}");
+    assert!(
+        matches!(failed, Err(CarveError::NotWritten { .. })),
+        "{failed:?}"
+    );
     s.fail_after.set(None);
+    let number = placed_without_repair(&s).number.unwrap();
+    assert!(!s.kernel.borrow().contains_key(&number));
     let now = placed(&s).unwrap();
     assert_eq!(now.record.place, live(1, None));
     assert!(now.device.is_some());

@@ -4,7 +4,9 @@ use serde_json::json;
 use super::*;
 use crate::golden;
 use crate::{device::Device, fake::FakeDrive, gpt::LABEL_EXTENT};
-use drivebay_model::{DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Record, RecordState};
+use drivebay_model::{
+    DriveId, ErasePolicy, Extent, FsType, Label, MIB, Mode, Peer, PlaceState, Record, RecordState,
+};
 
 const SIZE: u64 = 8 * MIB;
 const DISK: Uuid = Uuid::from_u128(0xd15c);
@@ -322,4 +324,58 @@ fn what_is_written_can_be_read_up_to_the_last_sequence_and_no_further() {
         "{refused}"
     );
     assert_eq!(found(&drive).sequence, u64::MAX - 1, "nothing was written");
+}
+
+#[test]
+fn a_place_goes_through_the_label_and_an_older_reader_cannot_take_it_for_a_volume() {
+    let peer = || Peer {
+        label: Uuid::from_u128(2),
+        drive: DriveId("wwn-0x6".into()),
+    };
+    let places = [
+        PlaceState::Live {
+            generation: 2,
+            from: Some(peer()),
+        },
+        PlaceState::Incoming {
+            generation: 2,
+            from: peer(),
+        },
+        PlaceState::Leaving {
+            generation: 2,
+            to: peer(),
+        },
+        PlaceState::Moved {
+            generation: 2,
+            to: peer(),
+        },
+    ];
+    for place in places {
+        let mut wanted = record(1, "a", RecordState::Block);
+        wanted.place = place.clone();
+        let encoded = content(vec![wanted.clone()]).encode().unwrap();
+        let back = Content::decode(&encoded).unwrap();
+        assert_eq!(back.record(wanted.uuid), Some(&wanted));
+        let mut raw: serde_json::Value = serde_json::from_slice(&encoded).unwrap();
+        let of = &mut raw["records"][0];
+        // The word that versions before places do not know.
+        let word = if place.is_live() {
+            "block"
+        } else {
+            "elsewhere"
+        };
+        assert_eq!(of["state"]["is"], word);
+        // State and place that do not fit are damage.
+        of["state"]["is"] = if place.is_live() {
+            "elsewhere"
+        } else {
+            "block"
+        }
+        .into();
+        of["state"]["was"] = "block".into();
+        assert!(Content::decode(&serde_json::to_vec(&raw).unwrap()).is_err());
+    }
+    let first = content(vec![record(1, "a", RecordState::Block)]);
+    let raw: serde_json::Value = serde_json::from_slice(&first.encode().unwrap()).unwrap();
+    assert_eq!(raw["records"][0].get("place"), None);
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::state::Merged;
 use drivebay_model::{
-    Drive, DriveId, DriveState, Peer, PlaceState, Placed, Record, RecordState, Volume, VolumeState,
+    Drive, DriveId, DriveState, Peer, PlaceState, Placed, Record, Volume, VolumeState,
     condition::{Condition, Reason},
     place::{Doubt, Judgement, PlaceSeen, judge},
     snapshot::Place,
@@ -36,7 +36,7 @@ pub(super) fn volume(
         let place = &placed.record.place;
         (
             // What is erased of a move is no place of the volume.
-            !placed.record.is_deleted() && is_erased(placed),
+            !placed.record.is_deleted() && placed.record.is_erasing(),
             !is_used,
             place.is_incoming(),
             !is_known_on(drive, placed.record.uuid),
@@ -84,7 +84,7 @@ fn settle(
         // Not looked at yet is not missing.
         Judgement::InDoubt(Doubt::TargetNotSeen(peer) | Doubt::CommitIssued(peer))
         | Judgement::OnlyIncoming(peer)
-            if is_unscanned(known, merged, peer) =>
+            if !known.ready || is_unscanned(known, merged, peer) =>
         {
             volume.state = VolumeState::NotScanned;
             volume.conditions.clear();
@@ -133,7 +133,7 @@ fn judged(known: &Known, unread: Option<&(u64, Peer)>, places: &[(&Drive, &Place
     let seen: Vec<(usize, PlaceSeen<'_>)> = places
         .iter()
         .enumerate()
-        .filter(|(_, (_, placed))| !is_erased(placed))
+        .filter(|(_, (_, placed))| !placed.record.is_erasing())
         .map(|(index, (drive, placed))| {
             let label = drive
                 .contents
@@ -194,10 +194,6 @@ fn is_unscanned(known: &Known, merged: &Merged, peer: &Peer) -> bool {
     let same = merged.known.drives.iter();
     let mut same = same.filter(|(_, before)| before.drive_uuid == peer.label);
     same.any(|(id, _)| known.unscanned.contains_key(id))
-}
-
-fn is_erased(placed: &Placed) -> bool {
-    matches!(placed.record.state, RecordState::Erasing { .. })
 }
 
 /// A remembered record, on a drive that was not read.

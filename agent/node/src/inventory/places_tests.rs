@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{assemble, present};
 use super::*;
 use crate::state::moves::{MoveProgress, MoveRecord};
-use drivebay_model::{CommitNote, Snapshot, samples};
+use drivebay_model::{CommitNote, RecordState, Snapshot, samples};
 
 fn peer(label: u128) -> Peer {
     let name = if label == 1 { "s" } else { "t" };
@@ -111,8 +111,12 @@ fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_looked_at() {
         crate::inventory::unscanned::Unscanned::default(),
     );
     assert_eq!(only(&shown(&mut now)).state, VolumeState::NotScanned);
-    // It is missing.
+    // Persisted state was lost, too: nothing is decided before the first scan is complete.
     now.unscanned.clear();
+    now.ready = false;
+    assert_eq!(only(&shown(&mut now)).state, VolumeState::NotScanned);
+    now.ready = true;
+    // It is missing.
     let snapshot = shown(&mut now);
     assert_eq!(only(&snapshot).state, VolumeState::Ambiguous);
     assert_eq!(reasons(only(&snapshot)), ["MoveInDoubt"]);

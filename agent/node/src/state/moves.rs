@@ -9,11 +9,8 @@ use std::{collections::BTreeMap, io};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Damage, Saved, StateDir, StateError, StateKind, Stored};
+use super::{Damage, Saved, StateKind, Stored, parse, versioned};
 use drivebay_model::{CommitNote, DriveId};
-
-/// Format of the file; one of a newer version is refused at the start.
-const VERSION: u32 = StateKind::Moves.version();
 
 /// One move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,78 +70,36 @@ impl MoveRecord {
     }
 }
 
-/// The file, and what is known by it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct File {
-    version: u32,
-    moves: BTreeMap<Uuid, MoveRecord>,
+/// All of this node, one per volume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    pub moves: BTreeMap<Uuid, MoveRecord>,
 }
 
-impl Default for File {
-    fn default() -> Self {
-        Self {
-            version: VERSION,
-            moves: BTreeMap::new(),
-        }
-    }
-}
-
-impl Stored for File {
+impl Stored for Moves {
     const KIND: StateKind = StateKind::Moves;
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
-        Ok(serde_json::from_slice(bytes)?)
+        parse(bytes)
     }
 
     fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        Ok(serde_json::to_vec_pretty(self)?)
+        versioned(self)
     }
 }
 
-/// All of this node, one per volume.
-#[derive(Debug)]
-pub struct SavedMoves(Saved<File>);
+/// The file. While it cannot be read, no move is begun or completed.
+pub type SavedMoves = Saved<Moves>;
 
-impl SavedMoves {
-    /// Nothing is known before `load`.
-    pub fn new(dir: &StateDir) -> Self {
-        Self(Saved::new(dir))
-    }
-
-    /// Reads the file. While it cannot be read, no move is begun or completed.
-    pub async fn load(&self) {
-        self.0.load().await;
-    }
-
-    /// Reads the file again if it could not be read, when that is due.
-    pub async fn read_again(&self) {
-        self.0.read_again().await;
-    }
-
-    /// Why the file could not be read, if so: which commits were issued is not known then.
-    pub fn unread(&self) -> Option<String> {
-        self.0.unread()
-    }
-
+impl Saved<Moves> {
     /// Every one.
     pub fn all(&self) -> BTreeMap<Uuid, MoveRecord> {
-        self.0.look(|file| file.moves.clone())
+        self.look(|file| file.moves.clone())
     }
 
     /// That of a volume.
     pub fn of(&self, volume: Uuid) -> Option<MoveRecord> {
-        self.0.look(|file| file.moves.get(&volume).cloned())
-    }
-
-    /// Changes them, durably.
-    ///
-    /// # Errors
-    /// It could not be saved, and nothing is changed.
-    pub async fn change(
-        &self,
-        change: impl FnOnce(&mut BTreeMap<Uuid, MoveRecord>) + Send,
-    ) -> Result<(), StateError> {
-        self.0.change(|file| change(&mut file.moves)).await
+        self.look(|file| file.moves.get(&volume).cloned())
     }
 }
 
@@ -152,6 +107,7 @@ impl SavedMoves {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::state::StateDir;
     use drivebay_model::Peer;
 
     #[tokio::test]
@@ -181,8 +137,8 @@ mod tests {
         let (uuid, saved) = (Uuid::from_u128(9), SavedMoves::new(&state));
         saved.load().await;
         saved
-            .change(|all| {
-                all.insert(uuid, record.clone());
+            .change(|file| {
+                file.moves.insert(uuid, record.clone());
             })
             .await
             .unwrap();

@@ -183,6 +183,12 @@ pub enum VolumeError {
     /// A cordon was refused.
     #[error("drive {drive} is neither cordoned nor uncordoned: {why}")]
     NotCordoned { drive: DriveId, why: String },
+    /// Nothing is done about a move that is not durably known.
+    #[error("cannot write down a move of a volume")]
+    MoveNotSaved {
+        #[source]
+        source: StateError,
+    },
     /// Moves were refused, as a whole.
     #[error("nothing is moved: {}", why.join("; "))]
     MoveRefused { why: Vec<String> },

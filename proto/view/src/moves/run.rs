@@ -31,7 +31,7 @@ use super::{
     progress::{Awaited, Log, line, screen},
     reason, unfenced,
 };
-use crate::{table::printable, volumes::count};
+use crate::{args::moves::MoveOptions, table::printable, volumes::count};
 
 /// How often is asked how far it is.
 const TICK: Duration = Duration::from_secs(1);
@@ -219,6 +219,35 @@ async fn cancel(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answ
         text.push_str("there is no move to end; nothing was changed\n");
     }
     Ok(Answer { text, code: 0 })
+}
+
+impl<'a> Order<'a> {
+    /// An order about no volume yet.
+    pub fn new(
+        verb: Verb<'a>,
+        options: &'a MoveOptions,
+        devices: Devices,
+        program: &'static str,
+        node: Option<&'a str>,
+        terminal: Terminal,
+    ) -> Self {
+        Self {
+            verb,
+            volume: String::new(),
+            drive: String::new(),
+            only: Vec::new(),
+            to: Vec::new(),
+            hold: false,
+            plan: options.plan,
+            cancel: false,
+            wait: !options.no_wait,
+            by: options.by.as_deref(),
+            devices,
+            program,
+            node,
+            terminal,
+        }
+    }
 }
 
 impl Order<'_> {

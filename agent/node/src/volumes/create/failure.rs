@@ -50,6 +50,7 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
             | CarveError::InDoubt { .. }
             | CarveError::NoSuchVolume { .. }
             | CarveError::NotThere { .. }
+            | CarveError::NotWritten { .. }
             | CarveError::InUse { .. }
             | CarveError::Used { .. }
             | CarveError::Ambiguous { .. }

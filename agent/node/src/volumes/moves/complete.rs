@@ -135,15 +135,16 @@ impl Volumes {
                 source: RunError::Job(CarveError::InUse { .. }),
                 ..
             }) => Err(MoveError::Used),
+            // Of other errors it is not known whether somebody has the volume open.
             Err(MoveError::Record {
-                source: RunError::Job(CarveError::Io { .. }),
+                source: RunError::Job(CarveError::NotWritten { .. }),
                 ..
             }) => {
                 let now = self.look(&record.from, &ends.source).await;
                 match now.as_ref().and_then(|now| place_of(now, uuid)) {
                     Some(place) if place == *leaving => Ok(now),
                     _ => {
-                        tracing::error!(volume = %uuid, drive = %record.from, "source of a move refuses to be written; its copy goes on without, and what is on this drive is in doubt from now on");
+                        tracing::error!(volume = %uuid, drive = %record.from, "source drive refuses writes; completing the move without fencing it");
                         Ok(None)
                     }
                 }
@@ -170,7 +171,7 @@ impl Volumes {
         let is_whole = copy.is_some_and(|copy| {
             copy.record.place == *incoming
                 && copy.record.extent.len == ends.volume.placed.record.extent.len
-                && !matches!(copy.record.state, RecordState::Erasing { .. })
+                && !copy.record.is_erasing()
         });
         if !is_whole {
             return Err(MoveError::NotNow(format!(

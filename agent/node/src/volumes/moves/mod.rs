@@ -28,7 +28,6 @@ pub use request::{
 
 use super::{VolumeError, Volumes};
 use crate::state::moves::{MoveRecord, SavedMoves};
-use drivebay_model::cause::chain;
 
 /// Moves of a node: what is durably known of them, and what goes on.
 #[derive(Debug)]
@@ -157,15 +156,27 @@ impl Volumes {
         self.node.inventory().update(|known| known.moves = all)
     }
 
+    /// Forgets a move, durably. Answers the revision that shows it.
+    async fn forget_move(&self, uuid: Uuid) -> Result<u64, VolumeError> {
+        let forget = |all: &mut BTreeMap<Uuid, MoveRecord>| {
+            all.remove(&uuid);
+        };
+        self.save_moves(forget).await
+    }
+
     /// Changes what is durably known of moves, then what the inventory has. Answers the revision that shows it.
     async fn save_moves(
         &self,
         change: impl FnOnce(&mut BTreeMap<Uuid, MoveRecord>) + Send,
     ) -> Result<u64, VolumeError> {
-        let saved = self.inner.moves.saved.change(change).await;
-        saved.map_err(|error| VolumeError::Internal {
-            what: chain(&error),
-        })?;
+        let saved = self
+            .inner
+            .moves
+            .saved
+            .change(|file| change(&mut file.moves));
+        saved
+            .await
+            .map_err(|source| VolumeError::MoveNotSaved { source })?;
         let revision = self.publish_moves();
         self.inner.moves.news.notify_one();
         Ok(revision)

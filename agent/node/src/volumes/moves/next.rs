@@ -8,9 +8,7 @@ use crate::{
     inventory::is_reachable,
     state::moves::{MoveProgress, MoveRecord},
 };
-use drivebay_model::{
-    Drive, DriveId, PlaceState, Placed, RecordState, Snapshot, Volume, VolumeState,
-};
+use drivebay_model::{Drive, DriveId, PlaceState, Snapshot, Volume, VolumeState};
 
 /// One thing to do. At most one is done about a volume, and at most one copy is read from or written to a drive, at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,7 +134,7 @@ fn of_volume(
     let mut others = volume
         .copies
         .iter()
-        .filter(|copy| is_here(snapshot, &copy.drive) && !is_erasing(&copy.placed));
+        .filter(|copy| is_here(snapshot, &copy.drive) && !copy.placed.record.is_erasing());
     let other = others.find_map(|copy| {
         let place = copy.placed.record.place.clone();
         let drive = copy.drive.clone();
@@ -204,10 +202,6 @@ fn may_be_forgotten(snapshot: &Snapshot, record: Option<&MoveRecord>) -> bool {
         return true;
     }
     is_here(snapshot, &record.from)
-}
-
-fn is_erasing(placed: &Placed) -> bool {
-    matches!(placed.record.state, RecordState::Erasing { .. })
 }
 
 fn drive<'a>(snapshot: &'a Snapshot, id: &DriveId) -> Option<&'a Drive> {

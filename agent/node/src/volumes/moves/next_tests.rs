@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::state::moves::MoveProgress;
-use drivebay_model::{CommitNote, DriveState, Peer, samples, snapshot::Place};
+use drivebay_model::{CommitNote, DriveState, Peer, Placed, RecordState, samples, snapshot::Place};
 
 fn id(name: &str) -> DriveId {
     samples::facts(name).id

@@ -8,7 +8,7 @@ use crate::{
     volumes::Volumes,
 };
 use drivebay_layout::jobs::{Delete, DropPlace, SetPlace};
-use drivebay_model::{DriveId, DriveRef, DriveState, Peer, PlaceState, RecordState, Snapshot};
+use drivebay_model::{DriveId, DriveRef, DriveState, Peer, PlaceState, Snapshot};
 use drivebay_sys::clock::unix_seconds;
 
 impl Volumes {
@@ -83,8 +83,7 @@ impl Volumes {
         let snapshot = self.node.inventory().current();
         let places = snapshot.volumes.get(&uuid).map(|volume| volume.places());
         let drives = places.into_iter().flatten();
-        let drives = drives
-            .filter(|(_, placed)| !matches!(placed.record.state, RecordState::Erasing { .. }));
+        let drives = drives.filter(|(_, placed)| !placed.record.is_erasing());
         let mut revision = 0;
         for (id, _) in drives {
             let Ok(drive) = drive_ref(&snapshot, id) else {

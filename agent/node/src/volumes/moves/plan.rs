@@ -31,10 +31,8 @@ pub(super) fn plan(
     let volumes = scope(snapshot, node, request, &mut plan);
     // What is moved there counts as taken.
     let mut in_flight: Vec<InFlight> = moves
-        .values()
-        .filter(|one| !one.has_moved())
-        .filter(|one| !has_room_already(snapshot, one))
-        .filter_map(|one| in_flight(snapshot, one))
+        .iter()
+        .filter_map(|(uuid, one)| in_flight(snapshot, *uuid, one))
         .collect();
     for volume in volumes {
         match of_volume(snapshot, classes, moves, volume, &targets, &in_flight) {
@@ -178,6 +176,13 @@ fn of_volume(
                 one.to
             ));
         }
+        // Its note would be lost.
+        Some(one) if one.note().is_some() => {
+            return refuse(format!(
+                "its old place on drive {} could not be marked as old; attach that drive, or forget that place with volume prefer {} --drive {}",
+                one.from, volume.uuid, volume.drive
+            ));
+        }
         Some(one) if one.has_moved() && !volume.copies.is_empty() => {
             return refuse(format!(
                 "its old place on drive {} is still kept; drive retire {} has it erased now",
@@ -249,23 +254,16 @@ fn is_partly_there(snapshot: &Snapshot, id: &DriveId, uuid: Uuid) -> bool {
     contents.is_some_and(|contents| contents.volume(uuid).is_some())
 }
 
-fn has_room_already(snapshot: &Snapshot, one: &MoveRecord) -> bool {
-    let mut volumes = snapshot.volumes.values();
-    volumes.any(|volume| {
-        volume.drive == one.from
-            && volume.copies.iter().any(|copy| copy.drive == one.to)
-            && volume.placed.record.name == one.name
-    })
-}
-
-fn in_flight(snapshot: &Snapshot, one: &MoveRecord) -> Option<InFlight> {
-    let mut volumes = snapshot.volumes.values();
-    let volume =
-        volumes.find(|volume| volume.drive == one.from && volume.placed.record.name == one.name)?;
+/// Room that a move takes which has none on its target yet.
+fn in_flight(snapshot: &Snapshot, uuid: Uuid, one: &MoveRecord) -> Option<InFlight> {
+    if one.has_moved() || is_partly_there(snapshot, &one.to, uuid) {
+        return None;
+    }
+    let record = &snapshot.volumes.get(&uuid)?.placed.record;
     Some(InFlight {
         drive: one.to.clone(),
-        bytes: volume.placed.record.extent.len,
-        group: None,
+        bytes: record.extent.len,
+        group: Group::of(&record.parameters).map(|group| group.name),
     })
 }
 

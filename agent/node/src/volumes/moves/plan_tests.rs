@@ -186,3 +186,56 @@ fn a_volume_with_an_old_place_is_not_moved_on_before_that_is_erased() {
         &["another place, which is not erased yet"],
     );
 }
+
+#[test]
+fn a_volume_whose_source_could_not_be_marked_is_not_moved_on_so_that_its_note_is_kept() {
+    let snapshot = snapshot(&[("sda", 0), ("sdb", 9)], 1);
+    let peer = |n: u128, name: &str| drivebay_model::Peer {
+        label: Uuid::from_u128(n),
+        drive: id(name),
+    };
+    let note = drivebay_model::CommitNote {
+        generation: 2,
+        from: peer(9, "sdx"),
+        to: peer(1, "sda"),
+        unfenced: true,
+    };
+    let record = MoveRecord {
+        name: "pvc-1".into(),
+        from: id("sdx"),
+        to: id("sda"),
+        generation: 2,
+        hold: false,
+        by: "ann".into(),
+        requested_at: 0,
+        progress: MoveProgress::Moved {
+            note: Some(note),
+            kept_seconds: 0,
+            used: true,
+            now: false,
+        },
+    };
+    let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
+    let classes = [samples::class("bulk")];
+    let asked = plan(&snapshot, &classes, &moves, "n", &request(only(1), &[]));
+    refused(&asked, &["could not be marked as old", "volume prefer"]);
+}
+
+#[test]
+fn room_that_an_earlier_request_will_take_is_not_given_twice() {
+    let snapshot = snapshot(&[("sda", 0), ("sdb", 1)], 2);
+    let record = MoveRecord {
+        name: "pvc-1".into(),
+        from: id("sda"),
+        to: id("sdb"),
+        generation: 2,
+        hold: false,
+        by: "ann".into(),
+        requested_at: 0,
+        progress: MoveProgress::Requested,
+    };
+    let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
+    let classes = [samples::class("bulk")];
+    let asked = plan(&snapshot, &classes, &moves, "n", &request(only(2), &[]));
+    assert_eq!((asked.moves.len(), asked.refusals.len()), (0, 1));
+}

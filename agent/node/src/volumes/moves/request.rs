@@ -10,7 +10,7 @@ use crate::{
     state::moves::{MoveProgress, MoveRecord},
     volumes::{Caller, VolumeError, Volumes, guard::VolumeGuard, wipe::named},
 };
-use drivebay_model::{Cordon, DriveId, PlaceState, Snapshot, Volume};
+use drivebay_model::{Cordon, Drive, DriveId, ErasePolicy, PlaceState, Snapshot, Volume};
 use drivebay_sys::clock::unix_seconds;
 
 /// Which volumes.
@@ -199,7 +199,7 @@ impl Volumes {
         };
         let mut done = Cancelled::default();
         // Nothing is completed before they are forgotten.
-        let mut held = Vec::new();
+        let (mut held, mut meant) = (Vec::new(), Vec::new());
         for (uuid, record) in self.inner.moves.saved.all() {
             if !is_meant(uuid, &record)? {
                 continue;
@@ -218,13 +218,18 @@ impl Volumes {
                 .moves
                 .change(uuid, |running| running.rest_until = None);
             held.extend(guard);
-            done.cancelled.push(uuid);
+            meant.push(uuid);
         }
-        let cancelled = done.cancelled.clone();
         self.save_moves(|all| {
-            all.retain(|uuid, one| {
-                !cancelled.contains(uuid) || one.progress != MoveProgress::Requested
-            });
+            for uuid in meant {
+                match all.get(&uuid).map(|one| &one.progress) {
+                    Some(MoveProgress::Requested) => {
+                        all.remove(&uuid);
+                        done.cancelled.push(uuid);
+                    }
+                    _ => done.too_late.push(uuid),
+                }
+            }
         })
         .await?;
         drop(held);
@@ -287,15 +292,28 @@ impl Volumes {
         let place = place_on(&snapshot, uuid, &drive)
             .ok_or_else(|| refuse(format!("drive {drive} has no place of it")))?;
         let record = self.inner.moves.saved.of(uuid);
+        // Also of drives that are away.
+        let remembered = self.node.inventory().remembered().0;
+        let remembered = remembered.drives.values().flat_map(|drive| &drive.volumes);
         let highest = volume
             .places()
             .map(|(_, placed)| placed.record.place.generation())
             .chain(record.as_ref().map(|record| record.generation))
+            .chain(
+                remembered
+                    .filter(|record| record.uuid == uuid)
+                    .map(|record| record.place.generation()),
+            )
             .max()
             .unwrap_or(1);
         let to = match &place {
+            // It is served already; that another drive could not be told so is forgotten.
             PlaceState::Live { generation, .. } if *generation == highest => {
-                let revision = snapshot.revision;
+                let has_note = record.as_ref().and_then(MoveRecord::note).is_some();
+                let revision = match has_note {
+                    true => self.forget_move(uuid).await?,
+                    false => snapshot.revision,
+                };
                 return Ok((drive, highest, revision));
             }
             // A copy whose commit was issued is whole.
@@ -324,11 +342,15 @@ impl Volumes {
         })?;
         tracing::warn!(volume = %uuid, %drive, generation, by, "place of a volume preferred by operator");
         // The commit is decided: whatever the other drive says is older.
-        let forgotten = self.save_moves(|all| {
-            all.remove(&uuid);
-        });
-        let revision = forgotten.await?.max(revision);
+        let revision = self.forget_move(uuid).await?.max(revision);
         Ok((drive, generation, revision))
+    }
+
+    /// Whether deleting volumes of the drive's class leaves their bytes on it.
+    fn erases_signatures(&self, drive: &Drive) -> bool {
+        let mut classes = self.node.config().classes.iter();
+        let class = classes.find(|class| drive.class.as_ref() == Some(&class.name));
+        class.is_some_and(|class| class.erase == ErasePolicy::Signatures)
     }
 
     /// What keeps a drive from being taken out. Has what moves left behind on it erased now, unless `plan`.
@@ -341,7 +363,8 @@ impl Volumes {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
         let moves = self.inner.moves.saved.all();
-        let retirement = retire::retirement(&snapshot, drive, &moves);
+        let retirement =
+            retire::retirement(&snapshot, drive, &moves, self.erases_signatures(drive));
         if plan || !retirement.keeps.is_empty() {
             return Ok(retirement);
         }

@@ -9,13 +9,14 @@ use crate::{
     inventory::{assemble::is_live, is_reachable},
     state::moves::MoveRecord,
 };
-use drivebay_model::{Drive, ErasePolicy, RecordState, Snapshot, Zeroing};
+use drivebay_model::{Drive, ErasePolicy, RecordState, Snapshot, VolumeState, Zeroing};
 
-/// What keeps this drive, and what is left on it.
+/// What keeps this drive, and what is left on it. `erases_signatures`: deleting volumes of its class leaves their bytes.
 pub(super) fn retirement(
     snapshot: &Snapshot,
     drive: &Drive,
     moves: &BTreeMap<Uuid, MoveRecord>,
+    erases_signatures: bool,
 ) -> Retirement {
     let mut of = Retirement {
         drive: drive.id.clone(),
@@ -27,9 +28,18 @@ pub(super) fn retirement(
     };
     for volume in snapshot.volumes.values() {
         let name = &volume.placed.record.name;
-        if volume.drive == drive.id && is_live(volume.state) {
+        if !is_live(volume.state) {
+            continue;
+        }
+        if volume.drive == drive.id {
             of.keeps
                 .push(format!("volume {name} lives on it ({})", volume.state));
+        } else if volume.state == VolumeState::Ambiguous
+            && volume.copies.iter().any(|copy| copy.drive == drive.id)
+        {
+            of.keeps.push(format!(
+                "volume {name} is in doubt, and what is on it may be its latest data"
+            ));
         }
     }
     for one in moves.values().filter(|one| !one.has_moved()) {
@@ -51,9 +61,7 @@ pub(super) fn retirement(
     for placed in &contents.volumes {
         let record = &placed.record;
         let bytes = record.extent.len;
-        let is_deleted =
-            record.place.is_live() && matches!(record.state, RecordState::Erasing { .. });
-        let what = match is_deleted {
+        let what = match record.is_deleted() {
             true => format!("deleted volume {}", record.name),
             false => format!("old place of volume {}", record.name),
         };
@@ -85,6 +93,13 @@ pub(super) fn retirement(
             )),
             _ => of.erasing_bytes += bytes,
         }
+    }
+    let free: u64 = contents.unzeroed().iter().map(|run| run.len).sum();
+    if erases_signatures && free > 0 {
+        of.not_erased.push(format!(
+            "{free} bytes of free space: deleted volumes of class {} leave their bytes there; drive wipe zeroes all of it",
+            contents.label.class
+        ));
     }
     for (name, run) in &contents.strangers {
         of.not_erased

@@ -33,7 +33,7 @@ fn erasing(done_bytes: u64) -> RecordState {
 }
 
 fn of(drive: &Drive) -> Retirement {
-    retirement(&Snapshot::default(), drive, &BTreeMap::new())
+    retirement(&Snapshot::default(), drive, &BTreeMap::new(), false)
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_volume_that_lives_on_it_and_new_ones_that_may_come_keep_it() {
     let mut snapshot = Snapshot::default();
     let volume = samples::volume(&drive, samples::placed(1, RecordState::Block));
     snapshot.volumes.insert(volume.uuid, volume);
-    let of = retirement(&snapshot, &drive, &BTreeMap::new());
+    let of = retirement(&snapshot, &drive, &BTreeMap::new(), false);
     assert!(of.keeps[0].contains("pvc-1 lives on it"), "{of:?}");
     drive.contents.as_mut().unwrap().label.cordon = None;
     let of = super::tests::of(&drive);
@@ -81,7 +81,7 @@ fn a_place_that_could_not_be_marked_as_old_keeps_the_drive_in_the_building() {
     let target = samples::drive("t", DriveState::Claimed, None);
     let volume = samples::volume(&target, samples::placed(1, RecordState::Block));
     snapshot.volumes.insert(volume.uuid, volume);
-    let of = retirement(&snapshot, &drive, &BTreeMap::new());
+    let of = retirement(&snapshot, &drive, &BTreeMap::new(), false);
     assert_eq!((of.keeps.len(), of.not_erased.len()), (0, 1), "{of:?}");
 }
 
@@ -100,4 +100,40 @@ fn what_will_not_be_erased_is_listed() {
     let mut silent = cordoned(Vec::new());
     silent.trouble = Some("no answer".into());
     assert_eq!(super::tests::of(&silent).not_erased.len(), 1);
+}
+
+#[test]
+fn a_drive_with_a_place_of_a_volume_in_doubt_stays() {
+    let drive = cordoned(vec![old_place(1, RecordState::Block)]);
+    let target = samples::drive("t", DriveState::Claimed, None);
+    let mut volume = samples::volume(&target, samples::placed(1, RecordState::Block));
+    volume.copies.push(drivebay_model::snapshot::Place {
+        drive: drive.id.clone(),
+        placed: old_place(1, RecordState::Block),
+    });
+    let keeps = |state| {
+        let mut snapshot = Snapshot::default();
+        let volume = drivebay_model::Volume {
+            state,
+            ..volume.clone()
+        };
+        snapshot.volumes.insert(volume.uuid, volume);
+        retirement(&snapshot, &drive, &BTreeMap::new(), false).keeps
+    };
+    assert!(keeps(VolumeState::Ambiguous)[0].contains("in doubt"));
+    assert_eq!(keeps(VolumeState::Ready), [""; 0]);
+}
+
+#[test]
+fn free_space_of_a_class_that_erases_signatures_only_is_not_erased() {
+    let mut drive = cordoned(Vec::new());
+    let contents = drive.contents.as_mut().unwrap();
+    contents.free = vec![drivebay_model::Extent {
+        start: 0,
+        len: 1 << 30,
+    }];
+    let not_erased = |signatures| {
+        retirement(&Snapshot::default(), &drive, &BTreeMap::new(), signatures).not_erased
+    };
+    assert_eq!((not_erased(true).len(), not_erased(false).len()), (1, 0));
 }

@@ -102,10 +102,8 @@ impl Volumes {
                 }
             }
             Action::Forget { uuid } => {
-                self.save_moves(|all| {
-                    all.remove(&uuid);
-                })
-                .await?;
+                self.forget_move(uuid).await?;
+                tracing::info!(volume = %uuid, "move forgotten; nothing is left to do about it");
                 Ok(())
             }
         }
