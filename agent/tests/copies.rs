@@ -178,6 +178,7 @@ impl Move {
             generation: 2,
             from_bytes,
             may_match: false,
+            holds_nothing: Vec::new(),
             bytes_per_second,
             budget_ms,
         }

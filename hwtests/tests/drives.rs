@@ -19,6 +19,8 @@ mod drives {
     pub(crate) mod interrupted;
     pub(crate) mod layouts;
     pub(crate) mod moves;
+    pub(crate) mod moves_beside;
+    pub(crate) mod moves_failing;
     pub(crate) mod placement;
     pub(crate) mod plan;
     pub(crate) mod space;

@@ -67,6 +67,7 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
             runs: &runs,
         },
         may_match: job.may_match,
+        holds_nothing: &job.holds_nothing,
     };
     let mut rate = Rate::new(job.budget_ms, job.bytes_per_second);
     let done = both.run(job.from_bytes, &mut rate, &mut begin);

@@ -198,9 +198,9 @@ pub enum CarveError {
         /// By what.
         reason: String,
     },
-    /// A process that was told to zero these bytes has not ended. Nothing was changed.
+    /// A process that was told to zero these bytes, or to copy a volume there, has not ended. Nothing was changed.
     #[error(
-        "bytes {start} to {end} of drive {drive} may still be zeroed by a process that has not ended, also if it was killed: a `drivebay-agent worker` of this agent or an earlier one; nothing was changed. It ends when the drive answers; if it never does, restart the host"
+        "bytes {start} to {end} of drive {drive} may still be zeroed, or written by a copy, by a process that has not ended, also if it was killed: a `drivebay-agent worker` of this agent or an earlier one; nothing was changed. It ends when the drive answers; if it never does, restart the host"
     )]
     StillZeroed {
         drive: String,

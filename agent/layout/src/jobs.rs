@@ -238,6 +238,9 @@ pub struct CopyStep {
     pub from_bytes: u64,
     /// An earlier copy is brought up to date: what is there is read first, and only what differs is written.
     pub may_match: bool,
+    /// Ranges of the volume that hold nothing, as the caller knows from its filesystem. Around places that do not read they are zeros
+    /// on the target, are not read, and are not reported.
+    pub holds_nothing: Vec<Extent>,
     /// Bytes of the volume. Comparing reads each of them once more. None: as fast as the drives are.
     pub bytes_per_second: Option<u64>,
     /// Stop copying after about this long, in milliseconds; flushing and comparing the last 64 MiB or less comes after that.

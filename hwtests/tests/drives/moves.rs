@@ -17,11 +17,11 @@ use tonic::{Code, Status, transport::Channel};
 
 use super::helpers::{drive_command, letter};
 
-async fn client(rig: &Rig) -> AgentClient<Channel> {
+pub(crate) async fn client(rig: &Rig) -> AgentClient<Channel> {
     AgentClient::new(csi::channel(&rig.agent_socket).await.unwrap())
 }
 
-async fn move_to(rig: &Rig, id: &str, to: &str) -> Result<(), Status> {
+pub(crate) async fn move_to(rig: &Rig, id: &str, to: &str) -> Result<(), Status> {
     let request = MoveVolumesRequest {
         volume_id: id.to_owned(),
         to: vec![to.to_owned()],
@@ -32,7 +32,7 @@ async fn move_to(rig: &Rig, id: &str, to: &str) -> Result<(), Status> {
     asked.map(drop)
 }
 
-async fn moves(rig: &Rig) -> Vec<Move> {
+pub(crate) async fn moves(rig: &Rig) -> Vec<Move> {
     let asked = client(rig).await.list_moves(ListMovesRequest {}).await;
     asked.unwrap().into_inner().moves
 }
@@ -48,7 +48,7 @@ async fn retire(rig: &Rig, drive: &str) -> RetireDriveResponse {
 }
 
 /// Waits until the volume lives on this drive, and is there alone or with an old place.
-async fn lives_on(rig: &Rig, id: &str, drive: &str) {
+pub(crate) async fn lives_on(rig: &Rig, id: &str, drive: &str) {
     let limit = Duration::from_secs(60);
     let what = format!("{id} lives on {drive}");
     wait::until_async(limit, &what, async || {
@@ -59,7 +59,7 @@ async fn lives_on(rig: &Rig, id: &str, drive: &str) {
 }
 
 /// Uses a volume as an orchestrator does: a call that meets the end of a move is repeated.
-async fn use_volume(rig: &Rig, volume: &Placed) {
+pub(crate) async fn use_volume(rig: &Rig, volume: &Placed) {
     wait::until_async(Duration::from_secs(20), "it is staged", async || {
         let staged = rig
             .csi
@@ -77,7 +77,7 @@ async fn use_volume(rig: &Rig, volume: &Placed) {
     rig.use_volume(volume).await;
 }
 
-async fn read_letter(rig: &Rig, volume: &Placed, text: &str) {
+pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, text: &str) {
     use_volume(rig, volume).await;
     let letter = fs::read_to_string(volume.target.join("letter")).unwrap();
     assert_eq!(letter, text);
@@ -89,7 +89,7 @@ async fn id_of(rig: &Rig, name: &str) -> String {
 }
 
 /// Two drives, and a volume with a letter on the first.
-async fn with_letter(more: &str) -> (Rig, Placed, String, String) {
+pub(crate) async fn with_letter(more: &str) -> (Rig, Placed, String, String) {
     let more = more.to_owned();
     let drives = vec![
         DriveSpec::blank("a", 256 * MIB),
@@ -103,7 +103,7 @@ async fn with_letter(more: &str) -> (Rig, Placed, String, String) {
     (rig, volume, on, other)
 }
 
-fn shelf_name(drive: &str) -> &str {
+pub(crate) fn shelf_name(drive: &str) -> &str {
     if drive.starts_with("loop-a.img") {
         "a"
     } else {

@@ -39,6 +39,8 @@ pub(super) struct Copy<'a, S: ?Sized, T: ?Sized> {
     pub(super) target: Side<'a, T>,
     /// The target may have the same bytes already: they are read first, and only what differs is written.
     pub(super) may_match: bool,
+    /// Ranges of the volume in which is nothing to lose.
+    pub(super) holds_nothing: &'a [Extent],
 }
 
 /// Bytes that were written, and must read back.
@@ -165,8 +167,9 @@ where
         Ok(())
     }
 
-    /// Reads a span that did not read as a whole block by block, and adds what does not read. Answers how many bytes of it were
-    /// tried: all, until the time is over or too much does not read.
+    /// Reads a span that did not read as a whole block by block, and adds what does not read. Blocks that hold nothing are zeros and
+    /// not read: a drive takes seconds for each. Answers how many bytes of it were tried: all, until the time is over or too much
+    /// does not read.
     fn read_blocks(
         &self,
         span: Span,
@@ -182,8 +185,14 @@ where
             begin("copy volume: read blocks");
             let at = span.source + done;
             let len = (BLOCK - at % BLOCK).min(span.len - done);
-            let read = piece.bytes(done, len);
-            let read = read.and_then(|block| self.source.dev.read_at(at, block));
+            let is_free = self.is_free(span.at + done, len);
+            let read = piece.bytes(done, len).and_then(|block| match is_free {
+                true => {
+                    block.fill(0);
+                    Ok(())
+                }
+                false => self.source.dev.read_at(at, block),
+            });
             let is_bad = match read {
                 Ok(()) => false,
                 Err(error) if is_of_medium(&error) => true,
@@ -199,6 +208,10 @@ where
             }
         }
         Ok(done)
+    }
+
+    fn is_free(&self, at: u64, len: u64) -> bool {
+        runs::without(&[Extent { start: at, len }], self.holds_nothing).is_empty()
     }
 
     fn write(

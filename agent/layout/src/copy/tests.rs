@@ -137,6 +137,17 @@ fn step(
     may_match: bool,
     rate: &mut Rate,
 ) -> Result<CopyProgress, CopyError> {
+    step_around(source, drives, (from, may_match), &[], rate)
+}
+
+/// The same, in ranges of the volume that hold nothing.
+fn step_around(
+    source: &(impl Medium + Sync),
+    drives: &Drives,
+    (from, may_match): (u64, bool),
+    holds_nothing: &[Extent],
+    rate: &mut Rate,
+) -> Result<CopyProgress, CopyError> {
     let (here, there) = (DriveId("source".into()), DriveId("target".into()));
     let copy = Copy {
         source: Side {
@@ -150,6 +161,7 @@ fn step(
             runs: &drives.to,
         },
         may_match,
+        holds_nothing,
     };
     copy.run(from, rate, &mut |_| {})
 }

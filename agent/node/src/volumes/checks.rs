@@ -197,13 +197,18 @@ impl Volumes {
         }
     }
 
-    /// A place for a check; None while a call holds the volume or its drive is being checked already. Whoever takes the
-    /// guard later finds the check here and ends it.
-    pub(super) fn begin_check(&self, volume: &Volume, job: &'static str) -> Option<Place<'_>> {
+    /// A place for a check; None while a call holds the volume (and not the caller itself: `held`) or its drive is being checked
+    /// already. Whoever takes the guard later finds the check here and ends it.
+    pub(super) fn begin_check(
+        &self,
+        volume: &Volume,
+        job: &'static str,
+        held: Option<&VolumeGuard>,
+    ) -> Option<Place<'_>> {
         let checks = &self.inner.checks;
         let mut state = checks.lock();
         let guards = &self.inner.guards;
-        if guards.is_volume_held(volume.uuid)
+        if (held.is_none() && guards.is_volume_held(volume.uuid))
             || guards.is_held(&Key::Drive(volume.drive.clone()))
             || state
                 .running
@@ -247,7 +252,7 @@ impl Volumes {
             Plan::Scrub { at } => (How::Scrub { at: at.clone() }, CheckMethod::Scrub),
             Plan::Repeated { runs } => (How::Repeated { runs: *runs }, CheckMethod::Repeated),
         };
-        let place = self.begin_check(volume, Check::NAME)?;
+        let place = self.begin_check(volume, Check::NAME, None)?;
         let began = Instant::now();
         let job = Check {
             drive: drive.clone(),

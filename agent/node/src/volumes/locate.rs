@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::Volumes;
+use super::{Volumes, guard::VolumeGuard};
 use drivebay_fs::locate::{Locate, LocateError};
 use drivebay_model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece};
 use drivebay_worker::{Job, RunError, Slot};
@@ -35,7 +35,19 @@ impl Volumes {
         fs_type: FsType,
         pieces: Vec<Extent>,
     ) -> Asked {
-        let Some(place) = self.begin_check(volume, Locate::NAME) else {
+        self.locate_for(None, volume, drive, fs_type, pieces).await
+    }
+
+    /// The same for a caller that may hold the volume.
+    pub(super) async fn locate_for(
+        &self,
+        held: Option<&VolumeGuard>,
+        volume: &Volume,
+        drive: &DriveRef,
+        fs_type: FsType,
+        pieces: Vec<Extent>,
+    ) -> Asked {
+        let Some(place) = self.begin_check(volume, Locate::NAME, held) else {
             return Asked::NotNow;
         };
         // Until the job's worker is done with it, or gone: nobody unmounts meanwhile.

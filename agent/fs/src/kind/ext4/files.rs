@@ -96,6 +96,15 @@ impl Work<'_> {
                 ),
             }
         }
+        if root.is_none() && !sb.is_settled() {
+            for (_, held) in &mut known {
+                if *held == Err(Holds::FilesystemFree) {
+                    *held = Err(cannot(
+                        "the ext4 must be checked or its journal replayed before it is known what is free",
+                    ));
+                }
+            }
+        }
         self.named(known, |work, wanted| match root {
             Some(root) => work.walked(root, wanted),
             None => work.checked(wanted),

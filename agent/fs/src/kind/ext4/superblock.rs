@@ -5,6 +5,8 @@ const AT: usize = 1024;
 const MAGIC: u16 = 0xEF53;
 /// s_state: the kernel saw an error in the filesystem.
 const ERROR_FS: u16 = 2;
+/// s_feature_incompat: the journal must be replayed.
+const RECOVER: u32 = 4;
 /// s_feature_ro_compat: backups only in groups 0, 1 and powers of 3, 5, 7.
 const SPARSE_SUPER: u32 = 1;
 
@@ -35,6 +37,8 @@ impl Fields<'_> {
 pub struct Superblock {
     /// s_state has EXT4_ERROR_FS: it wants a check.
     pub errors: bool,
+    /// s_feature_incompat has RECOVER: its journal has changes that are not in the filesystem's structures yet.
+    pub needs_recovery: bool,
     /// It was mounted before (s_mtime or s_mnt_count is set).
     pub ever_mounted: bool,
     /// Blocks it has.
@@ -47,6 +51,13 @@ pub struct Superblock {
     reserved_gdt_blocks: u64,
     descriptor_size: u64,
     sparse_super: bool,
+}
+
+impl Superblock {
+    /// What its structures say while it is not mounted is what a mount will find.
+    pub fn is_settled(&self) -> bool {
+        !self.errors && !self.needs_recovery
+    }
 }
 
 /// Reads it from a device's first bytes, [HEAD_BYTES](crate::device::HEAD_BYTES); None when there is none.
@@ -67,6 +78,7 @@ pub fn parse(head: &[u8]) -> Option<Superblock> {
     let inode_size = u64::from(sb.u16(0x58)?);
     Some(Superblock {
         errors: sb.u16(0x3A)? & ERROR_FS != 0,
+        needs_recovery: sb.u32(0x60)? & RECOVER != 0,
         ever_mounted: sb.u32(0x2C)? != 0 || sb.u16(0x34)? != 0,
         blocks: high | u64::from(sb.u32(0x4)?),
         block_size,
@@ -149,6 +161,18 @@ mod tests {
         assert!(!parse(&head).unwrap().errors, "clean is not an error");
         head[1024 + 0x3A] = 3;
         assert!(parse(&head).unwrap().errors);
+        assert!(!parse(&head).unwrap().is_settled());
+    }
+
+    #[test]
+    fn a_journal_that_is_not_replayed_is_seen() {
+        let mut head = head(1000);
+        assert!(parse(&head).unwrap().is_settled());
+        // extents and filetype, as every ext4 has.
+        head[1024 + 0x60] = 0x42;
+        assert!(parse(&head).unwrap().is_settled());
+        head[1024 + 0x60] = 0x46;
+        assert!(!parse(&head).unwrap().is_settled());
     }
 
     #[test]

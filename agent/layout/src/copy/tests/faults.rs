@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use super::{BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, runs, step};
+use super::{BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, runs, step, step_around};
 use crate::{copy::CopyError, copy::engine::MOST_UNREADABLE, device::Medium, error::CarveError};
 
 /// Fails reads as `fails` decides: from offset, length and how many came before.
@@ -140,6 +140,41 @@ fn a_step_whose_time_is_over_ends_behind_the_block_that_does_not_read() {
         found.extend(progress.unreadable);
     }
     assert_eq!(found, [blocks(3, 1), blocks(4, 1)]);
+}
+
+#[test]
+fn what_holds_nothing_is_zeros_around_what_does_not_read_and_copied_elsewhere() {
+    let drives = Drives::plain(64);
+    let before = drives.copy();
+    // Blocks 3 and 4 of the volume do not read; in 3 is nothing, nor in 20, which is read with others.
+    drives.source.unreadable.set(Some(blocks(10 + 3, 2)));
+    let nothing = [blocks(3, 1), blocks(20, 1)];
+    let done = step_around(&drives.source, &drives, (0, false), &nothing, &mut rate());
+    assert_eq!(done.unwrap().unreadable, [blocks(4, 1)]);
+    let mut expected = bytes_of_source(&drives);
+    let (zeros, old) = (blocks(3, 1), blocks(4, 1));
+    expected[zeros.start as usize..zeros.end() as usize].fill(0);
+    let old = old.start as usize..old.end() as usize;
+    expected[old.clone()].copy_from_slice(&before[old]);
+    assert!(drives.copy() == expected);
+}
+
+#[test]
+fn what_holds_nothing_is_not_read_again_block_by_block() {
+    let drives = Drives::plain(16);
+    let bad = blocks(10 + 3, 1);
+    let alone = AtomicUsize::new(0);
+    let source = patchy(&drives, |offset, len, _| {
+        let is_bad = offset < bad.end() && offset + len > bad.start;
+        if is_bad && len == BLOCK {
+            alone.fetch_add(1, Ordering::SeqCst);
+        }
+        is_bad.then_some(libc::EIO)
+    });
+    let nothing = [blocks(3, 1)];
+    let done = step_around(&source, &drives, (0, false), &nothing, &mut rate());
+    assert_eq!(done.unwrap().unreadable, []);
+    assert_eq!(alone.load(Ordering::SeqCst), 0);
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::{
 };
 use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyStep, Create};
 use drivebay_model::{
-    DriveId, DriveRef, DriveState, Label, Peer, PlaceState, Record, Snapshot, Volume, cause::chain,
+    DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
+    cause::chain,
 };
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
@@ -43,9 +44,9 @@ pub(super) enum MoveError {
         #[source]
         source: RunError<CarveError>,
     },
-    /// The source does not read everywhere: nothing of it is turned into zeros.
+    /// The source does not read everywhere: no data is turned into zeros.
     #[error(
-        "{bytes} bytes of drive {drive} in {ranges} ranges of the volume do not read, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on"
+        "{bytes} bytes of drive {drive} in {ranges} ranges of the volume do not read and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on"
     )]
     Unreadable {
         drive: DriveId,
@@ -83,7 +84,7 @@ impl Volumes {
             return Err(MoveError::Used);
         }
         self.make_room(uuid, &record).await?;
-        self.copy(uuid, &record, touches).await?;
+        self.copy(uuid, &record, touches, held.as_ref()).await?;
         let held = match held {
             Some(held) => held,
             None => self.guard_for_move(uuid)?,
@@ -187,7 +188,13 @@ impl Volumes {
         class.map(|class| class.placement).unwrap_or_default()
     }
 
-    async fn copy(&self, uuid: Uuid, of: &MoveRecord, touches: u64) -> Result<(), MoveError> {
+    async fn copy(
+        &self,
+        uuid: Uuid,
+        of: &MoveRecord,
+        touches: u64,
+        held: Option<&VolumeGuard>,
+    ) -> Result<(), MoveError> {
         let moves = &self.inner.moves;
         let (stop, may_match) = {
             let running = moves.running(uuid);
@@ -195,6 +202,7 @@ impl Volumes {
         };
         let began = Instant::now();
         let mut done = 0;
+        let mut holds_nothing: Vec<Extent> = Vec::new();
         let worker = WorkerKey::of_group(COPIES, Slot::Background).on(Lane::Volume(uuid));
         loop {
             let ends = self.ends(uuid, of)?;
@@ -206,25 +214,24 @@ impl Volumes {
                 return Err(MoveError::Used);
             }
             let job = CopyStep {
-                source: ends.source,
-                target: ends.target,
+                source: ends.source.clone(),
+                target: ends.target.clone(),
                 uuid,
                 generation: of.generation,
                 from_bytes: done,
                 may_match,
+                holds_nothing: holds_nothing.clone(),
                 bytes_per_second: self.node.config().move_bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = self.node.run(worker.clone(), job, DEADLINE).await?;
-            if let Some(first) = step.unreadable.first() {
-                return Err(MoveError::Unreadable {
-                    drive: of.from.clone(),
-                    bytes: step.unreadable.iter().map(|run| run.len).sum(),
-                    ranges: step.unreadable.len(),
-                    first: first.start,
-                });
+            if !step.unreadable.is_empty() {
+                // The step is done again, around them.
+                holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
+                continue;
             }
             done = step.done_bytes;
+            holds_nothing.retain(|range| range.end() > done);
             let rate = done as f64 / began.elapsed().as_secs_f64().max(0.001);
             moves.change(uuid, |running| {
                 running.phase = MovePhase::Copying;

@@ -1,6 +1,6 @@
 //! Moving volumes to other drives of the node while nobody uses them.
 //!
-//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies,
+//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies, `unreadable` tells data from free space,
 //! `complete` changes the records in the order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind.
 
 mod complete;
@@ -11,6 +11,7 @@ mod plan;
 mod request;
 mod retire;
 mod run;
+mod unreadable;
 
 use std::{
     collections::BTreeMap,
