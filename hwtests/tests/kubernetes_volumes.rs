@@ -9,6 +9,8 @@ use drivebay_hwtests::kube::{
 
 #[path = "kubernetes_volumes/block.rs"]
 mod block;
+#[path = "kubernetes_volumes/moving.rs"]
+mod moving;
 #[path = "kubernetes_volumes/pods.rs"]
 mod pods;
 #[path = "kubernetes_volumes/space.rs"]

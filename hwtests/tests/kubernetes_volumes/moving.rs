@@ -1,0 +1,85 @@
+//! A volume that leaves its drive between two pods of one claim.
+
+use drivebay_hwtests::kube::{
+    Cluster, LIMIT, NAMESPACE, Scenario,
+    manifest::{IDLE, claim, mounted, stateful_set},
+    wait,
+};
+use serde_json::Value;
+
+const CLAIM: &str = "data-db-0";
+
+/// What the controller says of the claim's volume.
+fn volume(it: &Scenario) -> Value {
+    let claim = it.get(&["pvc", CLAIM]);
+    let name = claim["spec"]["volumeName"].as_str().unwrap();
+    let mut listed = it.cluster.ask_controller(&["volumes", name]);
+    listed["volumes"][0].take()
+}
+
+fn drive(it: &Scenario) -> String {
+    volume(it)["drive_id"].as_str().unwrap().to_owned()
+}
+
+/// A program of Drivebay, as an operator runs it.
+fn operator(it: &Scenario, whose: &str, words: &[&str]) -> String {
+    let exec = ["--namespace", NAMESPACE, "exec", whose, "--"];
+    it.cluster.kubectl(&[&exec, words].concat())
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_pod_finds_its_data_on_another_drive_after_its_own_was_evacuated_and_retired() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    let it = cluster.scenario("evacuated");
+    it.apply(&[stateful_set(
+        "db",
+        1,
+        &[claim("data", 64)],
+        &[mounted("data", "/data")],
+        IDLE,
+    )]);
+    it.runs("db-0");
+    let digest = it.write("db-0", "/data/letter", 8);
+    let (old, handle) = (drive(&it), volume(&it)["id"].clone());
+    let controller = "deploy/drivebay-controller";
+    let evacuate = [
+        "drivebay-controller",
+        "drive",
+        "evacuate",
+        &old,
+        "--no-wait",
+        "--by=test",
+    ];
+    let said = operator(&it, controller, &evacuate);
+    println!("{said}");
+    // The pod keeps its volume where it is.
+    assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
+    assert_eq!(drive(&it), old);
+
+    it.kubectl(&["scale", "statefulset", "db", "--replicas=0"]);
+    it.has_no_pods();
+    wait::until(LIMIT, "the volume is on another drive", || {
+        (drive(&it) != old).then_some(())
+    });
+    it.kubectl(&["scale", "statefulset", "db", "--replicas=1"]);
+    it.runs("db-0");
+    assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
+    assert_eq!(volume(&it)["id"], handle);
+    it.had_no_failed_call();
+
+    // Its exit code says that it may leave the building.
+    let retire = ["drivebay-agent", "drive", "retire", &old, "--by=test"];
+    let said = operator(&it, "ds/drivebay-agent", &retire);
+    println!("{said}");
+    let uncordon = [
+        "drivebay-controller",
+        "drive",
+        "uncordon",
+        &old,
+        "--by=test",
+    ];
+    operator(&it, controller, &uncordon);
+    it.end();
+}
