@@ -13,6 +13,7 @@ mod lab_durable {
     pub(crate) mod case;
     pub(crate) mod counting;
     pub(crate) mod midway;
+    pub(crate) mod moves;
 }
 
 use drivebay_hwtests::{
@@ -31,6 +32,7 @@ use lab_durable::{
     case::Op,
     counting::{Counted, counted, sectors},
     midway::{self, Moment, Plan},
+    moves::{self, Side},
 };
 use tonic::Status;
 
@@ -357,4 +359,47 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
     ));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
     assert!(tally.restores > 0, "no cut tore LVM's metadata");
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_move_that_is_cut_at_any_write_of_either_drive_or_of_both_serves_one_place_with_the_latest_data()
+ {
+    long!();
+    let drives: Vec<_> = ALL.iter().flat_map(|one| [*one; 2]).collect();
+    let mut bench =
+        Bench::sharing("node1", &drives, 2, "[moves]\nold-place-delay = \"0s\"\n").await;
+    let mut plans = Vec::new();
+    for write in 1..=80 {
+        for side in [Side::Target, Side::Source] {
+            for both in [false, true] {
+                for layout in LAYOUTS {
+                    let seed = plans.len() as u64 / 2 + write;
+                    let keep = [0.5, 0.0, 1.0][seed as usize % 3];
+                    plans.push(moves::Plan {
+                        layout,
+                        side,
+                        both,
+                        write,
+                        keep,
+                        seed,
+                    });
+                }
+            }
+        }
+    }
+    let tally = moves::work(&mut bench, plans).await;
+    say(format!(
+        "{} cuts: {:?}; over after: {:?}; written anew while a drive was away: {}, in doubt: {}",
+        tally.total(),
+        tally.cuts,
+        tally.over,
+        tally.served,
+        tally.in_doubt
+    ));
+    assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
+    assert!(
+        tally.over.len() == 4,
+        "moves never ended before their cut: {tally:?}"
+    );
 }

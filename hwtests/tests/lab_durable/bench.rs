@@ -66,24 +66,39 @@ fn bays(of: &[(&'static str, Kind)]) -> (Vec<Bay>, Vec<DriveSpec>) {
 impl Bench {
     /// Drives of these layouts and kinds, each with its kept volume but the `blank` last ones.
     pub(crate) async fn new(node: &str, of: &[(&'static str, Kind)], blank: usize) -> Self {
+        let mut bench = Self::sharing(node, of, 1, "").await;
+        let used = bench.bays.len() - blank;
+        for at in 0..used {
+            bench.keep(at).await;
+        }
+        bench
+    }
+
+    /// Blank drives of these layouts and kinds. So many that follow one another are of one class, which has the name of the first.
+    /// `more`: further sections of the agent's configuration.
+    pub(crate) async fn sharing(
+        node: &str,
+        of: &[(&'static str, Kind)],
+        drives: usize,
+        more: &str,
+    ) -> Self {
         let (bays, specs) = bays(of);
         let machine = Machine::restored(MachineSpec::new(node).with(specs)).unwrap();
         let lab = LabRig::tuned(machine, "partition", |settings| {
             settings.select = "drive = [\"none-of-them\"]".to_owned();
-            for Bay { name, layout, .. } in &bays {
+            settings.more = more.to_owned();
+            for of in bays.chunks(drives) {
+                let Bay { name, layout, .. } = &of[0];
+                let patterns: Vec<String> = of.iter().map(|bay| format!("*{}*", bay.name)).collect();
                 settings.more.push_str(&format!(
-                    "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\n[class.select]\ndrive = [\"*{name}*\"]\n"
+                    "[[class]]\nname = \"{name}\"\nlayout = \"{layout}\"\n[class.select]\ndrive = {patterns:?}\n"
                 ));
             }
         })
         .await;
-        let mut bench = Self { lab, bays };
-        let used = bench.bays.len() - blank;
+        let bench = Self { lab, bays };
         for at in 0..bench.bays.len() {
             bench.back(at).await.unwrap();
-            if at < used {
-                bench.keep(at).await;
-            }
         }
         bench
     }
@@ -106,6 +121,24 @@ impl Bench {
 
     pub(crate) fn nbd(&self, at: usize) -> &NbdDrive {
         self.lab.machine.drive(&self.bays[at].name).nbd()
+    }
+
+    /// Pulls a drive that is dead.
+    pub(crate) fn take_out(&mut self, at: usize) {
+        let name = self.bays[at].name.clone();
+        // A machine that lost its power has no devices of LVs.
+        self.lab.guest().run(&format!(
+            "node=$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"{name}\" {{ print $1 }}'); \
+             for dm in $(ls /sys/block/$node/holders); do dmsetup remove --retry \"$(cat /sys/block/$dm/dm/name)\"; done"
+        ));
+        self.lab.machine.unplug(&name);
+    }
+
+    /// Plugs it in again, with its power back.
+    pub(crate) fn put_back(&mut self, at: usize) {
+        let name = self.bays[at].name.clone();
+        self.nbd(at).power_on();
+        self.lab.machine.plug(&name);
     }
 
     /// A volume on this drive.

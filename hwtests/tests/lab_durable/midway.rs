@@ -170,13 +170,6 @@ async fn begin(bench: &Bench, at: usize, plan: Plan, number: u64) -> Held<(Case,
 
 /// Pulls a drive that is dead, and plugs it in with its power back.
 fn replug(bench: &mut Bench, at: usize) {
-    let name = bench.bays[at].name.clone();
-    // A machine that lost its power has no devices of LVs.
-    bench.lab.guest().run(&format!(
-        "node=$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"{name}\" {{ print $1 }}'); \
-         for dm in $(ls /sys/block/$node/holders); do dmsetup remove --retry \"$(cat /sys/block/$dm/dm/name)\"; done"
-    ));
-    bench.lab.machine.unplug(&name);
-    bench.nbd(at).power_on();
-    bench.lab.machine.plug(&name);
+    bench.take_out(at);
+    bench.put_back(at);
 }

@@ -1,0 +1,471 @@
+//! Power cuts of the drives of a move, at each of their writes in turn: of either drive alone, and of both at once.
+//!
+//! While a drive is away its volume is written anew wherever it is served, so that an old place which is served again later is seen
+//! by what it holds.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    time::Duration,
+};
+
+use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
+use drivebay_proto::agent::{
+    CancelMovesRequest, ListMovesRequest, Move, MoveVolumesRequest, PreferPlaceRequest, Volume,
+    agent_client::AgentClient,
+};
+use tonic::transport::Channel;
+
+use super::bench::{Bench, Held, PATIENCE, insist, together, within};
+
+/// Small: what is cut is mostly records.
+const BYTES: u64 = 4 * MIB;
+/// A volume that can be served is served within this after a drive went, on a busy machine.
+const SERVED: Duration = Duration::from_secs(15);
+/// A move is over within this, its attempts and the erasing of what is left included.
+const OVER: Duration = Duration::from_secs(240);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Side {
+    Source,
+    Target,
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Target => "target",
+        })
+    }
+}
+
+/// What is to be cut.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) layout: &'static str,
+    /// The drive whose write it is.
+    pub(crate) side: Side,
+    /// The other one goes with it.
+    pub(crate) both: bool,
+    /// The write after which the power goes, from 1.
+    pub(crate) write: u64,
+    /// Probability for each unflushed sector.
+    pub(crate) keep: f64,
+    pub(crate) seed: u64,
+}
+
+/// How a run went.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Cuts by layout, side, and whether the other drive was cut, too.
+    pub(crate) cuts: BTreeMap<(&'static str, Side, bool), u32>,
+    /// Moves that were over before their write came: no more moments are needed.
+    pub(crate) over: BTreeMap<(&'static str, Side), u64>,
+    /// Volumes that were served while a drive was away, and written anew.
+    pub(crate) served: u32,
+    /// Volumes in doubt with both drives there, which a person decided.
+    pub(crate) in_doubt: u32,
+    pub(crate) failures: Vec<String>,
+}
+
+impl Tally {
+    pub(crate) fn total(&self) -> u32 {
+        self.cuts.values().sum()
+    }
+}
+
+/// Two drives and the volume on one of them.
+#[derive(Debug)]
+struct Pair {
+    /// The places in the bench.
+    drives: [usize; 2],
+    layout: &'static str,
+    placed: Placed,
+    /// Of what was written last.
+    digest: String,
+    broken: bool,
+}
+
+/// A move that was cut.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    source: usize,
+    target: usize,
+    /// Those that are without power.
+    dark: [bool; 2],
+}
+
+async fn client(bench: &Bench) -> Held<AgentClient<Channel>> {
+    let channel = csi::channel(&bench.lab.agent_socket).await;
+    channel
+        .map(AgentClient::new)
+        .map_err(|error| error.to_string())
+}
+
+impl Pair {
+    async fn new(bench: &Bench, drives: [usize; 2]) -> Held<Self> {
+        let bay = &bench.bays[drives[0]];
+        let name = format!("{}-moves", bay.name);
+        let capability = csi::block();
+        let placed = bench.create(drives[0], &name, BYTES, &capability);
+        let mut pair = Self {
+            drives,
+            layout: bay.layout,
+            placed: placed.await?,
+            digest: String::new(),
+            broken: false,
+        };
+        pair.digest = pair.write(bench).await?;
+        Ok(pair)
+    }
+
+    fn name<'a>(&self, bench: &'a Bench) -> &'a str {
+        &bench.bays[self.drives[0]].name
+    }
+
+    async fn volume(&self, bench: &Bench) -> Option<Volume> {
+        bench.lab.volume_of(&self.placed.id).await
+    }
+
+    /// Where it lives, of the two drives.
+    async fn ends(&self, bench: &Bench) -> Held<(usize, usize)> {
+        let volume = self.volume(bench).await.ok_or("the volume is not listed")?;
+        let is_on = |at: &usize| volume.drive.contains(&bench.bays[*at].name);
+        let [one, other] = self.drives;
+        match (is_on(&one), is_on(&other)) {
+            (true, false) => Ok((one, other)),
+            (false, true) => Ok((other, one)),
+            _ => Err(format!("it is on {}", volume.drive)),
+        }
+    }
+
+    /// Runs a script on the published device, whose last line is a digest.
+    async fn with_device(&self, bench: &Bench, script: &str) -> Held<String> {
+        let (csi, of) = (bench.csi(), &self.placed);
+        insist(async || {
+            let staged = csi.stage(&of.id, &of.staging, &of.capability).await;
+            staged.map_err(|status| format!("stage: {status}"))
+        })
+        .await?;
+        let published = csi.publish(&of.id, &of.staging, &of.target, &of.capability, false);
+        published
+            .await
+            .map_err(|status| format!("publish: {status}"))?;
+        let ran = bench.lab.guest().ran(&format!(
+            "set -e; device={}; name={}; {script}",
+            of.target.display(),
+            self.name(bench)
+        ));
+        let left = csi.unpublish(&of.id, &of.target).await;
+        left.map_err(|status| format!("unpublish: {status}"))?;
+        let left = csi.unstage(&of.id, &of.staging).await;
+        left.map_err(|status| format!("unstage: {status}"))?;
+        match ran.ok() {
+            true => Ok(ran.stdout.trim().to_owned()),
+            false => Err(format!("{script}: {}", ran.stderr)),
+        }
+    }
+
+    /// Writes it anew; answers the digest.
+    async fn write(&self, bench: &Bench) -> Held<String> {
+        let script = "dd if=/dev/urandom of=/run/$name bs=1M count=4 status=none; \
+            dd if=/run/$name of=$device bs=1M oflag=direct conv=fsync,notrunc status=none; sha256sum </run/$name";
+        self.with_device(bench, script).await
+    }
+
+    /// It holds what was written last.
+    async fn is_right(&self, bench: &Bench) -> Held<()> {
+        let script = "dd if=$device of=/run/$name bs=1M count=4 iflag=direct status=none; sha256sum </run/$name";
+        let now = self.with_device(bench, script).await?;
+        match now == self.digest {
+            true => Ok(()),
+            false => Err(format!("it holds {now}, and {} was written", self.digest)),
+        }
+    }
+
+    async fn moves(&self, bench: &Bench) -> Held<Option<Move>> {
+        let listed = client(bench)
+            .await?
+            .list_moves(ListMovesRequest {})
+            .await
+            .map_err(|status| status.to_string())?;
+        let mut all = listed.into_inner().moves.into_iter();
+        Ok(all.find(|one| one.volume_id == self.placed.id))
+    }
+
+    /// A move until its cut, or its end (None).
+    async fn begin(&self, bench: &Bench, plan: Plan) -> Held<Option<Cut>> {
+        let (source, target) = self.ends(bench).await?;
+        let (armed, other) = match plan.side {
+            Side::Source => (source, target),
+            Side::Target => (target, source),
+        };
+        let to = bench.drive(target).await.ok_or("the target is not there")?;
+        let armed = bench.nbd(armed);
+        let cut = armed.cut_after_writes(plan.write, plan.keep, plan.seed);
+        cut.map_err(|error| error.to_string())?;
+        insist(async || {
+            let request = MoveVolumesRequest {
+                volume_id: self.placed.id.clone(),
+                to: vec![to.id.clone()],
+                by: "lab".into(),
+                ..Default::default()
+            };
+            let asked = client(bench).await?.move_volumes(request).await;
+            asked.map(drop).map_err(|status| status.to_string())
+        })
+        .await?;
+        let ended = within(OVER, async || {
+            if armed.is_cut() {
+                return Some(true);
+            }
+            let moved = self.moves(bench).await.ok().flatten();
+            let is_over = moved.is_some_and(|one| one.phase == "moved");
+            is_over.then_some(false)
+        });
+        let is_over = match ended.await {
+            Some(is_cut) => !is_cut,
+            None => {
+                return Err(format!(
+                    "the move stands still: {:?}",
+                    self.moves(bench).await
+                ));
+            }
+        };
+        // What marks the source comes right after.
+        if is_over {
+            within(Duration::from_secs(3), async || {
+                armed.is_cut().then_some(())
+            })
+            .await;
+            if armed.disarm() {
+                return Ok(None);
+            }
+        }
+        if plan.both {
+            let cut = bench.nbd(other).cut(plan.keep, plan.seed + 1);
+            cut.map_err(|error| error.to_string())?;
+            bench.nbd(other).die();
+        }
+        armed.die();
+        let dark = |at| plan.both || (at == source) == (plan.side == Side::Source);
+        Ok(Some(Cut {
+            source,
+            target,
+            dark: [dark(source), dark(target)],
+        }))
+    }
+
+    /// While a drive is away: if it is served from the other one, it is written anew there; answers the digest.
+    async fn meanwhile(&self, bench: &Bench, cut: Cut) -> Held<Option<String>> {
+        if cut.dark == [true, true] {
+            return Ok(None);
+        }
+        let [source_is_dark, _] = cut.dark;
+        let there = if source_is_dark {
+            cut.target
+        } else {
+            cut.source
+        };
+        bench.acknowledge(there).await?;
+        let served = within(SERVED, async || {
+            let volume = self.volume(bench).await?;
+            let is_there = volume.drive.contains(&bench.bays[there].name);
+            (is_there && volume.state == "ready").then_some(())
+        });
+        match served.await {
+            Some(()) => self.write(bench).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// With both drives back: one place is served, with what was written last, and the move comes to its end. Answers whether a
+    /// person had to decide.
+    async fn after(&self, bench: &Bench, was_written: bool, cancels: bool) -> Held<bool> {
+        for at in self.drives {
+            bench.back(at).await?;
+            bench.acknowledge(at).await?;
+        }
+        let mut last = None;
+        let found = within(PATIENCE, async || {
+            last = self.volume(bench).await;
+            last.clone().filter(|volume| volume.state == "ready")
+        });
+        let is_in_doubt = found.await.is_none();
+        if is_in_doubt {
+            let reasons = last.iter().flat_map(|volume| &volume.conditions);
+            let is_said = reasons.into_iter().any(|one| one.reason == "MoveInDoubt");
+            if !is_said || was_written {
+                return Err(format!("it is not served: {last:?}"));
+            }
+            let drive = last.map(|volume| volume.drive).unwrap_or_default();
+            let request = PreferPlaceRequest {
+                volume_id: self.placed.id.clone(),
+                drive,
+                by: "lab".into(),
+            };
+            let asked = client(bench).await?.prefer_place(request).await;
+            asked.map_err(|status| format!("prefer: {status}"))?;
+        }
+        self.is_right(bench).await?;
+        if cancels {
+            let request = CancelMovesRequest {
+                volume_id: self.placed.id.clone(),
+                by: "lab".into(),
+                ..Default::default()
+            };
+            let asked = client(bench).await?.cancel_moves(request).await;
+            asked.map_err(|status| format!("cancel: {status}"))?;
+        }
+        self.end(bench).await?;
+        Ok(is_in_doubt)
+    }
+
+    /// The move ends, and nothing of it is left; a volume that has moved is used meanwhile.
+    async fn end(&self, bench: &Bench) -> Held<()> {
+        let mut last = None;
+        let over = within(OVER, async || {
+            last = self.moves(bench).await.ok()?;
+            match &last {
+                Some(one) if one.phase == "moved" => {
+                    if let Err(why) = self.is_right(bench).await {
+                        return Some(Err(why));
+                    }
+                    None
+                }
+                Some(_) => None,
+                None => {
+                    let volume = self.volume(bench).await?;
+                    let is_alone = volume.places.is_empty() && volume.state == "ready";
+                    is_alone.then_some(Ok(()))
+                }
+            }
+        });
+        match over.await {
+            Some(done) => done?,
+            None => {
+                let volume = self.volume(bench).await;
+                return Err(format!("the move does not end: {last:?}, {volume:?}"));
+            }
+        }
+        self.is_right(bench).await
+    }
+}
+
+/// Works through plans, each round one on each pair of its layout.
+pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
+    let mut tally = Tally::default();
+    let mut pairs = Vec::new();
+    for first in (0..bench.bays.len()).step_by(2) {
+        pairs.push(Pair::new(bench, [first, first + 1]).await.unwrap());
+    }
+    let mut plans = VecDeque::from(plans);
+    for number in 1.. {
+        let mut round = Vec::new();
+        for (at, pair) in pairs.iter().enumerate().filter(|(_, pair)| !pair.broken) {
+            let fits = |plan: &Plan| {
+                let past = tally.over.get(&(plan.layout, plan.side));
+                plan.layout == pair.layout && past.is_none_or(|past| plan.write < *past)
+            };
+            if let Some(found) = plans.iter().position(fits) {
+                round.extend(plans.remove(found).map(|plan| (at, plan)));
+            }
+        }
+        if round.is_empty() {
+            break;
+        }
+        cut_all(bench, &mut pairs, &round, &mut tally).await;
+        say(format!("round {number}: {} cuts so far", tally.total()));
+    }
+    tally
+}
+
+/// One round.
+async fn cut_all(
+    bench: &mut Bench,
+    pairs: &mut [Pair],
+    round: &[(usize, Plan)],
+    tally: &mut Tally,
+) {
+    let begun = {
+        let (bench, pairs) = (&*bench, &*pairs);
+        let begun = round.iter().map(|&(at, plan)| pairs[at].begin(bench, plan));
+        together(begun).await
+    };
+    for cut in begun.iter().flatten().flatten() {
+        for (at, dark) in [cut.source, cut.target].into_iter().zip(cut.dark) {
+            if dark {
+                bench.take_out(at);
+            }
+        }
+    }
+    let written = {
+        let (bench, pairs) = (&*bench, &*pairs);
+        together(
+            round
+                .iter()
+                .zip(&begun)
+                .map(async |(&(at, _), cut)| match cut {
+                    Ok(Some(cut)) => pairs[at].meanwhile(bench, *cut).await,
+                    _ => Ok(None),
+                }),
+        )
+        .await
+    };
+    for (&(at, _), written) in round.iter().zip(&written) {
+        if let Ok(Some(digest)) = written {
+            pairs[at].digest.clone_from(digest);
+        }
+    }
+    for cut in begun.iter().flatten().flatten() {
+        for (at, dark) in [cut.source, cut.target].into_iter().zip(cut.dark) {
+            if dark {
+                bench.put_back(at);
+            }
+        }
+    }
+    let ended = {
+        let (bench, pairs) = (&*bench, &*pairs);
+        let all = round.iter().zip(&begun).zip(&written);
+        together(all.map(async |((&(at, plan), cut), written)| {
+            let was_written = written.clone()?.is_some();
+            match cut {
+                Ok(Some(_)) => {
+                    pairs[at]
+                        .after(bench, was_written, plan.seed % 2 == 0)
+                        .await
+                }
+                Ok(None) => pairs[at].end(bench).await.map(|()| false),
+                Err(why) => Err(why.clone()),
+            }
+        }))
+        .await
+    };
+    for (((&(at, plan), cut), written), ended) in round.iter().zip(begun).zip(written).zip(ended) {
+        tally.served += u32::from(matches!(written, Ok(Some(_))));
+        match ended {
+            Ok(in_doubt) => tally.in_doubt += u32::from(in_doubt),
+            Err(why) => {
+                pairs[at].broken = true;
+                let name = pairs[at].name(bench);
+                say(format!("FAILED {name}: {plan:?}: {why}"));
+                tally.failures.push(format!("{name}: {plan:?}: {why}"));
+                continue;
+            }
+        }
+        match cut {
+            Ok(Some(_)) => {
+                let key = (plan.layout, plan.side, plan.both);
+                *tally.cuts.entry(key).or_default() += 1;
+            }
+            _ => {
+                let past = tally
+                    .over
+                    .entry((plan.layout, plan.side))
+                    .or_insert(plan.write);
+                *past = plan.write.min(*past);
+            }
+        }
+    }
+}
