@@ -8,6 +8,7 @@
 mod calls;
 mod check;
 mod memory;
+mod moves;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,8 @@ enum What {
     Check(check::Options),
     /// Memory of the agent and everything below it.
     Memory(memory::Options),
+    /// A volume moved to another drive, beside dd between the same drives.
+    Moves(moves::Options),
 }
 
 #[tokio::main]
@@ -54,6 +57,7 @@ async fn interruptible(options: Options) -> Result<(), Trouble> {
             What::Calls(options) => calls::run(options).await,
             What::Check(options) => check::run(&options),
             What::Memory(options) => memory::run(options).await,
+            What::Moves(options) => moves::run(&options).await,
         }
     };
     tokio::select! {
