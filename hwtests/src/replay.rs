@@ -1,4 +1,4 @@
-//! A program in smartctl's place, which has every drive answer what a test wants.
+//! A program in smartctl's place, which has drives answer what a test wants.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -12,7 +12,7 @@ pub fn smartctl(dir: &Path, pending: u64) -> String {
     fs::create_dir_all(dir).unwrap();
     let program = dir.join("smartctl");
     let text = format!(
-        "#!/bin/sh\nwhile [ -e {dir}/held ]; do /bin/sleep 0.1; done\nexec /bin/cat {dir}/answer.json\n",
+        "#!/bin/sh\nwhile [ -e {dir}/held ]; do /bin/sleep 0.1; done\nfor node; do :; done\nof=\"{dir}/answer-${{node##*/}}.json\"\n[ -e \"$of\" ] || of={dir}/answer.json\nexec /bin/cat \"$of\"\n",
         dir = dir.display()
     );
     fs::write(&program, text).unwrap();
@@ -47,8 +47,20 @@ pub fn release(dir: &Path) {
 ///
 /// # Panics
 /// The directory cannot be written.
-#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 pub fn pending_sectors(dir: &Path, pending: u64) {
+    answer(dir, "answer", pending);
+}
+
+/// The same of the drive with this kernel name only.
+///
+/// # Panics
+/// The directory cannot be written.
+pub fn pending_sectors_of(dir: &Path, kernel_name: &str, pending: u64) {
+    answer(dir, &format!("answer-{kernel_name}"), pending);
+}
+
+#[allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
+fn answer(dir: &Path, name: &str, pending: u64) {
     let answer = format!(
         r#"{{"json_format_version":[1,0],"smartctl":{{"version":[7,4],"exit_status":0}},
 "device":{{"name":"/dev/x","type":"sat","protocol":"ATA"}},"model_name":"REPLAYED","serial_number":"R1",
@@ -59,5 +71,5 @@ pub fn pending_sectors(dir: &Path, pending: u64) {
     );
     let new = dir.join("answer.new");
     fs::write(&new, answer).unwrap();
-    fs::rename(new, dir.join("answer.json")).unwrap();
+    fs::rename(new, dir.join(format!("{name}.json"))).unwrap();
 }

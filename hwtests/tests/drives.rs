@@ -11,6 +11,7 @@
 mod drives {
     pub(crate) mod adopting;
     pub(crate) mod anti_affinity;
+    pub(crate) mod automatic;
     pub(crate) mod copies;
     pub(crate) mod cordon;
     pub(crate) mod held;

@@ -42,6 +42,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
         claim,
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
+        evacuate: Default::default(),
         fs_type: FsType::Ext4,
         mkfs_options: vec![],
         mount_options: vec![],

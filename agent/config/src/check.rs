@@ -17,6 +17,7 @@ use super::{
     classes,
     controller::{self, ControllerConfig},
     health::{self, HealthConfig},
+    moves::{self, AutomaticConfig},
     node_id::node_id_from_hostname,
     raw::{Raw, Size},
     report::{Given, Problem, Report, value},
@@ -70,6 +71,8 @@ pub struct Config {
     pub move_bytes_per_second: Option<u64>,
     /// How long an old place is kept at least, after its volume has moved.
     pub old_place_delay: Duration,
+    /// Bounds of the evacuations that the agent begins without a request.
+    pub automatic: AutomaticConfig,
     /// A worker without work for this long is let go.
     pub worker_idle: Duration,
     /// Read-only checks of filesystems.
@@ -283,6 +286,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         move_bytes_per_second: rate(&raw.moves.max_bytes_per_second, report),
         old_place_delay: value(&raw.moves.old_place_delay)
             .map_or(Duration::from_hours(24), |it| it.0),
+        automatic: moves::check(&raw.moves, &raw.classes, report),
         // Longer than the pause of a kubelet between two NodeGetVolumeStats of a volume: one to two minutes.
         worker_idle: value(&raw.workers.idle).map_or(Duration::from_secs(150), |it| it.0),
         checks: checks::check(&raw.checks, report),

@@ -104,6 +104,7 @@ fn one(
         claim: value(&raw.claim).copied().unwrap_or_default(),
         erase: value(&raw.erase).copied().unwrap_or_default(),
         raw_space: value(&raw.raw_space).copied().unwrap_or_default(),
+        evacuate: value(&raw.evacuate).copied().unwrap_or_default(),
         fs_type,
         mkfs_options: options(&raw.mkfs_options, report, |all| {
             check_mkfs_options(fs_type, all).map_err(|error| error.to_string())

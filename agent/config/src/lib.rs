@@ -24,6 +24,7 @@ mod classes;
 mod controller;
 mod health;
 mod hint;
+mod moves;
 mod node_id;
 mod raw;
 mod read;
@@ -40,6 +41,7 @@ pub use controller::{ControllerConfig, DriveVerb};
 pub use drivebay_common::metrics::Listen;
 pub use drivebay_csi::HealthApi;
 pub use health::{DeviceOverride, HealthConfig};
+pub use moves::AutomaticConfig;
 pub use report::Problem;
 pub use target::Target;
 

@@ -13,7 +13,7 @@ use super::{
     units::Period,
 };
 use drivebay_model::{
-    ClaimPolicy, ErasePolicy, FsType, Layout, Media, Placement, RawSpace, Transport,
+    ClaimPolicy, ErasePolicy, Evacuation, FsType, Layout, Media, Placement, RawSpace, Transport,
 };
 use drivebay_smart::{Thresholds, collect::DeviceType};
 
@@ -90,6 +90,8 @@ pub(super) struct Erase {
 pub(super) struct Moves {
     pub(super) max_bytes_per_second: Given<Size>,
     pub(super) old_place_delay: Given<Period<0>>,
+    pub(super) automatic_drives_per_day: Given<i32>,
+    pub(super) automatic_delay: Given<Period<1>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -215,6 +217,7 @@ pub(super) struct Class {
     pub(super) claim: Given<ClaimPolicy>,
     pub(super) erase: Given<ErasePolicy>,
     pub(super) raw_space: Given<RawSpace>,
+    pub(super) evacuate: Given<Evacuation>,
     pub(super) fs: Given<FsType>,
     pub(super) mkfs_options: List<String>,
     pub(super) mount_options: List<String>,

@@ -160,7 +160,7 @@ fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
         "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
     assert_eq!(
         mistakes(text),
-        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, fs, layout, mkfs-options, mount-options, name, placement, priority, raw-space, select, xfs-retry-forever\n\
+        "drivebay.toml:3: unknown key `fx` in [[class]] (did you mean `fs`?); known keys: allow-removable, check-reserve, claim, erase, evacuate, fs, layout, mkfs-options, mount-options, name, placement, priority, raw-space, select, xfs-retry-forever\n\
          drivebay.toml:5: unknown key `medai` in [class.select] (did you mean `media`?); known keys: drive, max-size, media, min-size, model, path, transport\n\
          drivebay.toml:7: unknown key `nodes` in the file (did you mean [node]?); known keys: agent, checks, class, controller, csi, discovery, erase, health, kubelet, metrics, moves, node, probes, smart, workers"
     );

@@ -70,6 +70,7 @@ fn class(name: &str, priority: i32) -> ClassConfig {
         claim: ClaimPolicy::Blank,
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
+        evacuate: Default::default(),
         fs_type: FsType::Xfs,
         mkfs_options: vec![],
         mount_options: vec![],

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use drivebay_proto::words::Layout;
 
-use super::{DriveFacts, DriveRef, FsType, Media, Transport, by_id};
+use super::{DriveFacts, DriveRef, FsType, Media, Transport, Verdict, by_id};
 
 /// How a class chooses among its drives and, with layout `partition`, among the free places of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -60,6 +60,39 @@ pub enum RawSpace {
     Zeroed,
     /// Where zeros would have to be written, of any free space: a former owner's data may be in it.
     Sampled,
+}
+
+/// Which verdict has the agent move the volumes off a drive without an operator's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Evacuation {
+    /// None: an operator evacuates.
+    #[default]
+    Manual,
+    /// BAD.
+    Bad,
+    /// SUSPECT or BAD.
+    Suspect,
+}
+
+impl Evacuation {
+    /// The word in the config.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Manual => "manual",
+            Self::Bad => "bad",
+            Self::Suspect => "suspect",
+        }
+    }
+
+    /// Whether a drive with this verdict is evacuated. UNKNOWN and GOOD never are.
+    pub fn covers(self, verdict: Verdict) -> bool {
+        match self {
+            Self::Manual => false,
+            Self::Bad => verdict == Verdict::Bad,
+            Self::Suspect => verdict.weight() > 0,
+        }
+    }
 }
 
 /// Which drives a class takes. Every condition that is given must hold; a class with none selects nothing.
@@ -176,6 +209,8 @@ pub struct ClassConfig {
     pub erase: ErasePolicy,
     /// What raw volumes are made of.
     pub raw_space: RawSpace,
+    /// When volumes are moved off a failing drive without a request.
+    pub evacuate: Evacuation,
     /// Filesystem when nobody names one.
     pub fs_type: FsType,
     /// Further mkfs arguments, one per element.

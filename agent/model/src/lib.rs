@@ -29,7 +29,9 @@ pub mod volume;
 
 pub use cause::Cause;
 pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
-pub use class::{ClaimPolicy, ClassConfig, ErasePolicy, Layout, Placement, RawSpace, Selector};
+pub use class::{
+    ClaimPolicy, ClassConfig, ErasePolicy, Evacuation, Layout, Placement, RawSpace, Selector,
+};
 pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
 pub use cordon::Cordon;
 pub use created_for::CreatedFor;

@@ -106,6 +106,7 @@ pub fn class(name: &str) -> ClassConfig {
         claim: ClaimPolicy::Blank,
         erase: ErasePolicy::Zero,
         raw_space: Default::default(),
+        evacuate: Default::default(),
         fs_type: FsType::Ext4,
         mkfs_options: Vec::new(),
         mount_options: Vec::new(),

@@ -189,6 +189,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
             claim,
             erase: ErasePolicy::Zero,
             raw_space: Default::default(),
+            evacuate: Default::default(),
             fs_type: FsType::Ext4,
             mkfs_options: Vec::new(),
             mount_options: Vec::new(),

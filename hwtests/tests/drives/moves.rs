@@ -84,7 +84,7 @@ pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, text: &str) {
     rig.leave_volume(volume).await;
 }
 
-async fn id_of(rig: &Rig, name: &str) -> String {
+pub(crate) async fn id_of(rig: &Rig, name: &str) -> String {
     rig.drive(name).await.unwrap().id
 }
 

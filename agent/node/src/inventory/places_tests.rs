@@ -191,6 +191,7 @@ fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_ma
         generation: 2,
         hold: false,
         by: String::new(),
+        automatic: false,
         requested_at: 0,
         progress: MoveProgress::Committing {
             note: CommitNote {

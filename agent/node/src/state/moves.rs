@@ -26,6 +26,9 @@ pub struct MoveRecord {
     pub hold: bool,
     /// Who asked.
     pub by: String,
+    /// Of an evacuation that the agent began without a request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub automatic: bool,
     /// When, seconds since 1970.
     pub requested_at: u64,
     pub progress: MoveProgress,
@@ -64,6 +67,11 @@ impl MoveRecord {
         }
     }
 
+    /// Whether it is of an automatic evacuation that is not completed.
+    pub fn is_automatic_and_open(&self) -> bool {
+        self.automatic && !self.has_moved()
+    }
+
     /// Whether the volume lives on the target, as far as is known.
     pub fn has_moved(&self) -> bool {
         matches!(self.progress, MoveProgress::Moved { .. })
@@ -74,6 +82,40 @@ impl MoveRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     pub moves: BTreeMap<Uuid, MoveRecord>,
+    /// Of the last day, by the drive that volumes leave. Not written when there is none, as by agents that did not know it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub automatic: BTreeMap<DriveId, Recent>,
+}
+
+/// What keeps the agent from beginning to evacuate a drive by itself. Ages are seconds in which an agent ran: a wall clock that jumps
+/// must not give a budget twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recent {
+    /// Since the agent began to evacuate it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_seconds: Option<u64>,
+    /// Since an operator cancelled a move off it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_seconds: Option<u64>,
+}
+
+/// How long both are kept, seconds: the day of the budget.
+const DAY: u64 = 24 * 60 * 60;
+
+impl Moves {
+    /// Counts the ages of what is kept for a day, and forgets what is older.
+    pub fn age(&mut self, elapsed_seconds: u64) {
+        let older = |age: Option<u64>| {
+            let age = age?.saturating_add(elapsed_seconds);
+            (age < DAY).then_some(age)
+        };
+        for recent in self.automatic.values_mut() {
+            recent.begun_seconds = older(recent.begun_seconds);
+            recent.cancelled_seconds = older(recent.cancelled_seconds);
+        }
+        self.automatic
+            .retain(|_, recent| *recent != Recent::default());
+    }
 }
 
 impl Stored for Moves {
@@ -131,6 +173,7 @@ mod tests {
             generation: 2,
             hold: false,
             by: "ann".into(),
+            automatic: false,
             requested_at: 7,
             progress: MoveProgress::Committing { note: note.clone() },
         };
@@ -146,6 +189,43 @@ mod tests {
         next.load().await;
         assert_eq!(next.of(uuid), Some(record));
         assert_eq!(next.of(uuid).unwrap().note(), Some(&note));
+    }
+
+    #[tokio::test]
+    async fn the_budget_of_automatic_evacuations_survives_a_restart_and_ends_after_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path());
+        let (a, b) = (DriveId("a".into()), DriveId("b".into()));
+        let saved = SavedMoves::new(&state);
+        saved.load().await;
+        let begin = |file: &mut Moves| {
+            let begun = file.automatic.entry(a.clone()).or_default();
+            begun.begun_seconds = Some(0);
+            let cancelled = file.automatic.entry(b.clone()).or_default();
+            cancelled.cancelled_seconds = Some(60);
+            file.age(DAY - 61);
+        };
+        saved.change(begin).await.unwrap();
+        let next = SavedMoves::new(&state);
+        next.load().await;
+        let mut file = next.look(Moves::clone);
+        assert_eq!(file.automatic[&a].begun_seconds, Some(DAY - 61));
+        assert_eq!(file.automatic[&b].cancelled_seconds, Some(DAY - 1));
+        file.age(1);
+        assert_eq!(file.automatic.keys().collect::<Vec<_>>(), [&a]);
+        file.age(u64::MAX);
+        assert!(file.automatic.is_empty());
+    }
+
+    #[test]
+    fn a_file_of_an_agent_without_automatic_evacuations_is_read_and_written_as_it_was() {
+        let text = r#"{"version":1,"moves":{"00000000-0000-0000-0000-000000000009":{"name":"pvc-1","from":"a","to":"b",
+"generation":2,"by":"ann","requested_at":7,"progress":{"is":"requested"}}}}"#;
+        let read = Moves::from_bytes(text.as_bytes()).unwrap();
+        let record = &read.moves[&Uuid::from_u128(9)];
+        assert!(!record.automatic && read.automatic.is_empty());
+        let written = String::from_utf8(read.to_bytes().unwrap()).unwrap();
+        assert!(!written.contains("automatic"), "{written}");
     }
 
     #[tokio::test]

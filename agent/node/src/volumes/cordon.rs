@@ -60,7 +60,7 @@ impl Volumes {
             let revision = this.node.inventory().put_contents(&id, done.contents);
             if done.changed {
                 let reason = cordon.as_ref().map(|cordon| cordon.reason.as_str());
-                tracing::warn!(drive = %id, cordoned = cordon.is_some(), by, reason, "drive cordon changed by operator");
+                tracing::warn!(drive = %id, cordoned = cordon.is_some(), by, reason, "drive cordon changed");
             }
             Ok(Cordoned {
                 drive: id,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{MovePhase, RECORD_DEADLINE};
+use super::{MovePhase, RECORD_DEADLINE, pace::Pace};
 use crate::{
     state::moves::MoveRecord,
     volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
@@ -203,6 +203,7 @@ impl Volumes {
         let began = Instant::now();
         let mut done = 0;
         let mut holds_nothing: Vec<Extent> = Vec::new();
+        let mut pace = Pace::new(self.node.config().move_bytes_per_second);
         let worker = WorkerKey::of_group(COPIES, Slot::Background).on(Lane::Volume(uuid));
         loop {
             let ends = self.ends(uuid, of)?;
@@ -213,6 +214,8 @@ impl Volumes {
                 tracing::info!(volume = %uuid, copied_bytes = done, "copying stopped; the volume is needed");
                 return Err(MoveError::Used);
             }
+            let bytes_per_second = pace.next([&ends.source, &ends.target]).await;
+            let step_began = Instant::now();
             let job = CopyStep {
                 source: ends.source.clone(),
                 target: ends.target.clone(),
@@ -221,7 +224,7 @@ impl Volumes {
                 from_bytes: done,
                 may_match,
                 holds_nothing: holds_nothing.clone(),
-                bytes_per_second: self.node.config().move_bytes_per_second,
+                bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = self.node.run(worker.clone(), job, DEADLINE).await?;
@@ -230,6 +233,7 @@ impl Volumes {
                 holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
                 continue;
             }
+            pace.step_ended(step.done_bytes.saturating_sub(done), step_began.elapsed());
             done = step.done_bytes;
             holds_nothing.retain(|range| range.end() > done);
             let rate = done as f64 / began.elapsed().as_secs_f64().max(0.001);

@@ -1,16 +1,21 @@
 //! Moving volumes to other drives of the node while nobody uses them.
 //!
-//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies, `unreadable` tells data from free space,
-//! `complete` changes the records in the order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind.
+//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies,
+//! `unreadable` tells data from free space where the source does not read, `complete` changes the records in the order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind.
+//! `automatic` decides which drive is evacuated without a request and `stop` when that ends, both purely; `evacuate` does both.
 
+mod automatic;
 mod complete;
 mod copy;
+mod evacuate;
 mod next;
 mod old_place;
+mod pace;
 mod plan;
 mod request;
 mod retire;
 mod run;
+mod stop;
 mod unreadable;
 
 use std::{
@@ -28,7 +33,7 @@ pub use request::{
 };
 
 use super::{VolumeError, Volumes};
-use crate::state::moves::{MoveRecord, SavedMoves};
+use crate::state::moves::{self, MoveRecord, SavedMoves};
 
 /// Moves of a node: what is durably known of them, and what goes on.
 #[derive(Debug)]
@@ -170,11 +175,15 @@ impl Volumes {
         &self,
         change: impl FnOnce(&mut BTreeMap<Uuid, MoveRecord>) + Send,
     ) -> Result<u64, VolumeError> {
-        let saved = self
-            .inner
-            .moves
-            .saved
-            .change(|file| change(&mut file.moves));
+        self.save_moves_file(|file| change(&mut file.moves)).await
+    }
+
+    /// The same with all that is saved with the moves.
+    async fn save_moves_file(
+        &self,
+        change: impl FnOnce(&mut moves::Moves) + Send,
+    ) -> Result<u64, VolumeError> {
+        let saved = self.inner.moves.saved.change(change);
         saved
             .await
             .map_err(|source| VolumeError::MoveNotSaved { source })?;

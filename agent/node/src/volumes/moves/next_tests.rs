@@ -84,6 +84,7 @@ fn record(progress: MoveProgress) -> MoveRecord {
         generation: 2,
         hold: false,
         by: "ann".into(),
+        automatic: false,
         requested_at: 0,
         progress,
     }

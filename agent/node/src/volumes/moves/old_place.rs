@@ -113,6 +113,7 @@ impl Volumes {
             generation: volume.placed.record.place.generation(),
             hold: false,
             by: String::new(),
+            automatic: false,
             requested_at: unix_seconds(),
             progress: MoveProgress::Moved {
                 note: None,

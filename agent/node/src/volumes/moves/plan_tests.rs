@@ -151,6 +151,7 @@ fn a_repeated_request_asks_for_nothing_more_and_another_target_is_refused() {
         generation: 2,
         hold: false,
         by: "ann".into(),
+        automatic: false,
         requested_at: 0,
         progress: MoveProgress::Requested,
     };
@@ -207,6 +208,7 @@ fn a_volume_whose_source_could_not_be_marked_is_not_moved_on_so_that_its_note_is
         generation: 2,
         hold: false,
         by: "ann".into(),
+        automatic: false,
         requested_at: 0,
         progress: MoveProgress::Moved {
             note: Some(note),
@@ -231,6 +233,7 @@ fn room_that_an_earlier_request_will_take_is_not_given_twice() {
         generation: 2,
         hold: false,
         by: "ann".into(),
+        automatic: false,
         requested_at: 0,
         progress: MoveProgress::Requested,
     };

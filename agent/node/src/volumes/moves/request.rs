@@ -137,23 +137,41 @@ impl Volumes {
         &self,
         request: MoveRequest,
     ) -> Result<(MovePlan, u64), VolumeError> {
-        let refused = |plan: MovePlan| match plan.refusals.is_empty() {
-            true => Ok(plan),
-            false => Err(VolumeError::MoveRefused { why: plan.refusals }),
-        };
         // Nothing is cordoned for a request that is refused.
-        let before = refused(self.plan_moves(&request)?)?;
+        let before = accepted(self.plan_moves(&request)?)?;
         if let (Some(drive), MoveScope::Drive { only, .. }) = (&before.drive, &request.scope)
             && only.is_empty()
         {
-            let cordon = Cordon {
-                at: unix_seconds(),
-                by: request.by.clone(),
-                reason: "evacuated".to_owned(),
-            };
-            self.set_cordon(&drive.0, &request.by, Some(cordon)).await?;
+            self.cordon_evacuated(drive, &request.by).await?;
         }
-        let plan = refused(self.plan_moves(&request)?)?;
+        let plan = accepted(self.plan_moves(&request)?)?;
+        let revision = self.record_moves(&plan, &request, None).await?;
+        Ok((plan, revision))
+    }
+
+    /// Keeps new volumes off a drive that is evacuated.
+    pub(super) async fn cordon_evacuated(
+        &self,
+        drive: &DriveId,
+        by: &str,
+    ) -> Result<(), VolumeError> {
+        let cordon = Cordon {
+            at: unix_seconds(),
+            by: by.to_owned(),
+            reason: "evacuated".to_owned(),
+        };
+        self.set_cordon(&drive.0, by, Some(cordon)).await?;
+        Ok(())
+    }
+
+    /// Saves the moves of a plan. Durable when answered, with the revision that shows it. `automatic`: the drive, if the agent evacuates
+    /// it without a request; that it was begun counts for the day's budget.
+    pub(super) async fn record_moves(
+        &self,
+        plan: &MovePlan,
+        request: &MoveRequest,
+        automatic: Option<&DriveId>,
+    ) -> Result<u64, VolumeError> {
         let snapshot = self.node.inventory().current();
         let at = unix_seconds();
         let records: Vec<(Uuid, MoveRecord)> = plan
@@ -168,6 +186,7 @@ impl Volumes {
                     generation: volume.placed.record.place.generation() + 1,
                     hold: request.hold,
                     by: request.by.clone(),
+                    automatic: automatic.is_some(),
                     requested_at: at,
                     progress: MoveProgress::Requested,
                 };
@@ -177,11 +196,17 @@ impl Volumes {
         for (uuid, record) in &records {
             tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, by = request.by, hold = request.hold, "move of a volume requested");
         }
-        let revision = self.save_moves(|all| all.extend(records)).await?;
-        Ok((plan, revision))
+        self.save_moves_file(|file| {
+            file.moves.extend(records);
+            if let Some(drive) = automatic {
+                let recent = file.automatic.entry(drive.clone()).or_default();
+                recent.begun_seconds = Some(0);
+            }
+        })
+        .await
     }
 
-    /// Ends moves that are not completed. Their copies are erased.
+    /// Ends moves that are not completed. Their copies are erased. For a day the agent does not evacuate their drives by itself.
     pub async fn cancel_moves(
         &self,
         scope: &MoveScope,
@@ -220,11 +245,13 @@ impl Volumes {
             held.extend(guard);
             meant.push(uuid);
         }
-        self.save_moves(|all| {
+        self.save_moves_file(|file| {
             for uuid in meant {
-                match all.get(&uuid).map(|one| &one.progress) {
-                    Some(MoveProgress::Requested) => {
-                        all.remove(&uuid);
+                match file.moves.get(&uuid) {
+                    Some(one) if one.progress == MoveProgress::Requested => {
+                        let recent = file.automatic.entry(one.from.clone()).or_default();
+                        recent.cancelled_seconds = Some(0);
+                        file.moves.remove(&uuid);
                         done.cancelled.push(uuid);
                     }
                     _ => done.too_late.push(uuid),
@@ -383,6 +410,14 @@ impl Volumes {
             tracing::warn!(drive = %id, by, "old places of moved volumes are erased now, by operator");
         }
         Ok(retirement)
+    }
+}
+
+/// The plan, unless anything is against it.
+pub(super) fn accepted(plan: MovePlan) -> Result<MovePlan, VolumeError> {
+    match plan.refusals.is_empty() {
+        true => Ok(plan),
+        false => Err(VolumeError::MoveRefused { why: plan.refusals }),
     }
 }
 

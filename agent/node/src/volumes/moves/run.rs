@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{
     MovePhase,
     copy::MoveError,
+    evacuate::Automatic,
     next::{Action, actions},
 };
 use crate::{
@@ -41,10 +42,12 @@ impl Volumes {
         let mut again = tokio::time::interval(TRY_EVERY);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut counted = Instant::now();
+        let mut automatic = Automatic::default();
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
             let moves = &self.inner.moves;
             let now = Instant::now();
+            automatic.observe(self, &snapshot, &busy, now).await;
             let (resting, wake) = moves.resting(now);
             let left_alone: BTreeSet<Uuid> = busy.iter().chain(&resting).copied().collect();
             // While it is not known which commits were issued nothing is decided.
@@ -55,15 +58,8 @@ impl Volumes {
             for action in next {
                 let uuid = action.uuid();
                 if busy.insert(uuid) {
-                    let this = self.clone();
-                    let stop = stop.clone();
                     moves.change(uuid, |running| running.is_active = true);
-                    tasks.spawn(uuid, async move {
-                        tokio::select! {
-                            result = this.act(action) => result,
-                            () = stop.cancelled() => Ok(()),
-                        }
-                    });
+                    tasks.spawn(uuid, self.clone().act_until(action, stop.clone()));
                 }
             }
             tokio::select! {
@@ -76,12 +72,24 @@ impl Volumes {
                     counted += Duration::from_secs(elapsed);
                     self.count_old_places(&snapshot, elapsed).await;
                 }
-                _ = again.tick() => self.read_moves_again().await,
+                now = again.tick() => {
+                    self.read_moves_again().await;
+                    automatic.decide(self, &snapshot, now);
+                }
+                true = automatic.begun() => {}
                 Some((uuid, ended)) = tasks.next() => {
                     busy.remove(&uuid);
+                    automatic.attempt_ended(moves.saved.of(uuid).as_ref(), ended.as_ref());
                     self.ended(uuid, ended);
                 }
             }
+        }
+    }
+
+    async fn act_until(self, action: Action, stop: CancellationToken) -> Result<(), MoveError> {
+        tokio::select! {
+            result = self.act(action) => result,
+            () = stop.cancelled() => Ok(()),
         }
     }
 
@@ -149,8 +157,9 @@ impl Volumes {
     /// Counts how long old places were kept, and notes which volumes were used since they moved.
     async fn count_old_places(&self, snapshot: &Snapshot, elapsed: u64) {
         self.inner.moves.forget_touches();
-        let counted = self.save_moves(|all| {
-            for (uuid, one) in all.iter_mut() {
+        let counted = self.save_moves_file(|file| {
+            file.age(elapsed);
+            for (uuid, one) in &mut file.moves {
                 if let MoveProgress::Moved {
                     kept_seconds, used, ..
                 } = &mut one.progress
