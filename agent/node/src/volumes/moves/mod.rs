@@ -1,8 +1,9 @@
 //! Moving volumes to other drives of the node while nobody uses them.
 //!
-//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies,
-//! `unreadable` tells data from free space where the source does not read, `complete` changes the records in the order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind.
-//! `automatic` decides which drive is evacuated without a request and `stop` when that ends, both purely; `evacuate` does both.
+//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies, at the
+//! rate of `pace`, and `unreadable` tells data from free space where the source does not read; `complete` changes the records in the
+//! order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind. `automatic` decides which drive is evacuated
+//! without a request and `stop` when that ends, both purely; `evacuate` does both.
 
 mod automatic;
 mod complete;
