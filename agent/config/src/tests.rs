@@ -155,6 +155,20 @@ fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers
 }
 
 #[test]
+fn the_chart_takes_every_key_of_a_class() {
+    let schema = include_str!("../../../deploy/chart/values.schema.json");
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let keys = schema["properties"]["classes"]["items"]["properties"].as_object();
+    // That one is the chart's own.
+    let keys = keys.unwrap().keys().map(String::as_str);
+    let keys: Vec<&str> = keys.filter(|key| *key != "storageClass").collect();
+    let known = mistakes("[[class]]\nname = 'a'\nfx = 1\n");
+    let (_, known) = known.split_once("known keys: ").unwrap();
+    let known = known.lines().next().unwrap();
+    assert_eq!(keys.join(", "), known);
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_line_and_what_was_meant() {
     let text =
         "[[class]]\nname = 'a'\nfx = 1\n[class.select]\nmedai = ['hdd']\nmedia = 'ssd'\n[nodes]\n";
