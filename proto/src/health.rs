@@ -82,6 +82,41 @@ impl Drive {
         all
     }
 
+    /// Where a person finds it: its place in an enclosure, else its PCIe slot; empty when the host knows of neither.
+    pub fn bay(&self) -> String {
+        match (self.slot.as_str(), self.pcie_slot.as_str()) {
+            ("", "") => String::new(),
+            ("", slot) => format!("PCIe {slot}"),
+            (slot, _) => format!("{} {slot}", self.enclosure).trim().to_owned(),
+        }
+    }
+
+    /// By what a person in front of the machine knows it: model, serial number and bay, as far as they are known.
+    pub fn known_by(&self) -> Vec<String> {
+        let after = |what: &str, text: &str| match text {
+            "" => String::new(),
+            text => format!("{what} {text}"),
+        };
+        let all = [
+            self.model.clone(),
+            after("serial", &self.serial),
+            after("bay", &self.bay()),
+        ];
+        all.into_iter().filter(|one| !one.is_empty()).collect()
+    }
+
+    /// Its kernel name, else its identity, and by what a person knows it.
+    pub fn named(&self) -> String {
+        let name = match self.kernel_name.as_str() {
+            "" => &self.id,
+            name => name,
+        };
+        match self.known_by() {
+            none if none.is_empty() => name.to_owned(),
+            known_by => format!("{name} ({})", known_by.join(", ")),
+        }
+    }
+
     /// The verdict as it is shown: of an acknowledged drive with that word.
     pub fn shown_verdict(&self) -> String {
         match self.is_acknowledged() {
@@ -124,6 +159,29 @@ mod tests {
             assert_eq!(drive.shown_verdict(), shown, "{findings:?}");
         }
         assert_eq!(Drive::default().shown_verdict(), "");
+    }
+
+    #[test]
+    fn a_drive_is_named_by_what_a_person_finds_it_by() {
+        let mut drive = Drive {
+            id: "wwn-a".into(),
+            kernel_name: "sda".into(),
+            model: "ST4000".into(),
+            serial: "S4YP".into(),
+            enclosure: "5000".into(),
+            slot: "3".into(),
+            pcie_slot: "9".into(),
+            ..Drive::default()
+        };
+        assert_eq!(drive.named(), "sda (ST4000, serial S4YP, bay 5000 3)");
+        drive.slot.clear();
+        drive.model.clear();
+        assert_eq!(drive.named(), "sda (serial S4YP, bay PCIe 9)");
+        let bare = Drive {
+            id: "wwn-a".into(),
+            ..Drive::default()
+        };
+        assert_eq!(bare.named(), "wwn-a");
     }
 
     #[test]

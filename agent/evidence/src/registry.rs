@@ -612,12 +612,7 @@ pub fn of_its_drive(drive: &Drive) -> Option<Condition> {
         .collect();
     Some(Condition::new(
         reason,
-        format!(
-            "drive {} ({}) {what}: {}",
-            drive.id,
-            drive.facts.model,
-            why.join("; ")
-        ),
+        format!("drive {} {what}: {}", drive.describe(), why.join("; ")),
     ))
 }
 

@@ -198,20 +198,20 @@ pub enum Doubt {
 }
 
 impl Doubt {
-    /// In words, with what ends it.
-    pub fn describe(&self) -> String {
+    /// In words, with what ends it. `name`: names a drive.
+    pub fn describe(&self, name: impl Fn(&DriveId) -> String) -> String {
         match self {
             Self::TargetNotSeen(to) => format!(
                 "what is here is old, or may be: it is live on drive {}, or may be, and that drive was not read with it; attach that drive, or decide with volume prefer",
-                to.drive
+                name(&to.drive)
             ),
             Self::TargetNotCommitted(to) => format!(
                 "it was moved to drive {}, which lost that write although it had confirmed it; decide with volume prefer",
-                to.drive
+                name(&to.drive)
             ),
             Self::CommitIssued(to) => format!(
                 "its move to drive {} was being completed, and no drive that was read says that it was; attach that drive, or decide with volume prefer",
-                to.drive
+                name(&to.drive)
             ),
             Self::SeveralLive(generation) => {
                 format!("several drives have it as live, generation {generation}; detach the copy")

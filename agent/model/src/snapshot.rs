@@ -43,6 +43,22 @@ impl Drive {
 
     /// Whether new volumes may be put on it, as far as its health and the operator go.
     pub fn is_fit(&self) -> bool {
+    /// Names it for a person who may have to pull it: identity, model, serial number and bay, as far as they are known. Not its
+    /// kernel name, which is another one after a boot, so that the messages of conditions stay the same.
+    pub fn describe(&self) -> String {
+        let serial = Some(&self.facts.serial).filter(|serial| !serial.is_empty());
+        let known = [
+            self.facts.model.clone(),
+            serial.map_or_else(String::new, |serial| format!("serial {serial}")),
+            self.facts.bay.describe(),
+        ];
+        let known: Vec<String> = known.into_iter().filter(|one| !one.is_empty()).collect();
+        match known.is_empty() {
+            true => self.id.to_string(),
+            false => format!("{} ({})", self.id, known.join(", ")),
+        }
+    }
+
         self.health.is_fit() && self.cordon().is_none()
     }
 }
@@ -143,4 +159,31 @@ pub struct Snapshot {
     /// What a person should know of the host itself.
     #[serde(default)]
     pub findings: Vec<Finding>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bay, samples};
+
+    #[test]
+    fn a_drive_is_described_by_what_a_person_finds_it_by() {
+        let mut drive = samples::drive("sda", DriveState::Claimed, None);
+        drive.facts.model = "ST4000".into();
+        drive.facts.serial = "S4YP".into();
+        drive.facts.bay = Bay {
+            enclosure: "5000".into(),
+            slot: "3".into(),
+            pcie_slot: String::new(),
+        };
+        assert_eq!(
+            drive.describe(),
+            "wwn-sda (ST4000, serial S4YP, slot 3 of enclosure 5000)"
+        );
+        drive.facts.serial.clear();
+        drive.facts.bay = Bay::default();
+        assert_eq!(drive.describe(), "wwn-sda (ST4000)");
+        drive.facts.model.clear();
+        assert_eq!(drive.describe(), "wwn-sda");
+    }
 }

@@ -51,7 +51,7 @@ pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
         };
         let ours = matches!(drive.state, DriveState::Claimed | DriveState::Available) || holds();
         for (status, reason, why) in conditions(drive).into_iter().filter(|_| ours) {
-            let name = format!("drive {} ({})", drive.id, drive.facts.model);
+            let name = format!("drive {}", drive.describe());
             let told = if why.is_empty() {
                 name
             } else {

@@ -146,10 +146,7 @@ impl Trouble {
             what,
             since,
         } = self;
-        let name = printable(match drive.kernel_name.as_str() {
-            "" => &drive.id,
-            name => name,
-        });
+        let name = printable(&drive.named());
         let since = since.to_string();
         let of = [drive.id.as_str(), since.as_str()];
         let volumes = on_it.len();
@@ -182,6 +179,9 @@ mod tests {
             health: Some(DriveHealth {
                 findings: vec![Finding {
                     code: "X".into(),
+            serial: "S4YP".into(),
+            enclosure: "5000".into(),
+            slot: "3".into(),
                     message: "8 pending sectors".into(),
                     since,
                     acknowledged: false,
@@ -229,6 +229,11 @@ mod tests {
         assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
         // Acknowledged, only its absence is told; what is found besides is.
         let mut known = drive("claimed", "BAD", 7);
+            // Whoever reads it knows which drive to pull.
+            for notice in &due {
+                let named = "drive sda (serial S4YP, bay 5000 3)";
+                assert!(notice.note.contains(named), "{}", notice.note);
+            }
         let health = known.health.as_mut().unwrap();
         health.acknowledged = Some(Acknowledged::default());
         health.findings[0].acknowledged = true;

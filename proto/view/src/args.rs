@@ -27,7 +27,7 @@ impl Light {
     /// What was switched, where the drive is, and by what it was done.
     pub fn outcome(self, drive: &Drive, answer: &LocateDriveResponse) -> String {
         let light = if self.is_on() { "on" } else { "off" };
-        let bay = match super::drives::bay(drive).as_str() {
+        let bay = match drive.bay().as_str() {
             "" => String::new(),
             bay => format!(" (bay {bay})"),
         };

@@ -112,7 +112,7 @@ pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
             drive.transport.clone(),
             drive.model.clone(),
             drive.serial.clone(),
-            bay(drive),
+            drive.bay(),
             drive.firmware.clone(),
             format!(
                 "{}/{}",
@@ -121,15 +121,6 @@ pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
         ]);
     }
     cells
-}
-
-/// Where a person finds it: its place in an enclosure, else its PCIe slot; empty when the host knows of neither.
-pub fn bay(drive: &Drive) -> String {
-    match (drive.slot.as_str(), drive.pcie_slot.as_str()) {
-        ("", "") => String::new(),
-        ("", slot) => format!("PCIe {slot}"),
-        (slot, _) => format!("{} {slot}", drive.enclosure).trim().to_owned(),
-    }
 }
 
 fn smart(drive: &Drive) -> Option<&SmartReport> {

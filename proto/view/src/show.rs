@@ -161,7 +161,7 @@ pub fn drive(
     sheet.line("device", &device);
     sheet.line("model", &drive.model);
     sheet.line("serial", &drive.serial);
-    let bay = super::drives::bay(drive);
+    let bay = drive.bay();
     if !bay.is_empty() {
         sheet.line("bay", &bay);
     }

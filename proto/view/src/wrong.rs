@@ -435,17 +435,8 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
             _ => {}
         }
     }
-    // By which a person in front of the machine finds it.
-    let serial = Some(&drive.serial).filter(|serial| !serial.is_empty());
-    let serial = serial.map(|serial| format!("serial {serial}"));
-    let bay = Some(super::drives::bay(drive)).filter(|bay| !bay.is_empty());
-    let bay = bay.map(|bay| format!("bay {bay}"));
-    let name: Vec<String> = [drive.kernel_name.clone(), drive.model.clone()]
-        .into_iter()
-        .filter(|word| !word.is_empty())
-        .chain(serial)
-        .chain(bay)
-        .collect();
+    let device = Some(drive.kernel_name.clone()).filter(|name| !name.is_empty());
+    let name: Vec<String> = device.into_iter().chain(drive.known_by()).collect();
     Some(Problem {
         severity: severity?,
         kind: Kind::Drive,

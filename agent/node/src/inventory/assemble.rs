@@ -299,8 +299,8 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
         conditions.push(Condition::new(
             Reason::DriveMissing,
             format!(
-                "drive {} ({}) is not found on this node; plug it in again",
-                drive.id, drive.facts.model
+                "drive {} is not found on this node; plug it in again",
+                drive.describe()
             ),
         ));
         VolumeState::Missing
@@ -309,7 +309,7 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
             Reason::VolumeNotFound,
             format!(
                 "it was on drive {} and is not found any more, although it was not deleted through Drivebay; if that was a mistake, put nothing new on the drive and restore its table or LVM metadata (vgcfgrestore); else delete the volume",
-                drive.id
+                drive.describe()
             ),
         ));
         VolumeState::Missing
@@ -323,8 +323,8 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
         conditions.push(Condition::new(
             Reason::DriveUnreadable,
             format!(
-                "drive {} cannot be read ({})",
-                drive.id,
+                "drive {} cannot be read: {}",
+                drive.describe(),
                 drive
                     .rejects
                     .iter()
@@ -347,7 +347,7 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
     {
         conditions.push(Condition::new(
             Reason::DriveStuck,
-            format!("drive {} does not answer: {trouble}", drive.id),
+            format!("drive {} does not answer: {trouble}", drive.describe()),
         ));
     }
     let acknowledged = drive.health.acknowledged.as_ref();

@@ -79,6 +79,10 @@ fn settle(
     if !is_live(volume.state) || is_completing {
         return;
     }
+    let name = |id: &DriveId| {
+        let drive = drives.get(id);
+        drive.map_or_else(|| id.to_string(), Drive::describe)
+    };
     match judgement {
         Judgement::Serve { .. } | Judgement::Nowhere => {}
         // Not looked at yet is not missing.
@@ -90,35 +94,29 @@ fn settle(
             volume.conditions.clear();
         }
         Judgement::InDoubt(Doubt::SeveralLive(_)) => {
-            let others: Vec<&str> = volume
-                .copies
-                .iter()
-                .map(|copy| copy.drive.0.as_str())
-                .collect();
+            let others: Vec<String> = volume.copies.iter().map(|copy| name(&copy.drive)).collect();
             volume.state = VolumeState::Ambiguous;
             volume.conditions = vec![Condition::new(
                 Reason::VolumeOnTwoDrives,
                 format!(
                     "the volume is on drive {} and on drive {}; detach the copy",
-                    volume.drive,
+                    name(&volume.drive),
                     others.join(" and on drive ")
                 ),
             )];
         }
         Judgement::InDoubt(doubt) => {
             volume.state = VolumeState::Ambiguous;
-            volume.conditions = vec![Condition::new(Reason::MoveInDoubt, doubt.describe())];
+            volume.conditions = vec![Condition::new(Reason::MoveInDoubt, doubt.describe(name))];
         }
         Judgement::OnlyIncoming(source) => {
-            let model = drives
-                .get(&source.drive)
-                .map_or("", |drive| &drive.facts.model);
             volume.state = VolumeState::Missing;
             volume.conditions = vec![Condition::new(
                 Reason::DriveMissing,
                 format!(
-                    "drive {} {model} is not found on this node with it; what is on drive {} is a copy that is not complete",
-                    source.drive, volume.drive
+                    "drive {} is not found on this node with it; what is on drive {} is a copy that is not complete",
+                    name(&source.drive),
+                    name(&volume.drive)
                 ),
             )];
         }

@@ -120,6 +120,9 @@ fn an_old_place_alone_is_in_doubt_until_the_other_drive_was_looked_at() {
     let snapshot = shown(&mut now);
     assert_eq!(only(&snapshot).state, VolumeState::Ambiguous);
     assert_eq!(reasons(only(&snapshot)), ["MoveInDoubt"]);
+    let missing = &snapshot.drives[&peer(2).drive];
+    let message = &only(&snapshot).conditions[0].message;
+    assert!(message.contains(&missing.describe()), "{message}");
     now.drives.insert(peer(2).drive, target);
     assert_eq!(only(&shown(&mut now)).state, VolumeState::Ready);
 }
