@@ -154,7 +154,11 @@ impl ClusterService {
             None if away => Whereabouts::Away,
             None => Whereabouts::Here,
         };
-        volume.conditions = conditions(health::entries(&volume, at), &volume.conditions);
+        let mut shown = conditions(health::entries(&volume, at), &volume.conditions);
+        // What was going on at a node that is disconnected is not known to go on.
+        let told = std::mem::take(&mut volume.conditions);
+        shown.extend(told.into_iter().filter(|one| !one.abnormal && !away));
+        volume.conditions = shown;
         let expected = self.agents.expected();
         let named_by = expected.volume(&key.id());
         let claim = named_by.and_then(|pv| pv.claim.as_ref());

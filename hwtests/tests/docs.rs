@@ -17,7 +17,7 @@ use std::{
 };
 
 use drivebay_hwtests::program;
-use drivebay_proto::condition::Reason;
+use drivebay_proto::condition::{NormalReason, Reason};
 
 const DOCUMENTS: [&str; 8] = [
     "README.md",
@@ -297,6 +297,10 @@ fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
         .map(|reason| (reason.to_string(), reason.status().to_string()))
         .collect();
     assert_eq!(documented, known);
+    let normal = table(&document("deploy/docs/reference/health.md"), "not abnormal");
+    let normal: Vec<&str> = normal.iter().map(|row| row[0].as_str()).collect();
+    let known: Vec<&str> = NormalReason::ALL.iter().map(|one| one.as_str()).collect();
+    assert_eq!(normal, known);
 }
 
 /// The anchor of a heading, as GitHub makes it.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
 use drivebay_common::metrics::Def;
 use drivebay_model::RejectCode;
-use drivebay_proto::condition::Reason;
+use drivebay_proto::condition::{NormalReason, Reason};
 use drivebay_smart::{Thresholds, rules::table};
 
 const GENERATED: &str = "Generated from the code (`hwtests/tests/reference.rs`); do not edit.";
@@ -48,6 +48,13 @@ fn conditions() -> String {
     for reason in Reason::ALL {
         let (status, meaning) = (reason.status(), cell(reason.meaning()));
         writeln!(text, "| `{reason}` | {status} | {meaning} |").unwrap();
+    }
+    text.push_str(
+        "\nNothing is wrong with a volume that has one of these: they are not abnormal and have no status.\n\n\
+         | reason | meaning |\n|---|---|\n",
+    );
+    for reason in NormalReason::ALL {
+        writeln!(text, "| `{reason}` | {} |", cell(reason.meaning())).unwrap();
     }
     text.push_str(
         "\n## Findings about drives\n\n\

@@ -68,6 +68,29 @@ macro_rules! reasons {
     };
 }
 
+crate::words! {
+    /// Why a volume has a condition although nothing is wrong with it. Such a condition is never abnormal and has no status, so that
+    /// neither CSI, nor an alert, nor a list of what is wrong has it. As with [Reason], the name never changes.
+    NormalReason {
+        /// It is being moved to another drive, or waits for that.
+        VolumeMoving = "VolumeMoving",
+        /// It was to be moved, and its drive does not read everywhere: the move stands still.
+        MoveUnreadable = "MoveUnreadable",
+    }
+}
+
+impl NormalReason {
+    /// In a sentence, for the reference.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::VolumeMoving => "It is being moved to another drive, or waits for that.",
+            Self::MoveUnreadable => {
+                "Its move to another drive stands still, since its drive does not read everywhere; it is served as before."
+            }
+        }
+    }
+}
+
 reasons! {
     /// Its drive's verdict is SUSPECT.
     DriveSuspect: Degraded, Health;

@@ -147,6 +147,7 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         in_use: false,
         conditions: Vec::new(),
         since: Default::default(),
+        moving: None,
         mounts: Vec::new(),
         erasing: None,
         checks: Vec::new(),

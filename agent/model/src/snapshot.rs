@@ -9,7 +9,9 @@ pub use drivebay_proto::words::VolumeState;
 
 use super::{
     Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout,
-    Placed, Reject, condition::Condition, unreadable::UnreadableRange,
+    Placed, Reject,
+    condition::{Condition, NormalReason},
+    unreadable::UnreadableRange,
 };
 
 /// A drive as the inventory shows it.
@@ -41,8 +43,6 @@ impl Drive {
         self.contents.as_ref()?.label.cordon.as_ref()
     }
 
-    /// Whether new volumes may be put on it, as far as its health and the operator go.
-    pub fn is_fit(&self) -> bool {
     /// Names it for a person who may have to pull it: identity, model, serial number and bay, as far as they are known. Not its
     /// kernel name, which is another one after a boot, so that the messages of conditions stay the same.
     pub fn describe(&self) -> String {
@@ -59,6 +59,8 @@ impl Drive {
         }
     }
 
+    /// Whether new volumes may be put on it, as far as its health and the operator go.
+    pub fn is_fit(&self) -> bool {
         self.health.is_fit() && self.cordon().is_none()
     }
 }
@@ -90,6 +92,9 @@ pub struct Volume {
     /// Since when each condition is there, by reason, seconds since 1970.
     #[serde(default)]
     pub since: BTreeMap<String, u64>,
+    /// The move that it is in: a condition with which nothing is wrong.
+    #[serde(default)]
+    pub moving: Option<Moving>,
     /// Where it is mounted or published, some of the places.
     #[serde(default)]
     pub mounts: Vec<String>,
@@ -115,6 +120,19 @@ impl Volume {
     pub fn is_on(&self, drive: &DriveId) -> bool {
         self.places().any(|(on, _)| on == drive)
     }
+}
+
+/// A move of a volume that was requested and is not completed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    pub reason: NormalReason,
+    /// When it was requested, seconds since 1970.
+    pub since: u64,
+    /// From where to where, how far, and what it waits for. Changes when one of these does, and not with each byte that is copied:
+    /// each change is sent to all controllers. How many bytes are left, `moves` and metrics say.
+    pub message: String,
+    /// What it waits for; empty: nothing.
+    pub waits_for: String,
 }
 
 /// How far erasing is.

@@ -8,9 +8,9 @@ use super::*;
 use drivebay_model::{
     CheckOutcome, CreatedFor, Drive, DriveHealth, DriveState, Extent, Finding, Inconclusive,
     LastCheck, RecordState, Reject, RejectCode, Verdict, Volume, VolumeState,
-    condition::{Condition, Reason},
+    condition::{Condition, NormalReason, Reason},
     samples,
-    snapshot::Erasing,
+    snapshot::{Erasing, Moving},
     unreadable::{Holds, UnreadableRange},
 };
 use drivebay_node::volumes::moves::MovePhase;
@@ -434,6 +434,19 @@ fn a_move_has_its_phase_its_drives_and_what_is_left_to_copy() {
     }
     view.moves.clear();
     assert!(!scrape(&view).1.contains("_move_"));
+    // A rule on every condition does not fire for one with which nothing is wrong.
+    let volumes = &mut Arc::make_mut(&mut view.snapshot).volumes;
+    let volume = volumes.get_mut(&uuid).unwrap();
+    volume.conditions.clear();
+    volume.moving = Some(Moving {
+        reason: NormalReason::VolumeMoving,
+        since: 1,
+        message: String::new(),
+        waits_for: String::new(),
+    });
+    let (_, text) = scrape(&view);
+    let abnormal = format!("drivebay_volume_abnormal{{volume=\"{uuid}\"}} 0");
+    assert!(text.contains(&abnormal) && !text.contains("VolumeMoving"));
 }
 
 #[test]

@@ -328,6 +328,36 @@ async fn a_stage_wins_over_a_copy_which_goes_on_when_the_volume_is_unstaged() {
 }
 
 #[tokio::test]
+async fn a_volume_in_use_that_is_to_move_says_so_and_has_nothing_wrong_until_it_has_moved() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4");
+    let (rig, volume, from, to) = with_letter("").await;
+    rig.use_volume(&volume).await;
+    move_to(&rig, &volume.id, &to).await.unwrap();
+    let told = rig.is_told(&volume, "VolumeMoving").await;
+    assert!(!told.abnormal && told.status.is_empty(), "{told:?}");
+    assert!(told.since > 0, "{told:?}");
+    for part in [&from, &to, "in use: waits for the volume to be unstaged"] {
+        assert!(told.message.contains(part), "{told:?}");
+    }
+    // Neither CSI nor `health` nor `--abnormal` has it.
+    let entries = rig.csi.list().await.unwrap();
+    let condition = entries[0].status.as_ref().unwrap().volume_condition.clone();
+    assert!(!condition.unwrap().abnormal);
+    let wrong = rig.agent.ask(&["volumes", "--abnormal", "-o", "name"]);
+    assert_eq!(String::from_utf8(wrong.unwrap().stdout).unwrap(), "");
+    let health = rig.agent.ask(&["health"]).unwrap().stdout;
+    let health = String::from_utf8(health).unwrap();
+    assert!(!health.contains("VolumeMoving"), "{health}");
+    let shown = rig.agent.ask(&["volume", "show", &volume.id]).unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("VolumeMoving"), "{shown}");
+    rig.leave_volume(&volume).await;
+    lives_on(&rig, &volume.id, &to).await;
+    rig.is_well(&volume).await;
+    read_letter(&rig, &volume, "kept").await;
+}
+
+#[tokio::test]
 async fn a_move_that_is_cancelled_leaves_the_volume_where_it_was_and_nothing_on_the_target() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, from, to) = with_letter("[moves]\nmax-bytes-per-second = '8MiB'\n").await;

@@ -469,17 +469,16 @@ pub fn volume(
         parameters.sort_unstable();
         sheet.line("parameters", &parameters.join(", "));
     }
-    let abnormal: Vec<Reason> = volume
-        .conditions
-        .iter()
-        .filter(|one| one.abnormal)
-        .map(Reason::from)
-        .collect();
-    if !abnormal.is_empty() {
-        sheet.title("What is wrong:");
-    }
-    for reason in &abnormal {
-        sheet.reason(reason);
+    for (title, abnormal) in [("What is wrong:", true), ("Conditions:", false)] {
+        let conditions = volume.conditions.iter();
+        let reasons = conditions.filter(|one| one.abnormal == abnormal);
+        let reasons: Vec<Reason> = reasons.map(Reason::from).collect();
+        if !reasons.is_empty() {
+            sheet.title(title);
+        }
+        for reason in &reasons {
+            sheet.reason(reason);
+        }
     }
     let lost = unreadable::of_volume(volume, its_drive);
     list(&mut sheet, "What does not read:", lost.into_iter());

@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    Known, layouts, places,
+    Known, layouts, moving, places,
     present::{self, cannot_be_read, is_elsewhere},
     quarantined, zeroing,
 };
@@ -128,6 +128,11 @@ pub fn assemble(
             None => {
                 volumes.insert(record.uuid, shown);
             }
+        }
+    }
+    for (uuid, record) in &known.moves {
+        if let Some(volume) = volumes.get_mut(uuid) {
+            volume.moving = moving::moving(known, &drives, volume, record);
         }
     }
     let mut reports: BTreeMap<String, ClassReport> = classes
@@ -381,6 +386,7 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
         in_use: known.mounts.is_in_use(placed),
         conditions,
         since: BTreeMap::new(),
+        moving: None,
         checks: known
             .checked
             .get(&record.uuid)

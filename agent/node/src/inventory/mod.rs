@@ -8,7 +8,9 @@ pub mod assemble;
 pub mod delta;
 pub mod layouts;
 pub mod mount_view;
+mod moving;
 mod places;
+pub(crate) use moving::takes_copy;
 pub(crate) use places::is_reachable;
 pub mod present;
 mod quarantined;
@@ -30,8 +32,8 @@ use std::{
 use tokio::sync::watch;
 use uuid::Uuid;
 
-pub use self::since::Earlier;
 use self::{mount_view::MountView, present::Observed, unscanned::Unscanned};
+pub use self::{moving::Attempt, since::Earlier};
 use crate::state::{self, moves::MoveRecord};
 use drivebay_config::HealthConfig;
 use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
@@ -67,6 +69,8 @@ pub struct Known {
     pub checked: BTreeMap<Uuid, Checked>,
     /// Moves that were asked for.
     pub moves: BTreeMap<Uuid, MoveRecord>,
+    /// How the last attempts at them stand; those that were not begun, or ended without a failure, are not here.
+    pub attempts: BTreeMap<Uuid, Attempt>,
     /// Volumes whose move is being completed: what their drives say changes just now.
     pub completing: BTreeSet<Uuid>,
     /// Volumes with a mount that was detached and may live on.
@@ -283,6 +287,20 @@ impl Inventory {
                 known.conditions.insert(uuid, found);
             }
         });
+    }
+
+    /// Notes how an attempt at a move stands; None: nothing of it is to be known. Costs nothing when nothing changed.
+    pub fn put_attempt(&self, uuid: Uuid, attempt: Option<Attempt>) {
+        let is_same = {
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.attempts.get(&uuid) == attempt.as_ref()
+        };
+        if !is_same {
+            self.update(|known| match attempt {
+                Some(attempt) => known.attempts.insert(uuid, attempt),
+                None => known.attempts.remove(&uuid),
+            });
+        }
     }
 
     /// Since when what is found is so, for the next agent.

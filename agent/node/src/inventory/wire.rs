@@ -186,21 +186,7 @@ impl Sender {
                 Mode::Block => String::new(),
             },
             state: volume.state.as_str().to_owned(),
-            conditions: volume
-                .conditions
-                .iter()
-                .map(|condition| wire::Condition {
-                    abnormal: true,
-                    status: condition.status.as_str().to_owned(),
-                    reason: condition.reason.to_string(),
-                    message: condition.message.clone(),
-                    since: volume
-                        .since
-                        .get(condition.reason.as_str())
-                        .copied()
-                        .unwrap_or(0),
-                })
-                .collect(),
+            conditions: conditions(volume),
             mounts: volume.mounts.clone(),
             checks: volume.checks.iter().map(check).collect(),
             unreadable: Vec::new(),
@@ -218,6 +204,28 @@ impl Sender {
             generation: record.place.generation(),
         }
     }
+}
+
+/// What is wrong with a volume, then what is to be known of it.
+fn conditions(volume: &Volume) -> Vec<wire::Condition> {
+    let wrong = volume.conditions.iter().map(|condition| {
+        let since = volume.since.get(condition.reason.as_str());
+        wire::Condition {
+            abnormal: true,
+            status: condition.status.as_str().to_owned(),
+            reason: condition.reason.to_string(),
+            message: condition.message.clone(),
+            since: since.copied().unwrap_or(0),
+        }
+    });
+    let moving = volume.moving.iter().map(|moving| wire::Condition {
+        abnormal: false,
+        status: String::new(),
+        reason: moving.reason.to_string(),
+        message: moving.message.clone(),
+        since: moving.since,
+    });
+    wrong.chain(moving).collect()
 }
 
 /// A place that is not served.
@@ -388,7 +396,12 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveState, Peer, PlaceState, RecordState, samples};
+    use drivebay_model::{
+        DriveState, Peer, PlaceState, RecordState,
+        condition::{Condition, NormalReason, Reason},
+        samples,
+        snapshot::Moving,
+    };
 
     #[test]
     fn a_volume_that_moved_says_its_generation_and_where_else_it_is() {
@@ -437,6 +450,34 @@ mod tests {
         assert_eq!(sent.generation, 2);
         let drive = old.id.0.as_str();
         assert_eq!(places, [(drive, "moved", 2), (drive, "incoming", 3)]);
+    }
+
+    #[test]
+    fn a_move_is_sent_as_a_condition_with_which_nothing_is_wrong() {
+        let sender = Sender {
+            node: "n".into(),
+            instance: String::new(),
+            classes: Vec::new(),
+        };
+        let drive = samples::drive("sda", DriveState::Claimed, None);
+        let mut volume = samples::volume(&drive, samples::placed(1, RecordState::Block));
+        volume.conditions = vec![Condition::new(Reason::VolumeFull, "full")];
+        volume.moving = Some(Moving {
+            reason: NormalReason::VolumeMoving,
+            since: 7,
+            message: "it moves".into(),
+            waits_for: String::new(),
+        });
+        let sent = sender.volume(&volume).conditions;
+        assert!(sent[0].abnormal && sent[0].reason == "VolumeFull");
+        let moving = wire::Condition {
+            abnormal: false,
+            status: String::new(),
+            reason: "VolumeMoving".into(),
+            message: "it moves".into(),
+            since: 7,
+        };
+        assert_eq!(sent[1..], [moving]);
     }
 
     #[test]

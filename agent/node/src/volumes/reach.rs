@@ -147,18 +147,8 @@ mod tests {
         let drive = samples::drive("sda", drive, None);
         let placed = samples::placed(7, RecordState::New);
         let volume = Volume {
-            uuid: placed.record.uuid,
-            drive: drive.id.clone(),
-            placed,
-            copies: Vec::new(),
             state: volume,
-            in_use: false,
-            conditions: Vec::new(),
-            since: Default::default(),
-            mounts: Vec::new(),
-            erasing: None,
-            checks: Vec::new(),
-            unreadable: Vec::new(),
+            ..samples::volume(&drive, placed)
         };
         snapshot.drives.insert(drive.id.clone(), drive);
         snapshot.volumes.insert(volume.uuid, volume);

@@ -84,6 +84,12 @@ fn on_it() -> Volume {
         message: "the drive is failing".into(),
         since: NOW - 60,
     }];
+    it.conditions.push(Condition {
+        reason: "VolumeMoving".into(),
+        message: "it moves from drive sdb to drive sdc: copying".into(),
+        since: NOW - 120,
+        ..Condition::default()
+    });
     it.clone()
 }
 
@@ -191,6 +197,9 @@ Volume pvc-2
 
 What is wrong:
   DriveFailing (for 1m): the drive is failing
+
+Conditions:
+  VolumeMoving (for 2m): it moves from drive sdb to drive sdc: copying
 
 Against its drive:
   PendingSectorsMany (for 2h): move the data off

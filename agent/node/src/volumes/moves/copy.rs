@@ -244,6 +244,7 @@ impl Volumes {
                 running.bytes_per_second = rate as u64;
                 running.failed = String::new();
             });
+            self.publish_attempt(uuid);
             if done >= step.total_bytes {
                 moves.change(uuid, |running| running.has_copy = true);
                 return Ok(());

@@ -34,7 +34,10 @@ pub use request::{
 };
 
 use super::{VolumeError, Volumes};
-use crate::state::moves::{self, MoveRecord, SavedMoves};
+use crate::{
+    inventory::Attempt,
+    state::moves::{self, MoveRecord, SavedMoves},
+};
 
 /// Moves of a node: what is durably known of them, and what goes on.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ struct Running {
     has_copy: bool,
     /// Of the last attempt; empty: none failed.
     failed: String,
+    /// It failed since the source does not read everywhere.
+    is_unreadable: bool,
     /// Attempts that failed one after the other.
     failures: u32,
     /// It is left alone until then.
@@ -78,6 +83,7 @@ impl Default for Running {
             bytes_per_second: 0,
             has_copy: false,
             failed: String::new(),
+            is_unreadable: false,
             failures: 0,
             rest_until: None,
             is_active: false,
@@ -90,6 +96,16 @@ impl Running {
     fn eta_seconds(&self) -> u64 {
         let left = self.total_bytes.saturating_sub(self.done_bytes);
         left.checked_div(self.bytes_per_second).unwrap_or(0)
+    }
+
+    /// What the inventory has of it.
+    fn attempt(&self) -> Option<Attempt> {
+        match self.phase {
+            MovePhase::Copying | MovePhase::Completing => Some(Attempt::Copying),
+            _ if self.failed.is_empty() => None,
+            _ if self.is_unreadable => Some(Attempt::Unreadable(self.failed.clone())),
+            _ => Some(Attempt::Failed(self.failed.clone())),
+        }
     }
 }
 
@@ -142,6 +158,11 @@ impl Moves {
     fn change(&self, uuid: Uuid, change: impl FnOnce(&mut Running)) {
         change(lock(&self.running).entry(uuid).or_default());
     }
+
+    /// Forgets what went on about a volume that is not moved any more.
+    fn end(&self, uuid: Uuid) {
+        lock(&self.running).remove(&uuid);
+    }
 }
 
 impl Volumes {
@@ -155,6 +176,12 @@ impl Volumes {
     pub(super) async fn read_moves_again(&self) {
         self.inner.moves.saved.read_again().await;
         self.publish_moves();
+    }
+
+    /// The inventory says how an attempt stands. Nothing is published while that is the same, such as with each step of a copy.
+    fn publish_attempt(&self, uuid: Uuid) {
+        let attempt = self.inner.moves.running(uuid).attempt();
+        self.node.inventory().put_attempt(uuid, attempt);
     }
 
     /// The inventory judges places by what is durably known of moves.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use crate::{
-    inventory::is_reachable,
+    inventory::{is_reachable, takes_copy},
     state::moves::{MoveProgress, MoveRecord},
 };
 use drivebay_model::{Drive, DriveId, PlaceState, Snapshot, Volume, VolumeState};
@@ -183,7 +183,7 @@ fn of_volume(
         MoveProgress::Requested => {
             let may = !volume.in_use
                 && is_here(snapshot, &volume.drive)
-                && takes_copy(snapshot, &record.to);
+                && drive(snapshot, &record.to).is_some_and(takes_copy);
             may.then_some(Action::Copy { uuid })
         }
         MoveProgress::Committing { .. } => None,
@@ -210,13 +210,6 @@ fn drive<'a>(snapshot: &'a Snapshot, id: &DriveId) -> Option<&'a Drive> {
 
 fn is_here(snapshot: &Snapshot, id: &DriveId) -> bool {
     drive(snapshot, id).is_some_and(is_reachable)
-}
-
-/// Whether a copy may be written there: a drive that has become suspect or was cordoned takes none.
-fn takes_copy(snapshot: &Snapshot, id: &DriveId) -> bool {
-    drive(snapshot, id).is_some_and(|drive| {
-        drive.trouble.is_none() && drive.is_fit() && drive.state.offers_space()
-    })
 }
 
 #[cfg(test)]

@@ -238,10 +238,13 @@ impl Volumes {
                 continue;
             }
             self.inner.moves.running(uuid).stop.cancel();
-            // What is requested again is tried at once.
-            self.inner
-                .moves
-                .change(uuid, |running| running.rest_until = None);
+            // What is requested again is tried at once, and has not failed.
+            self.inner.moves.change(uuid, |running| {
+                running.rest_until = None;
+                running.failures = 0;
+                running.failed = String::new();
+            });
+            self.publish_attempt(uuid);
             held.extend(guard);
             meant.push(uuid);
         }
@@ -446,14 +449,12 @@ fn status(
         MoveProgress::Committing { .. } => (MovePhase::InDoubt, 0),
         MoveProgress::Requested => (running.phase, 0),
     };
-    let in_use = volume.is_some_and(|volume| volume.in_use);
     let waits_for = match phase {
-        MovePhase::Waiting if !running.failed.is_empty() => running.failed.clone(),
-        MovePhase::Waiting if in_use => {
-            "the volume is in use; it is copied when it is unstaged".to_owned()
-        }
         MovePhase::Waiting if volume.is_none() => "the volume is not found".to_owned(),
-        MovePhase::Waiting => "its turn, or one of its drives".to_owned(),
+        MovePhase::Waiting => volume
+            .and_then(|volume| volume.moving.as_ref())
+            .map(|moving| moving.waits_for.clone())
+            .unwrap_or_default(),
         MovePhase::InDoubt => volume
             .and_then(|volume| volume.conditions.first())
             .map(|condition| condition.message.clone())

@@ -137,9 +137,10 @@ impl Volumes {
             tracing::error!(volume = %uuid, error = failed, "move failed; will retry");
         }
         if rest.is_none() && moves.saved.of(uuid).is_none() {
-            super::lock(&moves.running).remove(&uuid);
-            return;
+            moves.end(uuid);
+            return self.publish_attempt(uuid);
         }
+        let is_unreadable = matches!(&ended, Some(Err(MoveError::Unreadable { .. })));
         moves.change(uuid, |running| {
             running.is_active = false;
             running.phase = MovePhase::Waiting;
@@ -151,7 +152,9 @@ impl Volumes {
                 false => running.failures.saturating_add(1),
             };
             running.failed = failed;
+            running.is_unreadable = is_unreadable;
         });
+        self.publish_attempt(uuid);
     }
 
     /// Counts how long old places were kept, and notes which volumes were used since they moved.
