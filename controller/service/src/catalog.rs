@@ -13,7 +13,11 @@ use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use drivebay_proto::{VolumeId, agent::Volume};
+use drivebay_proto::{
+    VolumeId,
+    agent::Volume,
+    condition::{NormalReason, Reason},
+};
 use prost::Message;
 use uuid::{Uuid, fmt::Hyphenated};
 
@@ -142,6 +146,15 @@ pub struct Catalog {
 /// Whether this volume exists for CSI. One that is being erased, or waits for it, was deleted.
 pub fn exists(volume: &Volume) -> bool {
     !volume.is_deleted()
+}
+
+/// Whether a move is to be told of it: one that goes on, one that is in doubt, or one that left an old place.
+pub fn has_move(volume: &Volume) -> bool {
+    let is_of_move = |reason: &str| {
+        NormalReason::parse(reason).is_some() || reason == Reason::MoveInDoubt.as_str()
+    };
+    let mut conditions = volume.conditions.iter();
+    !volume.places.is_empty() || conditions.any(|one| is_of_move(&one.reason))
 }
 
 /// The marks of a volume.

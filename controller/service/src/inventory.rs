@@ -471,6 +471,13 @@ impl Inventory {
         let volumes = self.keys().filter_map(|key| catalog.get(&key));
         update.volumes = volumes.collect();
         Some(update)
+    /// The uuids of its volumes that move, or have moved and still have an old place.
+    pub fn with_moves(&self) -> BTreeSet<Uuid> {
+        let shown = self.shown.iter().flat_map(|shown| &shown.volumes);
+        let moving = shown.filter(|(_, known)| known.has_move());
+        moving.map(|(uuid, _)| *uuid).collect()
+    }
+
     }
 
     /// The same, but for the volumes.

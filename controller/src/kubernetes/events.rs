@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use drivebay_proto::VolumeId;
+use drivebay_proto::{VolumeId, agent::Drive};
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::MicroTime,
@@ -95,12 +95,14 @@ fn of_node(agents: &Agents, agent: &Agent) -> Vec<Notice> {
         return Vec::new();
     }
     let (drives, uuids) = agent.look(|inventory| {
-        let drives: Vec<_> = inventory.drives().filter(in_trouble).collect();
-        let looked_at = !drives.is_empty() || inventory.has_deleted();
-        let uuids = if looked_at {
-            inventory.volumes()
-        } else {
-            BTreeSet::new()
+        let moves = inventory.with_moves();
+        // A move is told with both its drives, however well they are.
+        let is_named = |drive: &Drive| !moves.is_empty() || in_trouble(drive);
+        let drives: Vec<Drive> = inventory.drives().filter(is_named).collect();
+        let is_any_told = drives.iter().any(in_trouble) || inventory.has_deleted();
+        let uuids = match is_any_told {
+            true => inventory.volumes(),
+            false => moves,
         };
         (drives, uuids)
     });
@@ -153,6 +155,10 @@ async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube
             (namespace, name, regarding)
         }
     };
+    let type_ = match notice.is_warning {
+        true => "Warning",
+        false => "Normal",
+    };
     // A name has 253 characters at most.
     let short = &name[..name.floor_char_boundary(200)];
     let event = Event {
@@ -172,7 +178,7 @@ async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube
         regarding: Some(regarding),
         reporting_controller: Some(driver.to_owned()),
         reporting_instance: Some("drivebay-controller".into()),
-        type_: Some("Warning".into()),
+        type_: Some(type_.into()),
         ..Event::default()
     };
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);

@@ -6,6 +6,7 @@
 mod duplicates;
 mod events;
 mod follow;
+mod moves;
 mod notices;
 
 use kube::Client;

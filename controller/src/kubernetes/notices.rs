@@ -8,6 +8,7 @@ use drivebay_proto::{
 };
 use ring::digest;
 
+use super::moves;
 use drivebay_service::{
     expected::ClaimedBy,
     peer_log::{printable, printable_sentence},
@@ -32,12 +33,14 @@ pub(super) struct Notice {
     /// CamelCase.
     pub(super) reason: &'static str,
     pub(super) note: String,
+    /// Somebody should act; else it is only to be known.
+    pub(super) is_warning: bool,
     /// Ends the event's name: the same for what was told before.
     pub(super) digest: String,
 }
 
 impl Notice {
-    fn new(object: Object, reason: &'static str, note: &str, of: &[&str]) -> Self {
+    pub(super) fn new(object: Object, reason: &'static str, note: &str, of: &[&str]) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         let about = match &object {
             Object::Node(name) => name.as_bytes(),
@@ -54,6 +57,7 @@ impl Notice {
             object,
             reason,
             note: printable_sentence(note),
+            is_warning: true,
             digest: bytes.map(|byte| format!("{byte:02x}")).collect(),
         }
     }
@@ -101,6 +105,7 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
             &quarantined,
         ));
     }
+    notices.extend(moves::due(node, drives, volumes));
     notices
 }
 
@@ -174,14 +179,14 @@ mod tests {
         Drive {
             id: "wwn-1".into(),
             kernel_name: "sda".into(),
+            serial: "S4YP".into(),
+            enclosure: "5000".into(),
+            slot: "3".into(),
             state: state.into(),
             verdict: verdict.into(),
             health: Some(DriveHealth {
                 findings: vec![Finding {
                     code: "X".into(),
-            serial: "S4YP".into(),
-            enclosure: "5000".into(),
-            slot: "3".into(),
                     message: "8 pending sectors".into(),
                     since,
                     acknowledged: false,
@@ -224,16 +229,16 @@ mod tests {
             let due = due("n1", &[drive(state, verdict, 7)], &volumes);
             assert_eq!(reasons(&due), [(reason, false), (reason, true)]);
             assert!(due[0].note.contains("2 volumes"), "{}", due[0].note);
-        }
-        assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
-        assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
-        // Acknowledged, only its absence is told; what is found besides is.
-        let mut known = drive("claimed", "BAD", 7);
             // Whoever reads it knows which drive to pull.
             for notice in &due {
                 let named = "drive sda (serial S4YP, bay 5000 3)";
                 assert!(notice.note.contains(named), "{}", notice.note);
             }
+        }
+        assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
+        assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
+        // Acknowledged, only its absence is told; what is found besides is.
+        let mut known = drive("claimed", "BAD", 7);
         let health = known.health.as_mut().unwrap();
         health.acknowledged = Some(Acknowledged::default());
         health.findings[0].acknowledged = true;

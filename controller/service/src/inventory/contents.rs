@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::drives::{Drives, change_drives};
 use crate::{
     bounds::{self, Held},
-    catalog::marks,
+    catalog::{has_move, marks},
 };
 
 /// Classes of drives by name.
@@ -23,14 +23,15 @@ pub(super) struct InventoryBuilder {
 }
 
 /// What is known of a volume besides its place in the catalog, in one number, since there may be a million: how many bytes it
-/// counts against the node's bound, far below 1 GiB, and two bits.
+/// counts against the node's bound, far below 512 MiB, and three bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known(u32);
 
 impl Known {
     const EXISTS: u32 = 1 << 31;
     const TROUBLED: u32 = 1 << 30;
-    const BYTES: u32 = Self::TROUBLED - 1;
+    const MOVE: u32 = 1 << 29;
+    const BYTES: u32 = Self::MOVE - 1;
 
     pub(super) fn of(volume: &Volume) -> Self {
         let marks = marks(volume);
@@ -39,7 +40,8 @@ impl Known {
         Self(
             bytes.min(Self::BYTES)
                 | mark(marks.exists, Self::EXISTS)
-                | mark(marks.troubled, Self::TROUBLED),
+                | mark(marks.troubled, Self::TROUBLED)
+                | mark(has_move(volume), Self::MOVE),
         )
     }
 
@@ -49,6 +51,10 @@ impl Known {
 
     pub(super) fn troubled(self) -> bool {
         self.0 & Self::TROUBLED != 0
+    }
+
+    pub(super) fn has_move(self) -> bool {
+        self.0 & Self::MOVE != 0
     }
 
     pub(super) fn bytes(self) -> usize {
