@@ -177,6 +177,7 @@ impl ClusterService {
                 .map(|claim| claim.name.to_string())
                 .unwrap_or_default(),
             duplicate: self.agents.duplicates().of(key).unwrap_or_default(),
+            other_copy: self.agents.other_copy(key.uuid).unwrap_or_default(),
             unclaimed_seconds: unclaimed.map_or(0, |long| long.as_secs().max(1)),
         }
     }

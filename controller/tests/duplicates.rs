@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use common::*;
 use drivebay_csi::HealthApi;
-use drivebay_proto::{agent::HelloRequest, encoded::controller_server::Controller};
+use drivebay_proto::{VolumeId, agent::HelloRequest, encoded::controller_server::Controller};
 use drivebay_service::{
     Agents, ControllerService,
-    agents::{ForgottenNodes, Visitor},
+    agents::{ForgottenNodes, Visitor, duplicates::chosen},
     expected::ExpectedVolume,
     in_process_channel,
     inventory::Inventory,
@@ -209,4 +209,59 @@ async fn a_duplicate_that_its_agent_refuses_to_delete_stays() {
     b.trouble(Trouble::Refuse(Code::FailedPrecondition));
     assert_eq!(remove(&agents).await, (1, 0));
     assert_eq!(states(&b), ["new"]);
+}
+
+/// One volume, as two nodes have it.
+async fn one_on_two(generations: [u64; 2]) -> (Fake, Fake, Agents) {
+    let (a, b) = (Fake::new("a"), Fake::new("b"));
+    let both = agents();
+    for (fake, node, generation) in [(&a, "a", generations[0]), (&b, "b", generations[1])] {
+        fake.change(|state| {
+            let mut volume = volume(7, node);
+            volume.generation = generation;
+            volume.state = "ready".into();
+            state.volumes.insert(volume.id.clone(), volume);
+        });
+        enter(&both, fake).await;
+    }
+    (a, b, both)
+}
+
+#[tokio::test]
+async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_are_named() {
+    let (_a, _b, agents) = one_on_two([2, 1]).await;
+    agents.find_copies();
+    let uuid = volume(7, "a").id.parse::<VolumeId>().unwrap().uuid;
+    let said = agents.other_copy(uuid).unwrap();
+    for part in [
+        "node a on drive",
+        "generation 2",
+        "node b on drive",
+        "generation 1",
+        "that of node a is the newer",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    for (node, generation) in [("a", 2), ("b", 1)] {
+        let found = agents.volume(&volume(7, node).id).unwrap();
+        assert_eq!(
+            (found.agent.node(), found.volume.generation),
+            (node, generation)
+        );
+    }
+    // Of the name, the newer one is the volume, whatever its node is called.
+    let (_c, _d, agents) = one_on_two([1, 2]).await;
+    let name = volume(7, "a").name;
+    let all = agents.candidates(&name);
+    let chosen = chosen(&name, &all, |_| true).unwrap();
+    assert_eq!(&*chosen.key.node, "b");
+}
+
+#[tokio::test]
+async fn a_node_that_is_cut_off_is_not_replaced_by_one_that_has_an_older_copy() {
+    for (generations, is_found) in [([2, 1], false), ([2, 2], true), ([1, 2], true)] {
+        let (_a, _b, agents) = one_on_two(generations).await;
+        let id = volume(7, "a").id.parse().unwrap();
+        assert_eq!(agents.elsewhere(&id).is_some(), is_found);
+    }
 }

@@ -288,6 +288,24 @@ impl Catalog {
             .collect()
     }
 
+    /// Uuids that more than one node has.
+    pub fn shared_uuids(&self) -> BTreeSet<Uuid> {
+        let mut shared = BTreeSet::new();
+        let (mut from, mut last) = (None::<Key>, None::<Uuid>);
+        loop {
+            let stride = self.stride(from.as_ref());
+            for (key, _) in stride.iter().filter(|(_, entry)| entry.marks.exists) {
+                if last.replace(key.uuid) == Some(key.uuid) {
+                    shared.insert(key.uuid);
+                }
+            }
+            if stride.len() < STRIDE {
+                return shared;
+            }
+            from = stride.last().map(|(key, _)| key.clone());
+        }
+    }
+
     /// The first volumes after this place, in order, that `keep` wants: at most `most`.
     ///
     /// `keep` is called while nothing is held here: it may look at inventories, which are locked before this when
@@ -430,6 +448,17 @@ mod tests {
             catalog.change(&node.into(), vec![(uuid, volume("v", "ready"))], &[]);
         }
         assert_eq!(catalog.places(uuid), [key(7, "a"), key(7, "b")]);
+        // Others are not shared: one that is deleted on the other node, and those of the next strides.
+        for (node, state) in [("a", "ready"), ("b", "erasing")] {
+            let deleted = (Uuid::from_u128(8), volume("w", state));
+            catalog.change(&node.into(), vec![deleted], &[]);
+        }
+        let many = (100..100 + STRIDE as u128).map(|n| (Uuid::from_u128(n), volume("x", "ready")));
+        catalog.change(&"a".into(), many.collect(), &[]);
+        assert_eq!(catalog.shared_uuids(), [uuid].into());
+        let last = Uuid::from_u128(99 + STRIDE as u128);
+        catalog.change(&"b".into(), vec![(last, volume("x", "ready"))], &[]);
+        assert_eq!(catalog.shared_uuids(), [uuid, last].into());
     }
 
     #[test]

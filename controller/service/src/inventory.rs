@@ -438,6 +438,12 @@ impl Inventory {
         shown.flat_map(|shown| shown.drives.values().map(PackedDrive::decode))
     }
 
+    /// Its drive of this identity, of the last complete view.
+    pub fn drive(&self, id: &str) -> Option<Drive> {
+        let shown = self.shown.as_ref()?;
+        shown.drives.get(id).map(PackedDrive::decode)
+    }
+
     /// The uuids of its volumes, deleted and expected ones too, of the last complete view.
     pub fn volumes(&self) -> BTreeSet<Uuid> {
         let shown = self.shown.iter().flat_map(|shown| shown.volumes.keys());
@@ -465,12 +471,6 @@ impl Inventory {
             .any(|known| !known.exists())
     }
 
-    /// All that is shown, as one full update; None when nothing ever was.
-    pub fn dump(&self, catalog: &Catalog) -> Option<InventoryUpdate> {
-        let mut update = self.dump_without_volumes()?;
-        let volumes = self.keys().filter_map(|key| catalog.get(&key));
-        update.volumes = volumes.collect();
-        Some(update)
     /// The uuids of its volumes that move, or have moved and still have an old place.
     pub fn with_moves(&self) -> BTreeSet<Uuid> {
         let shown = self.shown.iter().flat_map(|shown| &shown.volumes);
@@ -478,6 +478,12 @@ impl Inventory {
         moving.map(|(uuid, _)| *uuid).collect()
     }
 
+    /// All that is shown, as one full update; None when nothing ever was.
+    pub fn dump(&self, catalog: &Catalog) -> Option<InventoryUpdate> {
+        let mut update = self.dump_without_volumes()?;
+        let volumes = self.keys().filter_map(|key| catalog.get(&key));
+        update.volumes = volumes.collect();
+        Some(update)
     }
 
     /// The same, but for the volumes.

@@ -119,19 +119,26 @@ fn reason(message: &str) -> Reason {
     }
 }
 
-/// It shares its name with another volume: one of the two is nobody's.
+/// It shares its name with another volume, of which one is nobody's, or another node has it, too.
 fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
     let volume = there.volume.as_ref()?;
-    (!there.duplicate.is_empty()).then(|| Problem {
+    let found = [
+        ("DuplicateName", &there.duplicate),
+        ("VolumeOnTwoNodes", &there.other_copy),
+    ];
+    let found = found.into_iter().filter(|(_, message)| !message.is_empty());
+    let reasons = found.map(|(code, message)| Reason {
+        code: code.to_owned(),
+        ..reason(message)
+    });
+    let reasons: Vec<Reason> = reasons.collect();
+    (!reasons.is_empty()).then(|| Problem {
         severity: Severity::Warning,
         kind: Kind::Volume,
         node: there.node_id.clone(),
         id: volume.id.clone(),
         name: volume.name.clone(),
-        reasons: vec![Reason {
-            code: "DuplicateName".to_owned(),
-            ..reason(&there.duplicate)
-        }],
+        reasons,
         volumes: Vec::new(),
     })
 }

@@ -5,6 +5,7 @@
 //! else it is a finding. What is removed has to be as it was for ten times the away grace, by this process's own clock.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -16,7 +17,7 @@ use drivebay_proto::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Agent, Agents};
+use super::{Agent, Agents, copies::generation};
 use crate::{
     call::{CHANGE_DEADLINE, CallError, call},
     catalog::{Key, Node},
@@ -104,6 +105,8 @@ pub fn chosen<'a>(
             !one.may_be_used(),
             !allowed(&one.key.node),
             if at == 0 { u64::MAX } else { at },
+            // Of one volume on two nodes, the newer.
+            Reverse(generation(&one.volume)),
             &one.key,
         )
     })
@@ -336,6 +339,7 @@ impl Agents {
 pub async fn follow(agents: Agents, stop: CancellationToken) {
     loop {
         agents.find_duplicates();
+        agents.find_copies();
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(agents.away_grace()) => {}

@@ -1,10 +1,10 @@
 //! Where a volume is: on the node its id names, or on another to which its drive was moved.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use drivebay_proto::{VolumeId, agent::Volume};
 
-use super::{Agent, Agents};
+use super::{Agent, Agents, copies::generation};
 use crate::{catalog::Key, inventory::Inventory};
 
 /// A volume and the agent that reports it.
@@ -120,12 +120,16 @@ impl Agents {
         }
     }
 
-    /// The volume of this uuid on another node than the id says, by the word of an agent that is there.
+    /// The volume of this uuid on another node than the id says, by the word of an agent that is there: the newest, and none that is
+    /// older than what the id's own node had last. That would be what a move left behind, and not the volume.
     pub fn elsewhere(&self, id: &VolumeId) -> Option<(Arc<Agent>, Volume)> {
         let places = self.catalog().places(id.uuid);
+        let here = self.catalog().get(&Key::from(id));
+        let last = here.map_or(0, |volume| generation(&volume));
         let others = places.iter().filter(|key| *key.node != *id.node);
         others
             .filter_map(|key| Some((self.get(&key.node)?, self.catalog().get(key)?)))
-            .find(|(agent, _)| agent.look(Inventory::complete))
+            .filter(|(agent, volume)| generation(volume) >= last && agent.look(Inventory::complete))
+            .min_by_key(|(_, volume)| (Reverse(generation(volume)), !volume.is_usable()))
     }
 }

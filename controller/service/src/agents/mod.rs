@@ -6,6 +6,7 @@
 pub mod admission;
 mod agent;
 mod channel;
+pub mod copies;
 pub mod duplicates;
 mod expectation;
 mod follow;
@@ -33,6 +34,7 @@ pub use admission::{Facts, Identity, Refusal};
 pub use agent::Agent;
 use agent::{Entered, Standby};
 pub use channel::AgentChannel;
+use copies::Copies;
 use duplicates::Duplicates;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
@@ -78,6 +80,7 @@ struct Inner {
     expected: RwLock<Expected>,
     unclaimed: Unclaimed,
     duplicates: Duplicates,
+    copies: Copies,
     began: Instant,
     // There is one agent, which is dialled: no other will come.
     alone: bool,
@@ -136,6 +139,7 @@ impl Agents {
                 expected: RwLock::default(),
                 unclaimed: Unclaimed::default(),
                 duplicates: Duplicates::default(),
+                copies: Copies::default(),
                 began: Instant::now(),
                 alone,
                 away_grace,

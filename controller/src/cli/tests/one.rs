@@ -322,6 +322,27 @@ fn state_that_an_agent_or_the_controller_lost_is_wrong_and_named() {
 }
 
 #[test]
+fn a_volume_on_two_nodes_is_a_problem_and_one_that_moves_is_none() {
+    let mut there = volume(1, "n1", "pvc-1");
+    there.volume.as_mut().unwrap().conditions = vec![Condition {
+        reason: "VolumeMoving".into(),
+        ..Condition::default()
+    }];
+    let mut fake = Fake {
+        nodes: vec![node("n1", "connected")],
+        volumes: vec![there],
+        ..Fake::default()
+    };
+    let moving = ask(&fake.clone().serve().socket(), &["health"]).ok();
+    assert!(moving.contains("nothing is wrong"), "{moving}");
+    fake.volumes[0].other_copy = "2 nodes have this volume".into();
+    let said = ask(&fake.serve().socket(), &["health"]);
+    assert_eq!(said.result.unwrap_err().code(), WRONG);
+    let expected = "WARNING  n1: volume pvc-1\n    VolumeOnTwoNodes: 2 nodes have this volume";
+    assert!(said.out.contains(expected), "{}", said.out);
+}
+
+#[test]
 fn a_cluster_that_is_well_is_told_of_in_one_line() {
     let well = Fake {
         nodes: vec![node("n1", "connected")],
