@@ -118,6 +118,42 @@ fn missing_and_ambiguous_volumes_stay_listed() {
 }
 
 #[test]
+fn volumes_with_a_move_are_known_without_decoding_any() {
+    let mut seen = Seen::of("n1");
+    let mut full = update(true, "a", 0, 1);
+    let told = |reason: &str, abnormal| drivebay_proto::agent::Condition {
+        abnormal,
+        reason: reason.into(),
+        ..Default::default()
+    };
+    let volumes = [
+        (None, false),
+        (Some(told("VolumeMoving", false)), false),
+        (Some(told("MoveInDoubt", true)), false),
+        (Some(told("DriveSuspect", true)), false),
+        (None, true),
+    ];
+    let uuid = |n: usize| Uuid::from_u128(n as u128);
+    let volumes = volumes
+        .into_iter()
+        .enumerate()
+        .map(|(n, (told, has_place))| {
+            let place = has_place.then(Default::default);
+            Volume {
+                id: format!("{}@n1", uuid(n)),
+                conditions: told.into_iter().collect(),
+                places: place.into_iter().collect(),
+                ..volume("v", "ready")
+            }
+        });
+    full.volumes = volumes.collect();
+    seen.apply(full).unwrap();
+    let expected = [1, 2, 4].map(uuid);
+    assert_eq!(seen.inventory.with_moves(), expected.into());
+    assert_eq!(seen.inventory.counts().troubled, 2);
+}
+
+#[test]
 fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
     let mut seen = Seen::of("n1");
     let mut full = update(true, "a", 0, 7);

@@ -45,6 +45,7 @@ fn request() -> MoveRecord {
         generation: 2,
         hold: false,
         by: "ann".into(),
+        automatic: false,
         requested_at: 700,
         progress: MoveProgress::Requested,
     }
