@@ -18,7 +18,7 @@ fn volume(it: &Scenario) -> Value {
 }
 
 fn drive(it: &Scenario) -> String {
-    volume(it)["drive_id"].as_str().unwrap().to_owned()
+    volume(it)["drive"].as_str().unwrap().to_owned()
 }
 
 /// A program of Drivebay, as an operator runs it.
