@@ -82,7 +82,7 @@ struct Pair {
     drives: [usize; 2],
     layout: &'static str,
     placed: Placed,
-    /// Of what was written last.
+    /// Of each MiB of what was written last.
     digest: String,
     broken: bool,
 }
@@ -148,19 +148,25 @@ impl Pair {
             staged.map_err(|status| format!("stage: {status}"))
         })
         .await?;
-        let published = csi.publish(&of.id, &of.staging, &of.target, &of.capability, false);
-        published
-            .await
-            .map_err(|status| format!("publish: {status}"))?;
+        insist(async || {
+            let published = csi.publish(&of.id, &of.staging, &of.target, &of.capability, false);
+            published
+                .await
+                .map_err(|status| format!("publish: {status}"))
+        })
+        .await?;
         let ran = bench.lab.guest().ran(&format!(
             "set -e; device={}; name={}; {script}",
             of.target.display(),
             self.name(bench)
         ));
-        let left = csi.unpublish(&of.id, &of.target).await;
-        left.map_err(|status| format!("unpublish: {status}"))?;
-        let left = csi.unstage(&of.id, &of.staging).await;
-        left.map_err(|status| format!("unstage: {status}"))?;
+        insist(async || {
+            let left = csi.unpublish(&of.id, &of.target).await;
+            left.map_err(|status| format!("unpublish: {status}"))?;
+            let left = csi.unstage(&of.id, &of.staging).await;
+            left.map_err(|status| format!("unstage: {status}"))
+        })
+        .await?;
         match ran.ok() {
             true => Ok(ran.stdout.trim().to_owned()),
             false => Err(format!("{script}: {}", ran.stderr)),
@@ -170,17 +176,21 @@ impl Pair {
     /// Writes it anew; answers the digest.
     async fn write(&self, bench: &Bench) -> Held<String> {
         let script = "dd if=/dev/urandom of=/run/$name bs=1M count=4 status=none; \
-            dd if=/run/$name of=$device bs=1M oflag=direct conv=fsync,notrunc status=none; sha256sum </run/$name";
+            dd if=/run/$name of=$device bs=1M oflag=direct conv=fsync,notrunc status=none; for at in 0 1 2 3; do dd if=/run/$name bs=1M skip=$at count=1 status=none | sha256sum | cut -c1-12; done";
         self.with_device(bench, script).await
     }
 
     /// It holds what was written last.
     async fn is_right(&self, bench: &Bench) -> Held<()> {
-        let script = "dd if=$device of=/run/$name bs=1M count=4 iflag=direct status=none; sha256sum </run/$name";
+        let script = "dd if=$device of=/run/$name bs=1M count=4 iflag=direct status=none; for at in 0 1 2 3; do dd if=/run/$name bs=1M skip=$at count=1 status=none | sha256sum | cut -c1-12; done";
         let now = self.with_device(bench, script).await?;
         match now == self.digest {
             true => Ok(()),
-            false => Err(format!("it holds {now}, and {} was written", self.digest)),
+            false => Err(format!(
+                "it holds {now:?}, and {:?} was written: {:?}",
+                self.digest,
+                self.volume(bench).await
+            )),
         }
     }
 
