@@ -119,7 +119,7 @@ fn reason(message: &str) -> Reason {
     }
 }
 
-/// It shares its name with another volume, of which one is nobody's, or another node has it, too.
+/// A volume that shares its name with one that is nobody's, or that another node has, too.
 fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
     let volume = there.volume.as_ref()?;
     let found = [

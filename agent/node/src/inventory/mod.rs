@@ -10,7 +10,7 @@ pub mod layouts;
 pub mod mount_view;
 mod moving;
 mod places;
-pub(crate) use moving::takes_copy;
+pub(crate) use moving::{can_be_copied, takes_copy, takes_no_copy};
 pub(crate) use places::is_reachable;
 pub mod present;
 mod quarantined;
@@ -69,7 +69,7 @@ pub struct Known {
     pub checked: BTreeMap<Uuid, Checked>,
     /// Moves that were asked for.
     pub moves: BTreeMap<Uuid, MoveRecord>,
-    /// How the last attempts at them stand; those that were not begun, or ended without a failure, are not here.
+    /// Their last attempts; those that were not begun, or ended without a failure, are not here.
     pub attempts: BTreeMap<Uuid, Attempt>,
     /// Volumes whose move is being completed: what their drives say changes just now.
     pub completing: BTreeSet<Uuid>,

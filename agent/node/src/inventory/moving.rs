@@ -1,4 +1,4 @@
-//! What is said of a volume that is being moved. Pure.
+//! The condition of a volume that is being moved. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use drivebay_model::{
     Drive, DriveId, Volume, VolumeState, condition::NormalReason, snapshot::Moving,
 };
 
-/// How the last attempt at a move stands.
+/// The last attempt at a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt {
     /// The volume is being copied.
@@ -73,37 +73,51 @@ fn waits_for(
     attempt: Option<&Attempt>,
 ) -> String {
     let (source, target) = (drives.get(&record.from), drives.get(&record.to));
-    match attempt {
-        _ if volume.in_use => "in use: waits for the volume to be unstaged".to_owned(),
-        _ if !source.is_some_and(is_reachable) => {
-            format!("drive {} cannot be read now", record.from)
-        }
-        _ if !matches!(volume.state, VolumeState::New | VolumeState::Ready) => {
-            "the volume cannot be used now".to_owned()
-        }
-        _ if !target.is_some_and(takes_copy) => {
-            let why = match target {
-                Some(drive) if drive.cordon().is_some() => "it is cordoned",
-                Some(drive) if is_present(drive) => "it takes no new volumes",
-                _ => "it cannot be written now",
-            };
-            format!("drive {} takes no copy: {why}", record.to)
-        }
-        Some(Attempt::Failed(why)) => why.clone(),
-        _ => "its turn".to_owned(),
+    if volume.in_use {
+        return "in use: waits for the volume to be unstaged".to_owned();
+    }
+    if !source.is_some_and(is_reachable) {
+        return format!("drive {} cannot be read now", record.from);
+    }
+    if !matches!(volume.state, VolumeState::New | VolumeState::Ready) {
+        return "the volume cannot be used now".to_owned();
+    }
+    let against = target.map_or_else(|| Some("it is not found".to_owned()), takes_no_copy);
+    match (against, attempt) {
+        (Some(why), _) => format!("drive {} takes no copy: {why}", record.to),
+        (None, Some(Attempt::Failed(why))) => why.clone(),
+        (None, _) => "its turn".to_owned(),
     }
 }
 
-fn is_present(drive: &Drive) -> bool {
+/// Whether copies can be read and written there now, however well it is.
+pub(crate) fn can_be_copied(drive: &Drive) -> bool {
     drive.trouble.is_none() && drive.state.offers_space()
 }
 
-/// Whether a copy may be written there: a drive that has become suspect or was cordoned takes none.
-pub(crate) fn takes_copy(drive: &Drive) -> bool {
-    is_present(drive) && drive.is_fit()
+/// Why no copy may be written there: also a drive that has become suspect or was cordoned takes none.
+pub(crate) fn takes_no_copy(drive: &Drive) -> Option<String> {
+    if let Some(trouble) = &drive.trouble {
+        return Some(format!("it does not answer: {trouble}"));
+    }
+    if !drive.state.offers_space() {
+        let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
+        return Some(match codes.as_slice() {
+            [] => format!("it is {}", drive.state),
+            codes => format!("it is {} ({})", drive.state, codes.join(", ")),
+        });
+    }
+    if let Some(cordon) = drive.cordon() {
+        return Some(format!("it is cordoned by {}", cordon.by));
+    }
+    (!drive.health.is_fit()).then(|| format!("its verdict is {}", drive.health.shown_verdict()))
 }
 
-/// With the kernel name that it has now, by which commands name it.
+pub(crate) fn takes_copy(drive: &Drive) -> bool {
+    takes_no_copy(drive).is_none()
+}
+
+/// Kernel name, by which commands name a drive, and description.
 fn named(drives: &BTreeMap<DriveId, Drive>, id: &DriveId) -> String {
     let Some(drive) = drives.get(id) else {
         return id.to_string();

@@ -39,15 +39,12 @@ fn live(generation: u64) -> PlaceState {
 
 fn request() -> MoveRecord {
     MoveRecord {
-        name: "pvc-1".into(),
-        from: samples::facts("sda").id,
-        to: samples::facts("sdb").id,
-        generation: 2,
-        hold: false,
-        by: "ann".into(),
-        automatic: false,
         requested_at: 700,
-        progress: MoveProgress::Requested,
+        ..MoveRecord::sample(
+            samples::facts("sda").id,
+            samples::facts("sdb").id,
+            MoveProgress::Requested,
+        )
     }
 }
 
@@ -146,11 +143,14 @@ fn a_move_says_what_it_waits_for() {
     });
     assert_eq!(
         waits_for(&mut cordoned),
-        "drive wwn-sdb takes no copy: it is cordoned"
+        "drive wwn-sdb takes no copy: it is cordoned by ann"
     );
     for (missing, waits) in [
         (&from, "drive wwn-sda cannot be read now"),
-        (&to, "drive wwn-sdb takes no copy: it cannot be written now"),
+        (
+            &to,
+            "drive wwn-sdb takes no copy: it does not answer: not found on this node",
+        ),
     ] {
         let mut now = known();
         shown(&mut now);
@@ -169,7 +169,7 @@ fn a_move_says_what_it_waits_for() {
     used.in_use = false;
     assert_eq!(
         super::waits_for(&suspect, &used, &request(), None),
-        "drive wwn-sdb takes no copy: it takes no new volumes"
+        "drive wwn-sdb takes no copy: its verdict is BAD"
     );
 }
 

@@ -187,16 +187,10 @@ fn erasing_an_old_place_deletes_no_volume_and_deleting_the_volume_covers_all_pla
 
 #[test]
 fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_made() {
-    let record = MoveRecord {
-        name: "pvc-1".into(),
-        from: peer(1).drive,
-        to: peer(2).drive,
-        generation: 2,
-        hold: false,
-        by: String::new(),
-        automatic: false,
-        requested_at: 0,
-        progress: MoveProgress::Committing {
+    let record = MoveRecord::sample(
+        peer(1).drive,
+        peer(2).drive,
+        MoveProgress::Committing {
             note: CommitNote {
                 generation: 2,
                 from: peer(1),
@@ -204,7 +198,7 @@ fn a_commit_that_was_noted_and_is_seen_nowhere_is_in_doubt_unless_it_is_being_ma
                 unfenced: false,
             },
         },
-    };
+    );
     let mut now = known(vec![with(1, leaving()), with(2, incoming())]);
     now.moves.insert(Uuid::from_u128(1), record);
     assert_eq!(reasons(only(&shown(&mut now))), ["MoveInDoubt"]);

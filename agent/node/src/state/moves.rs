@@ -78,6 +78,24 @@ impl MoveRecord {
     }
 }
 
+#[cfg(test)]
+impl MoveRecord {
+    /// Volume pvc-1 moves at an operator's request.
+    pub(crate) fn sample(from: DriveId, to: DriveId, progress: MoveProgress) -> Self {
+        Self {
+            name: "pvc-1".into(),
+            from,
+            to,
+            generation: 2,
+            hold: false,
+            by: "ann".into(),
+            automatic: false,
+            requested_at: 0,
+            progress,
+        }
+    }
+}
+
 /// All of this node, one per volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
@@ -167,15 +185,12 @@ mod tests {
             unfenced: false,
         };
         let record = MoveRecord {
-            name: "pvc-1".into(),
-            from: DriveId("a".into()),
-            to: DriveId("b".into()),
-            generation: 2,
-            hold: false,
-            by: "ann".into(),
-            automatic: false,
             requested_at: 7,
-            progress: MoveProgress::Committing { note: note.clone() },
+            ..MoveRecord::sample(
+                DriveId("a".into()),
+                DriveId("b".into()),
+                MoveProgress::Committing { note: note.clone() },
+            )
         };
         let (uuid, saved) = (Uuid::from_u128(9), SavedMoves::new(&state));
         saved.load().await;

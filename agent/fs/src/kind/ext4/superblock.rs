@@ -54,7 +54,7 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// What its structures say while it is not mounted is what a mount will find.
+    /// While it is not mounted, a mount will find what its structures say now.
     pub fn is_settled(&self) -> bool {
         !self.errors && !self.needs_recovery
     }

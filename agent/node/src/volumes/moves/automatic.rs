@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{MoveRequest, MoveScope, plan};
 use crate::{
-    inventory::assemble::is_live,
+    inventory::{assemble::is_live, takes_copy},
     state::moves::{MoveRecord, Moves},
 };
 use drivebay_config::AutomaticConfig;
@@ -226,10 +226,7 @@ pub(super) fn several_bad(snapshot: &Snapshot) -> Option<String> {
 
 /// Whether copies may be put on it: also not if it is SUSPECT and an operator uses it all the same.
 fn may_be_target(drive: &Drive) -> bool {
-    drive.trouble.is_none()
-        && drive.state.offers_space()
-        && drive.is_fit()
-        && drive.health.verdict.takes_new_volumes()
+    takes_copy(drive) && drive.health.verdict.takes_new_volumes()
 }
 
 /// None: no drive may be a target. The drive itself is none, since it is SUSPECT or BAD.

@@ -82,14 +82,13 @@ impl Node {
     fn moving(&mut self, n: u128, from: &str, to: &str, automatic: bool) {
         let record = MoveRecord {
             name: format!("pvc-{n}"),
-            from: id(from),
-            to: id(to),
-            generation: 2,
-            hold: false,
-            by: "evacuate = bad".into(),
             automatic,
-            requested_at: 0,
-            progress: crate::state::moves::MoveProgress::Requested,
+            by: "evacuate = bad".into(),
+            ..MoveRecord::sample(
+                id(from),
+                id(to),
+                crate::state::moves::MoveProgress::Requested,
+            )
         };
         self.saved.moves.insert(Uuid::from_u128(n), record);
     }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{MovePhase, RECORD_DEADLINE, pace::Pace};
 use crate::{
+    inventory::can_be_copied,
     state::moves::MoveRecord,
     volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
 };
@@ -281,7 +282,7 @@ fn ends(snapshot: &Snapshot, uuid: Uuid, record: &MoveRecord) -> Result<Ends, Mo
     }
     let drive = |id: &DriveId| {
         let drive = snapshot.drives.get(id);
-        let drive = drive.filter(|drive| drive.trouble.is_none() && drive.state.offers_space());
+        let drive = drive.filter(|drive| can_be_copied(drive));
         drive.ok_or_else(|| MoveError::NotNow(format!("drive {id} cannot be used now")))
     };
     let (source, target) = (drive(&record.from)?, drive(&record.to)?);

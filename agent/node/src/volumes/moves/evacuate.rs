@@ -11,7 +11,6 @@ use uuid::Uuid;
 use super::{
     automatic::{Basis, Evacuate, Held, Obstacle, decide},
     copy::MoveError,
-    lock,
     request::accepted,
     stop::{ended_by, stops},
 };
@@ -144,7 +143,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Forgets moves that no task works on, unless their commit was issued by now. Their copies are erased.
+    /// Forgets moves that no task works on. Their copies are erased.
     async fn end_moves(&self, ended: &[Uuid]) -> Result<(), VolumeError> {
         self.save_moves(|all| {
             all.retain(|uuid, one| {
@@ -152,7 +151,10 @@ impl Volumes {
             });
         })
         .await?;
-        lock(&self.inner.moves.running).retain(|uuid, _| !ended.contains(uuid));
+        for uuid in ended {
+            self.inner.moves.end(*uuid);
+            self.publish_attempt(*uuid);
+        }
         Ok(())
     }
 }

@@ -77,17 +77,7 @@ fn snapshot(places: &[(&str, PlaceState)]) -> Snapshot {
 }
 
 fn record(progress: MoveProgress) -> MoveRecord {
-    MoveRecord {
-        name: "pvc-1".into(),
-        from: id("s"),
-        to: id("t"),
-        generation: 2,
-        hold: false,
-        by: "ann".into(),
-        automatic: false,
-        requested_at: 0,
-        progress,
-    }
+    MoveRecord::sample(id("s"), id("t"), progress)
 }
 
 fn note() -> CommitNote {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{MovePlan, MoveRequest, MoveScope, PlannedMove};
 use crate::{
+    inventory::takes_no_copy,
     inventory::{assemble::is_live, is_reachable},
     state::moves::MoveRecord,
     volumes::{
@@ -14,9 +15,7 @@ use crate::{
         wipe::named,
     },
 };
-use drivebay_model::{
-    ClassConfig, Drive, DriveId, DriveState, Placement, Snapshot, Volume, VolumeState,
-};
+use drivebay_model::{ClassConfig, DriveId, DriveState, Placement, Snapshot, Volume, VolumeState};
 
 /// What a request would do. `moves`: those that were asked for before; a volume that moves to where it would be moved is left out.
 pub(super) fn plan(
@@ -71,20 +70,6 @@ fn targets(
         }
     }
     targets
-}
-
-fn takes_no_copy(drive: &Drive) -> Option<String> {
-    if let Some(trouble) = &drive.trouble {
-        return Some(format!("it does not answer: {trouble}"));
-    }
-    if !drive.state.offers_space() {
-        let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
-        return Some(format!("it is {} ({})", drive.state, codes.join(", ")));
-    }
-    if let Some(cordon) = drive.cordon() {
-        return Some(format!("it is cordoned by {}", cordon.by));
-    }
-    (!drive.health.is_fit()).then(|| format!("its verdict is {}", drive.health.shown_verdict()))
 }
 
 /// The volumes that the request is about.

@@ -144,17 +144,7 @@ fn a_volume_is_not_moved_onto_larger_sectors_nor_where_something_of_it_is_left()
 fn a_repeated_request_asks_for_nothing_more_and_another_target_is_refused() {
     let snapshot = snapshot(&[("sda", 0), ("sdb", 9), ("sdc", 9)], 1);
     let uuid = Uuid::from_u128(1);
-    let record = MoveRecord {
-        name: "pvc-1".into(),
-        from: id("sda"),
-        to: id("sdb"),
-        generation: 2,
-        hold: false,
-        by: "ann".into(),
-        automatic: false,
-        requested_at: 0,
-        progress: MoveProgress::Requested,
-    };
+    let record = MoveRecord::sample(id("sda"), id("sdb"), MoveProgress::Requested);
     let moves = BTreeMap::from([(uuid, record)]);
     let classes = [samples::class("bulk")];
     let ask = |to: &[&str]| plan(&snapshot, &classes, &moves, "n", &request(only(1), to));
@@ -201,22 +191,16 @@ fn a_volume_whose_source_could_not_be_marked_is_not_moved_on_so_that_its_note_is
         to: peer(1, "sda"),
         unfenced: true,
     };
-    let record = MoveRecord {
-        name: "pvc-1".into(),
-        from: id("sdx"),
-        to: id("sda"),
-        generation: 2,
-        hold: false,
-        by: "ann".into(),
-        automatic: false,
-        requested_at: 0,
-        progress: MoveProgress::Moved {
+    let record = MoveRecord::sample(
+        id("sdx"),
+        id("sda"),
+        MoveProgress::Moved {
             note: Some(note),
             kept_seconds: 0,
             used: true,
             now: false,
         },
-    };
+    );
     let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
     let classes = [samples::class("bulk")];
     let asked = plan(&snapshot, &classes, &moves, "n", &request(only(1), &[]));
@@ -226,17 +210,7 @@ fn a_volume_whose_source_could_not_be_marked_is_not_moved_on_so_that_its_note_is
 #[test]
 fn room_that_an_earlier_request_will_take_is_not_given_twice() {
     let snapshot = snapshot(&[("sda", 0), ("sdb", 1)], 2);
-    let record = MoveRecord {
-        name: "pvc-1".into(),
-        from: id("sda"),
-        to: id("sdb"),
-        generation: 2,
-        hold: false,
-        by: "ann".into(),
-        automatic: false,
-        requested_at: 0,
-        progress: MoveProgress::Requested,
-    };
+    let record = MoveRecord::sample(id("sda"), id("sdb"), MoveProgress::Requested);
     let moves = BTreeMap::from([(Uuid::from_u128(1), record)]);
     let classes = [samples::class("bulk")];
     let asked = plan(&snapshot, &classes, &moves, "n", &request(only(2), &[]));

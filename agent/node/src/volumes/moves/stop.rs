@@ -78,14 +78,9 @@ mod tests {
     fn moves(automatic: bool) -> BTreeMap<Uuid, MoveRecord> {
         let record = |to: &str| MoveRecord {
             name: "pvc".into(),
-            from: id("a"),
-            to: id(to),
-            generation: 2,
-            hold: false,
-            by: "evacuate = bad".into(),
             automatic,
-            requested_at: 0,
-            progress: MoveProgress::Requested,
+            by: "evacuate = bad".into(),
+            ..MoveRecord::sample(id("a"), id(to), MoveProgress::Requested)
         };
         BTreeMap::from([
             (Uuid::from_u128(1), record("b")),

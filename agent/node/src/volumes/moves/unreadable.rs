@@ -35,7 +35,7 @@ impl Volumes {
                         ));
                     }
                     Asked::Failed(error) => {
-                        tracing::warn!(volume = %volume.uuid, error = %chain(&error), "filesystem cannot be asked what does not read of a moving volume");
+                        tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot ask the filesystem of a moving volume about unreadable sectors");
                         Vec::new()
                     }
                 }
@@ -45,7 +45,7 @@ impl Volumes {
         let left = with_data(&unreadable, &pieces);
         let Some(first) = left.first() else {
             let bytes = runs::bytes(&unreadable);
-            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, bytes, "free space of a moving volume does not read; going on without it");
+            tracing::warn!(volume = %volume.uuid, drive = %volume.drive, bytes, "unreadable sectors of a moving volume are free space; copying goes on around them");
             return Ok(unreadable);
         };
         Err(MoveError::Unreadable {
