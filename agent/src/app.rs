@@ -215,6 +215,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.move_all(stop).await });
     }
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.hold_all(stop).await });
+    }
     let delete = {
         let volumes = volumes.clone();
         move |drive, uuid| {

@@ -50,6 +50,7 @@ table![
     carve::jobs::CopyStep,
     discovery::locate_light::SwitchLight,
     fs::jobs::Stage,
+    fs::jobs::Hold,
     fs::jobs::Publish,
     fs::jobs::Unmount,
     fs::jobs::Stats,

@@ -478,6 +478,62 @@ async fn an_idle_worker_is_let_go_and_its_slot_forgotten() {
     rig.run("a", vec![], LONG).await.unwrap();
 }
 
+/// Whether a process has the file open.
+fn has_open(pid: i32, path: &Path) -> bool {
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    open.flatten()
+        .any(|link| fs::read_link(link.path()).is_ok_and(|to| to == path))
+}
+
+#[tokio::test]
+async fn what_a_worker_holds_stays_open_until_it_is_dismissed() {
+    let rig = rig(|config| {
+        config.idle = Duration::from_millis(10);
+        config.spare = 0;
+    })
+    .await;
+    let (first, second) = (rig.dir.path().join("first"), rig.dir.path().join("second"));
+    fs::write(&first, b"").unwrap();
+    fs::write(&second, b"").unwrap();
+    let id = drive("a");
+    let keep = async |path: &Path| {
+        let job = Drill(vec![Act::Keep(path.to_owned())]);
+        let pid = rig.pool.run((&id, Slot::Hold), job, LONG).await.unwrap();
+        pid.cast_signed()
+    };
+    let pid = keep(&first).await;
+    // Others leave at once.
+    let other = rig.run("a", vec![], LONG).await.unwrap().cast_signed();
+    until("the other worker leaves", || !exists(other)).await;
+    assert!(has_open(pid, &first));
+    // One thing at a time.
+    assert_eq!(keep(&second).await, pid);
+    assert!(!has_open(pid, &first) && has_open(pid, &second));
+    rig.pool.dismiss((&id, Slot::Hold)).await;
+    assert!(!exists(pid));
+    until("its slot is forgotten", || rig.pool.status().is_empty()).await;
+    // Nobody is there to be dismissed, and the next job has a worker that stays.
+    rig.pool.dismiss((&id, Slot::Hold)).await;
+    let pid = keep(&first).await;
+    assert!(rig.pool.status().iter().any(|slot| slot.pid == Some(pid)));
+    // Dismissed while it works.
+    let working = Drill(vec![step("ready"), Act::PauseMs(60_000)]);
+    let (pool, key) = (rig.pool.clone(), id.clone());
+    let job = tokio::spawn(async move { pool.run((&key, Slot::Hold), working, LONG).await });
+    until("it works", || {
+        rig.status("a").is_some_and(|status| status.step.is_some())
+    })
+    .await;
+    rig.pool.dismiss((&id, Slot::Hold)).await;
+    assert!(matches!(
+        job.await.unwrap(),
+        Err(RunError::Cancelled { .. })
+    ));
+    assert!(!exists(pid));
+}
+
 #[tokio::test]
 async fn shutdown_lets_jobs_end_until_its_limit_and_kills_the_rest() {
     let rig = rig(|_| {}).await;

@@ -24,6 +24,7 @@ mod drives {
     pub(crate) mod moves_failing;
     pub(crate) mod placement;
     pub(crate) mod plan;
+    pub(crate) mod raw;
     pub(crate) mod space;
     pub(crate) mod tables;
     pub(crate) mod wiping;

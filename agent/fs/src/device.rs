@@ -13,6 +13,7 @@ use drivebay_model::{Cause, DriveRef, Placed};
 use drivebay_sys::{
     attribute,
     dm::{self, DmDevice},
+    drive::verify_name,
     mountinfo::{MountEntry, parse_dev},
     path::{self, Kind, TargetError},
 };
@@ -56,21 +57,36 @@ pub fn bytes(device: &Device) -> Result<u64, FsError> {
     size(&device.name)
 }
 
-/// A volume's device, opened, and only then seen to be the one that is meant.
-pub fn hold(device: &Device) -> Result<File, FsError> {
+/// Where the kernel has a volume. Fails when it has it nowhere.
+pub fn of(drive: &DriveRef, placed: &Placed) -> Result<Device, FsError> {
+    Device::of(placed).ok_or_else(|| FsError::Io {
+        what: format!("finding the device of volume {} on", placed.record.uuid),
+        path: drive.node().display().to_string(),
+        source: Cause::text(
+            "the kernel does not have it (is the drive being used by something else?)",
+        ),
+    })
+}
+
+/// A volume's device, opened, and only then seen to be the one that is meant, of this drive. While it is open, the kernel gives
+/// neither its number nor its name to another. NotHere: it is another by now.
+pub fn hold(drive: &DriveRef, placed: &Placed) -> Result<File, FsError> {
+    let device = of(drive, placed)?;
     let node = node(&device.name);
     let file = open_node(&node, 0).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => another(device, "no device".to_owned()),
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => another(&device, "no device".to_owned()),
         _ => io_error("opening", &node, error),
     })?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", &node, error))?;
     if facts.kind != Kind::Block || facts.rdev != device.dev {
         return Err(another(
-            device,
+            &device,
             format!("device {}:{}", facts.rdev.0, facts.rdev.1),
         ));
     }
-    is_meant(device)?;
+    is_meant(&device)?;
+    let bytes = size(&device.name)?;
+    is_of_record(&device, drive, placed, bytes)?.map_err(|(found, _)| another(&device, found))?;
     Ok(file)
 }
 
@@ -128,17 +144,10 @@ fn size(device: &str) -> Result<u64, FsError> {
 /// this drive, and begins and ends where the record says, or the LV that it should be, on this drive alone, with the
 /// record's size.
 pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
-    let (Some(device), Some(dev)) = (&placed.device, placed.dev) else {
-        return Err(FsError::Io {
-            what: format!("finding the device of volume {} on", placed.record.uuid),
-            path: drive.node().display().to_string(),
-            source: Cause::text(
-                "the kernel does not have it (is the drive being used by something else?)",
-            ),
-        });
-    };
+    let meant = of(drive, placed)?;
+    let (device, dev) = (&meant.name, meant.dev);
     let node = node(device);
-    let wrong = |found: String, expected: String| FsError::Unexpected {
+    let wrong = |(found, expected): Wrong| FsError::Unexpected {
         uuid: placed.record.uuid,
         device: device.clone(),
         found,
@@ -147,25 +156,13 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     let file = open_node(&node, 0).map_err(|error| io_error("opening", &node, error))?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", &node, error))?;
     if facts.kind != Kind::Block || facts.rdev != dev || number(device) != Some(dev) {
-        return Err(wrong(
+        return Err(wrong((
             format!("device {}:{}", facts.rdev.0, facts.rdev.1),
             format!("device {}:{}", dev.0, dev.1),
-        ));
+        )));
     }
     let bytes = size(device)?;
-    let record = &placed.record;
-    let right_size = |bytes: u64| {
-        bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len)
-    };
-    let checked = match &placed.dm_uuid {
-        Some(dm_uuid) => {
-            let found = dm::read(Path::new("/sys"), device)
-                .map_err(|error| io_error("looking at", &node, error))?;
-            logical_volume(&found, drive, dm_uuid, right_size)
-        }
-        None => partition(device, drive, placed, bytes, right_size),
-    };
-    checked.map_err(|(found, expected)| wrong(found, expected))?;
+    is_of_record(&meant, drive, placed, bytes)?.map_err(wrong)?;
     Ok(Partition {
         node,
         device: device.clone(),
@@ -173,6 +170,30 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
         bytes,
         file,
     })
+}
+
+/// Whether a device of this size, which is open, is where the record says: on this drive, plugged in when it was last seen.
+fn is_of_record(
+    device: &Device,
+    drive: &DriveRef,
+    placed: &Placed,
+    bytes: u64,
+) -> Result<Result<(), Wrong>, FsError> {
+    let record = &placed.record;
+    let right_size = |bytes: u64| {
+        bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len)
+    };
+    let checked = match &device.dm_uuid {
+        Some(dm_uuid) => {
+            let found = dm::read(Path::new("/sys"), &device.name)
+                .map_err(|error| io_error("looking at", &node(&device.name), error))?;
+            logical_volume(&found, drive, dm_uuid, right_size)
+        }
+        None => partition(&device.name, drive, placed, bytes, right_size),
+    };
+    Ok(checked.and_then(|()| {
+        verify_name(drive).map_err(|error| (error.to_string(), format!("drive {}", drive.id)))
+    }))
 }
 
 /// Opens a snapshot's device, and checks that it is the one that was meant: its number and its device-mapper uuid.
@@ -355,7 +376,7 @@ pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::DriveId;
+    use drivebay_model::{DriveId, RecordState, samples};
 
     #[test]
     fn a_device_that_is_gone_is_not_here_whichever_way_it_is_asked_for() {
@@ -364,7 +385,14 @@ mod tests {
             dev: (253, 3),
             dm_uuid: Some("LVM-a".into()),
         };
-        for asked in [hold(&device).map(drop), bytes(&device).map(drop)] {
+        let (drive, record) = (DriveRef::from(&samples::facts("sda")), RecordState::Block);
+        let placed = Placed {
+            device: Some(device.name.clone()),
+            dev: Some(device.dev),
+            dm_uuid: device.dm_uuid.clone(),
+            ..samples::placed(7, record)
+        };
+        for asked in [hold(&drive, &placed).map(drop), bytes(&device).map(drop)] {
             assert!(matches!(asked, Err(FsError::NotHere { .. })), "{asked:?}");
         }
     }

@@ -83,9 +83,9 @@ impl Growth {
 pub struct Publish {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Its device, checked against staging path and target.
-    pub device: Device,
-    /// Some: bind this staged mount. None: block.
+    /// Where it is on the drive. Its device is checked against staging path and target.
+    pub placed: Placed,
+    /// Some: bind this staged mount. None: block; the device stays open until the worker ends.
     pub staging_path: Option<PathBuf>,
     /// Where; created when it is missing (its parent exists).
     pub target: PathBuf,
@@ -108,6 +108,13 @@ pub struct Published {
     pub changed: bool,
     /// The new mount's id that no later one has, where the kernel has such ids.
     pub mount: Option<u64>,
+}
+
+/// Opens the device of a raw volume that is published, which stays open until the worker ends.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Hold {
+    pub drive: DriveRef,
+    pub placed: Placed,
 }
 
 /// Unmounts one path as often as it is mounted there. Needs nothing from the disk: decides from

@@ -4,7 +4,7 @@ use std::{os::fd::AsFd, path::Path};
 
 use super::{
     device::{self, io_error, target_error},
-    jobs::{FsError, Publish, Published},
+    jobs::{Device, FsError, Publish, Published},
     mounts,
     options::parse_mount_flags,
     stage::{differ, options_differ},
@@ -22,9 +22,10 @@ use drivebay_worker::Context;
 pub fn publish(job: &Publish, context: &mut Context) -> Result<Published, FsError> {
     context.step("looking at the mounts");
     let target = at(&job.target)?;
+    let device = device::of(&job.drive, &job.placed)?;
     match &job.staging_path {
-        Some(staging) => publish_mount(job, staging, target.last(), context),
-        None => publish_block(job, target.last(), context),
+        Some(staging) => publish_mount(job, &device, staging, target.last(), context),
+        None => publish_block(job, &device, target.last(), context),
     }
 }
 
@@ -34,13 +35,14 @@ fn at(path: &Path) -> Result<Vec<MountEntry>, FsError> {
 
 fn publish_mount(
     job: &Publish,
+    device: &Device,
     staging: &Path,
     target: Option<&MountEntry>,
     context: &mut Context,
 ) -> Result<Published, FsError> {
     let staged = at(staging)?
         .pop()
-        .filter(|entry| mounts::is_mount_of(entry, job.device.dev) && entry.root == Path::new("/"))
+        .filter(|entry| mounts::is_mount_of(entry, device.dev) && entry.root == Path::new("/"))
         .ok_or_else(|| FsError::NotStaged {
             uuid: job.uuid,
             path: staging.display().to_string(),
@@ -85,6 +87,7 @@ fn publish_mount(
     let expected = path::facts(staging).map_err(|error| io_error("looking at", staging, error))?;
     attach(
         job,
+        device,
         staging,
         read_only,
         path::make_directory,
@@ -102,14 +105,20 @@ fn publish_mount(
 /// making the device itself read-only would do so for every pod of the volume. Whoever starts the container keeps it
 /// from writing: the kubelet has the device given to it with read permission only. The bind is read-only all the same,
 /// because it records what was asked: it tells a repeat of this call from one that contradicts it.
+///
+/// The device stays open from here on. Whoever opens the node, maybe days later, gets what has its number then, and all drives
+/// share the numbers of most partitions (all of NVMe, those beyond the 15th of others): as often as the kernel reads a table
+/// again, which udevd has it do when a writer has closed the drive, it gives up the numbers of partitions that nobody has open,
+/// and the next drive may get them.
 fn publish_block(
     job: &Publish,
+    device: &Device,
     target: Option<&MountEntry>,
     context: &mut Context,
 ) -> Result<Published, FsError> {
-    // Fails when name and number belong to another device by now; while it is open, neither is given to another.
-    let _open = device::hold(&job.device)?;
-    let dev = job.device.dev;
+    // Fails when name and number belong to another device by now.
+    context.keep(device::hold(&job.drive, &job.placed)?);
+    let dev = device.dev;
     if let Some(top) = target {
         // statx of a device node asks devtmpfs, not the drive.
         return match path::facts(&job.target) {
@@ -125,7 +134,8 @@ fn publish_block(
     }
     attach(
         job,
-        &device::node(&job.device.name),
+        device,
+        &device::node(&device.name),
         job.read_only,
         path::make_file,
         context,
@@ -137,6 +147,7 @@ fn publish_block(
 /// was made is removed again when showing it fails.
 fn attach(
     job: &Publish,
+    device: &Device,
     source: &Path,
     read_only: bool,
     make_target: impl Fn(&Path) -> Result<bool, TargetError>,
@@ -158,7 +169,7 @@ fn attach(
             _ => "see dmesg".to_owned(),
         };
         FsError::Mount {
-            device: job.device.name.as_str().into(),
+            device: device.name.as_str().into(),
             path: job.target.display().to_string(),
             has_options: false,
             hint: hint.into(),
@@ -171,9 +182,9 @@ fn attach(
     if !is_right(&found) {
         return Err(FsError::Unexpected {
             uuid: job.uuid,
-            device: job.device.name.clone(),
+            device: device.name.clone(),
             found: format!("{found:?} at {}", source.display()),
-            expected: format!("device {}:{}", job.device.dev.0, job.device.dev.1),
+            expected: format!("device {}:{}", device.dev.0, device.dev.1),
         });
     }
     if read_only {

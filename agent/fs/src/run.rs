@@ -2,9 +2,10 @@
 
 use super::{
     backend::Real,
-    growing,
+    device, growing,
     jobs::{
-        FsError, GrowFs, Grown, Publish, Published, Stage, Staged, Stats, Unmount, Unmounted, Usage,
+        FsError, GrowFs, Grown, Hold, Publish, Published, Stage, Staged, Stats, Unmount, Unmounted,
+        Usage,
     },
     publish, staging, unmount, usage,
 };
@@ -25,6 +26,17 @@ impl Job for Publish {
     type Error = FsError;
     fn run(self, context: &mut Context) -> Result<Published, FsError> {
         publish::publish(&self, context)
+    }
+}
+
+impl Job for Hold {
+    const NAME: &'static str = "hold";
+    type Answer = ();
+    type Error = FsError;
+    fn run(self, context: &mut Context) -> Result<(), FsError> {
+        context.step("opening the device");
+        context.keep(device::hold(&self.drive, &self.placed)?);
+        Ok(())
     }
 }
 

@@ -104,7 +104,13 @@ fn open_node(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenErro
 /// device; then what sysfs says of the name now, the identity (WWN, serial, …) above all. With the
 /// descriptor open and its number compared, the name cannot have been given to another drive since.
 pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
-    let number = verify_device(drive, file)?;
+    verify_device(drive, file)?;
+    verify_name(drive)
+}
+
+/// That sysfs has the drive that was meant at its name now: number, identity, appearance and size. It stays so for as long as
+/// the caller has the drive, one of its partitions or an LV on it open.
+pub fn verify_name(drive: &DriveRef) -> Result<(), OpenError> {
     let failed = |source| io_error(drive, source);
     let facts = match sysfs::identify(Path::new("/sys"), &drive.kernel_name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -112,7 +118,7 @@ pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
         }
         facts => facts.map_err(failed)?,
     };
-    if (facts.major, facts.minor) != number {
+    if (facts.major, facts.minor) != (drive.major, drive.minor) {
         let seen = format!("sysfs has device number {}:{}", facts.major, facts.minor);
         return Err(other(drive, seen));
     }

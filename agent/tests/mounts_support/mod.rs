@@ -22,13 +22,13 @@ use drivebay_fs::{
 };
 use drivebay_layout::jobs::{CarveError, Changed};
 use drivebay_model::{
-    Cause, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed,
-    Record, RecordState, Signatures,
+    Cause, Contents, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
+    RecordState, Signatures,
 };
 use drivebay_sys::{
     blkid,
     cmd::{self, CmdError, Output, Tool},
-    mountinfo,
+    mountinfo, sysfs,
 };
 use drivebay_worker::{Context, Job};
 use nix::mount::{MsFlags, mount};
@@ -122,8 +122,9 @@ impl Bench {
             (libc::major(rdev), libc::minor(rdev))
         };
         let (major, minor) = number(&node);
+        let known = sysfs::identify(Path::new("/sys"), &kernel_name).unwrap();
         let drive = DriveRef {
-            id: DriveId(format!("loop-{kernel_name}")),
+            id: known.id,
             kernel_name,
             major,
             minor,
@@ -273,14 +274,12 @@ impl Bench {
     }
 
     pub(crate) fn publish(&self, target: &str, read_only: bool) -> Result<bool, FsError> {
-        let staging_path = self.contents.lock().unwrap().volumes[0]
-            .record
-            .fs_type
-            .map(|_| self.path("staging"));
+        let placed = self.contents.lock().unwrap().volumes[0].clone();
+        let staging_path = placed.record.fs_type.map(|_| self.path("staging"));
         let job = Publish {
             drive: self.drive.clone(),
             uuid: self.uuid,
-            device: self.device(),
+            placed,
             staging_path,
             target: self.path("pods").join(target),
             read_only,

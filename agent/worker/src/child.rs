@@ -17,7 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{
     Context,
-    job::{Dispatch, Outcome},
+    job::{Dispatch, Kept, Outcome},
     protocol::{self, Call, ProtocolError, Reply},
 };
 use drivebay_model::cause::chain;
@@ -92,6 +92,7 @@ impl Write for UnfailingStderr {
 fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
     let socket = Rc::new(socket);
     let mut input = io::BufReader::new(&*socket);
+    let kept = Kept::default();
     loop {
         let call: Call = match protocol::read(&mut input) {
             Ok(Some(call)) => call,
@@ -104,7 +105,7 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
             }
         };
         let id = call.id;
-        let outcome = run(call, &socket, dispatch);
+        let outcome = run(call, &socket, &kept, dispatch);
         let retire = sys::cmd::left_behind();
         if !retire {
             // What a tool had started and was killed with it is this worker's to reap.
@@ -137,7 +138,12 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
 }
 
 /// Runs one job; a panic is an answer too.
-fn run(call: Call, socket: &Rc<UnixStream>, dispatch: Dispatch) -> Result<Outcome, String> {
+fn run(
+    call: Call,
+    socket: &Rc<UnixStream>,
+    kept: &Kept,
+    dispatch: Dispatch,
+) -> Result<Outcome, String> {
     let steps = Rc::clone(socket);
     let id = call.id;
     let mut context = Context::new(move |name| {
@@ -146,7 +152,9 @@ fn run(call: Call, socket: &Rc<UnixStream>, dispatch: Dispatch) -> Result<Outcom
         let _ = protocol::write(&mut &*steps, &Reply::Step { id, name });
     });
     let line = Rc::clone(socket);
-    context = context.watching(move || sys::worker_socket::is_hung_up(&line));
+    context = context
+        .watching(move || sys::worker_socket::is_hung_up(&line))
+        .keeping(Rc::clone(kept));
     let dispatched = catch_unwind(AssertUnwindSafe(|| {
         dispatch(&call.name, call.arguments, &mut context)
     }));

@@ -29,6 +29,8 @@ pub enum Act {
     PauseMs(u64),
     /// Create a file, as a sign of having come this far.
     Touch(PathBuf),
+    /// Keep a file open.
+    Keep(PathBuf),
     /// Run `sleep` as a tool for so many seconds, with a deadline of a minute.
     Tool(u32),
     /// Read a block of this device past the cache with a tool (`dd`) that has this deadline in
@@ -56,6 +58,10 @@ impl Job for Drill {
                 Act::PauseMs(ms) => std::thread::sleep(Duration::from_millis(ms)),
                 Act::Touch(path) => {
                     std::fs::write(&path, b"").map_err(|error| DrillError(error.to_string()))?;
+                }
+                Act::Keep(path) => {
+                    let file = std::fs::File::open(&path);
+                    context.keep(file.map_err(|error| DrillError(error.to_string()))?);
                 }
                 Act::Tool(seconds) => tool("sleep", [seconds.to_string().into()], 60_000)?,
                 Act::Read(device, deadline_ms) => {

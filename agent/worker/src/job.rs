@@ -1,6 +1,8 @@
 //! A unit of work on one drive: plain data that travels to a worker, is run there, and
 //! comes back as an answer or a typed error.
 
+use std::{cell::RefCell, fs::File, rc::Rc};
+
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -63,7 +65,11 @@ pub fn run<J: Job>(arguments: Value, context: &mut Context) -> Result<Outcome, D
 pub struct Context {
     report: Box<dyn FnMut(&str)>,
     alone: Box<dyn Fn() -> bool>,
+    kept: Kept,
 }
+
+/// What a worker keeps open from one job to the next.
+pub(super) type Kept = Rc<RefCell<Option<File>>>;
 
 impl Context {
     /// A context whose steps go to `report`.
@@ -71,7 +77,20 @@ impl Context {
         Self {
             report: Box::new(report),
             alone: Box::new(|| false),
+            kept: Kept::default(),
         }
+    }
+
+    /// The same in a worker that keeps something open.
+    #[must_use]
+    pub(super) fn keeping(self, kept: Kept) -> Self {
+        Self { kept, ..self }
+    }
+
+    /// Keeps a file open until the worker ends, or a later job keeps another. Only workers of [`Slot::Hold`](crate::Slot::Hold)
+    /// stay without work.
+    pub fn keep(&self, file: File) {
+        self.kept.replace(Some(file));
     }
 
     /// The same, with a way to find out whether the agent is gone.

@@ -20,6 +20,7 @@ use super::{
     notes::{self, Leftover},
     slot::{Actor, REAP},
     table::{Current, Entry, Next, QueuedJob},
+    terms::FOREVER,
 };
 use drivebay_sys::{offload::blocking, start::Starter};
 
@@ -27,8 +28,6 @@ use drivebay_sys::{offload::blocking, start::Starter};
 const LEFTOVERS: Duration = Duration::from_secs(2);
 /// Longest wait for the worker server at the start.
 const SERVER: Duration = Duration::from_secs(2);
-/// Longest deadline that is kept apart from "none".
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// All workers of an agent. Cheap to clone.
 #[derive(Clone)]
@@ -162,6 +161,22 @@ impl Pool {
             Some(ended)
         });
         if let Some(ended) = ended.flatten() {
+            let _ = timeout(5 * REAP, ended).await;
+        }
+    }
+
+    /// Ends a worker that stays, and with it what it keeps open, and waits until it is gone or stuck. A job that it runs is
+    /// cancelled.
+    pub async fn dismiss(&self, worker: impl Into<WorkerKey>) {
+        let key = worker.into();
+        self.cancel(key.clone()).await;
+        let ended = self.inner.entry(&key, |entry| {
+            let (sender, ended) = oneshot::channel();
+            entry.leaving.push(sender);
+            entry.wake.notify_one();
+            ended
+        });
+        if let Some(ended) = ended {
             let _ = timeout(5 * REAP, ended).await;
         }
     }

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    RunError, WorkerKey,
+    RunError, Slot, WorkerKey,
     handle::{Said, Worker},
     job::Outcome,
     notes::Leftover,
@@ -131,8 +131,13 @@ impl Actor {
         };
         let stopping = self.inner.is_stopping();
         let inner = Arc::clone(&self.inner);
-        let place = inner.spare.try_acquire();
-        let limit = sleep_until(match place.is_ok() || self.is_kept {
+        // What holds something is not idle.
+        let place = match self.key.slot {
+            Slot::Hold => None,
+            _ => inner.spare.try_acquire().ok(),
+        };
+        let may_stay = !self.entry(Entry::is_dismissed).unwrap_or(false);
+        let limit = sleep_until(match may_stay && (place.is_some() || self.is_kept) {
             true => self.stays_until,
             false => Instant::now(),
         });
@@ -140,7 +145,7 @@ impl Actor {
             biased;
             // Before the queue: a dead worker gets no job.
             () = worker.spoils(), if !stopping => worker.kill(),
-            () = self.wake.notified(), if !stopping => {
+            () = self.wake.notified(), if !stopping && may_stay => {
                 self.worker = Some(worker);
                 return;
             }
@@ -149,7 +154,13 @@ impl Actor {
         }
         self.is_kept = false;
         let step = Some("the idle worker has not exited");
-        self.entry(|entry| entry.current = Some(Current::new("exit", step, Instant::now())));
+        self.entry(|entry| {
+            let waiting = std::mem::take(&mut entry.leaving);
+            entry.current = Some(Current {
+                waiting,
+                ..Current::new("exit", step, Instant::now())
+            });
+        });
         if self.attend(timeout(REAP, worker.gone())).await.is_err() {
             self.end(worker).await;
         } else {

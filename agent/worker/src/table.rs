@@ -79,6 +79,8 @@ pub(super) struct Entry {
     pub current: Option<Current>,
     /// Its worker was killed and lives on, or cannot be got rid of for another reason.
     pub unkillable: bool,
+    /// Those who wait for its worker to end, which it does as soon as it has no work.
+    pub leaving: Vec<oneshot::Sender<()>>,
 }
 
 /// What the actor does next.
@@ -99,6 +101,7 @@ impl Entry {
             pid: None,
             current: None,
             unkillable: false,
+            leaving: Vec::new(),
         }
     }
 
@@ -174,6 +177,12 @@ impl Entry {
             }
             None => Next::Idle,
         }
+    }
+
+    /// Whether somebody waits for its worker to end.
+    pub(super) fn is_dismissed(&mut self) -> bool {
+        self.leaving.retain(|waiting| !waiting.is_closed());
+        !self.leaving.is_empty()
     }
 
     /// The running job reports a step.

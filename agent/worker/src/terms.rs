@@ -22,16 +22,20 @@ pub enum Slot {
     Check,
     /// Unmounting, so that it never waits behind a stuck step.
     Unmount,
+    /// Publishing a raw volume and keeping its device open for as long as it is published: a lane for each volume, whose
+    /// worker stays until it is dismissed.
+    Hold,
 }
 
 impl Slot {
     /// Every slot there is.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Foreground,
         Self::Stage,
         Self::Background,
         Self::Check,
         Self::Unmount,
+        Self::Hold,
     ];
 
     /// The word in logs, metrics and file names; the same as in serde.
@@ -42,6 +46,7 @@ impl Slot {
             Self::Background => "background",
             Self::Check => "check",
             Self::Unmount => "unmount",
+            Self::Hold => "hold",
         }
     }
 }
@@ -76,12 +81,16 @@ pub struct PoolConfig {
 pub const SPARE: usize = 48;
 /// A worker without work leaves after this, unless it is kept for the next call.
 pub(super) const SHORT: Duration = Duration::from_secs(5);
+/// Longest time that is kept apart from "for ever".
+pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl PoolConfig {
     /// How long a worker stays after a job. Only the foreground's is kept for a job that comes again: NodeGetVolumeStats, which
-    /// the kubelet calls every one to two minutes and which must start no process. Others can wait for a fork. Pure.
+    /// the kubelet calls every one to two minutes and which must start no process. Others can wait for a fork, but for those that
+    /// hold something. Pure.
     pub(super) fn stay(&self, slot: Slot, comes_again: bool) -> Duration {
         match slot {
+            Slot::Hold => FOREVER,
             Slot::Foreground if comes_again => self.idle,
             _ => self.idle.min(SHORT),
         }
@@ -206,7 +215,7 @@ mod tests {
     use crate::read::ReadError;
 
     #[test]
-    fn only_a_foreground_worker_stays_for_a_job_that_comes_again() {
+    fn only_a_foreground_worker_stays_for_a_job_that_comes_again_and_one_that_holds_for_ever() {
         let config = |secs| PoolConfig {
             program: "p".into(),
             notes_dir: "n".into(),
@@ -219,9 +228,10 @@ mod tests {
         let stay = |secs, slot, again| config(secs).stay(slot, again).as_secs();
         assert_eq!(stay(150, Slot::Foreground, true), 150);
         assert_eq!(stay(150, Slot::Foreground, false), 5);
-        for slot in Slot::ALL.into_iter().skip(1) {
+        for slot in [Slot::Stage, Slot::Background, Slot::Check, Slot::Unmount] {
             assert_eq!(stay(150, slot, true), 5);
         }
+        assert_eq!(stay(150, Slot::Hold, false), FOREVER.as_secs());
         assert_eq!(stay(1, Slot::Background, false), 1);
     }
 

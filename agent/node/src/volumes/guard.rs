@@ -38,7 +38,7 @@ pub enum Caller<'a> {
     Manual,
     /// The agent itself, for which nobody waits.
     Agent,
-    /// The agent, which completes a move that was asked for.
+    /// The agent, which completes a move that was asked for, or ends what held a device open.
     Mover,
 }
 

@@ -15,6 +15,7 @@ pub mod error;
 pub mod expand;
 mod grow;
 pub mod guard;
+mod hold;
 pub mod in_flight;
 mod learned;
 pub mod light;
@@ -88,6 +89,7 @@ struct Inner {
     /// What was mounted by hand.
     hand_mounts: HandMounts,
     moves: moves::Moves,
+    holders: hold::Holders,
 }
 
 impl Volumes {
@@ -106,6 +108,7 @@ impl Volumes {
             wanted: zeroing::Wanted::default(),
             hand_mounts: HandMounts::new(node.state_dir()),
             moves: moves::Moves::new(SavedMoves::new(node.state_dir())),
+            holders: hold::Holders::default(),
         };
         Self {
             node,

@@ -13,12 +13,12 @@ use super::{
 };
 use drivebay_evidence::mounts::{Asked, Role};
 use drivebay_fs::{
-    jobs::{FsError, Publish, Published},
+    jobs::{Device, FsError, Publish, Published},
     parse_mount_flags,
 };
 use drivebay_model::{DriveRef, FsType, Mode, Volume};
 use drivebay_sys::mountinfo::{self, MountEntry};
-use drivebay_worker::{RunError, Slot};
+use drivebay_worker::{RunError, Slot, WorkerKey};
 
 /// How a volume is to be published, checked by the caller.
 #[derive(Debug, Clone)]
@@ -59,7 +59,13 @@ impl Volumes {
         request: PublishRequest,
     ) -> Result<(), VolumeError> {
         self.call_off_check(held).await;
-        let published = self.bind(held, volume, &request).await?;
+        let published = match self.bind(held, volume, &request).await {
+            Ok(published) => published,
+            Err(error) => {
+                self.dismiss_holder(held).await;
+                return Err(error);
+            }
+        };
         let target = mountinfo::resolve(&request.target);
         let before = self.node.expected().asked(volume.uuid, &target);
         let other_mode = before.exclusive.is_some_and(|one| one != request.exclusive);
@@ -104,8 +110,11 @@ impl Volumes {
         loop {
             let drive;
             (drive, volume) = self.reach_settled(held, &volume).await?;
-            let job = self.publish_job(drive, &volume, request)?;
-            let worker = (&volume.drive, Slot::Foreground);
+            let (job, device) = self.publish_job(drive, &volume, request)?;
+            let worker = match request.mode {
+                Mode::Mount => WorkerKey::from((&volume.drive, Slot::Foreground)),
+                Mode::Block => self.holder(volume.uuid, &volume.drive, &device).await,
+            };
             match self.node.run(worker, job, MOUNT_DEADLINE).await {
                 Err(RunError::Job(FsError::NotHere { .. })) if rereads > 0 => rereads -= 1,
                 done => return Ok(done?),
@@ -114,13 +123,13 @@ impl Volumes {
         }
     }
 
-    /// The job for the volume as it is known. OtherTarget: a single writer has it already.
+    /// The job for the volume as it is known, and its device. OtherTarget: a single writer has it already.
     fn publish_job(
         &self,
         drive: DriveRef,
         volume: &Volume,
         request: &PublishRequest,
-    ) -> Result<Publish, VolumeError> {
+    ) -> Result<(Publish, Device), VolumeError> {
         let device = device_of(volume)?;
         let targets = self.node.expected().targets(volume.uuid, request.exclusive);
         if !targets.is_empty() {
@@ -142,10 +151,10 @@ impl Volumes {
             let path = mountinfo::resolve(path);
             self.node.expected().asked(volume.uuid, &path).options
         };
-        Ok(Publish {
+        let job = Publish {
             drive,
             uuid: volume.uuid,
-            device,
+            placed: volume.placed.clone(),
             staging_path: (request.mode == Mode::Mount).then(|| request.staging.clone()),
             target: request.target.clone(),
             read_only: request.read_only,
@@ -153,7 +162,8 @@ impl Volumes {
             flags: request.flags.clone(),
             staged_with: asked(&request.staging),
             published_with: asked(&request.target),
-        })
+        };
+        Ok((job, device))
     }
 }
 

@@ -28,7 +28,11 @@ impl Volumes {
         volume: &Volume,
     ) -> Result<(DriveRef, Volume), VolumeError> {
         match self.reach(held, volume) {
-            Ok(drive) => Ok((drive, volume.clone())),
+            Ok(drive) => {
+                let snapshot = self.node.inventory().current();
+                let now = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
+                Ok((drive, now.clone()))
+            }
             // On two drives it stays ambiguous until one of them is detached.
             Err(VolumeError::Ambiguous { .. }) if self.is_on_one_drive(volume) => {
                 let volume = self.look_again(volume).await?;

@@ -67,10 +67,10 @@ impl Volumes {
         path: PathBuf,
         remove: bool,
     ) -> Result<(), VolumeError> {
-        if let Some((held, _)) = volume {
+        let (held, volume) = volume.unzip();
+        if let Some(held) = held {
             self.call_off_check(held).await;
         }
-        let volume = volume.map(|(_, volume)| volume);
         // Kept until it is unmounted.
         let _settled = match volume {
             Some(volume) => self.settle_samples(volume.uuid).await,
@@ -163,6 +163,9 @@ impl Volumes {
                 .put_conditions(volume.uuid, Vec::new());
         }
         self.publish_unmounted(&place, done.count)?;
+        if let Some(held) = held {
+            self.dismiss_holder(held).await;
+        }
         if let Some(volume) = volume
             && done.count > 0
         {

@@ -1,0 +1,181 @@
+//! Published raw volumes have their device open for as long as they are published (why: `drivebay_fs::publish`): by the worker that
+//! published them, or by another one where that is gone, since the agent was started again, say.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{task::JoinSet, time::interval};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Caller, MOUNT_DEADLINE, Volumes, guard::VolumeGuard};
+use drivebay_fs::jobs::{Device, Hold};
+use drivebay_model::{DriveId, DriveRef, DriveState, Mode, Snapshot, Volume, cause::chain};
+use drivebay_sys::mountinfo::MountEntry;
+use drivebay_worker::{Lane, Slot, WorkerKey};
+
+/// How often it is looked whether a worker that should hold a device is gone. What changes in the inventory is looked at at once.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Who holds which device: of every volume that was published by this agent, or was found published by it.
+#[derive(Debug, Default)]
+pub(super) struct Holders(Mutex<BTreeMap<Uuid, Holder>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    worker: WorkerKey,
+    /// The kernel name of the device.
+    device: String,
+}
+
+impl Holders {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Uuid, Holder>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Volumes {
+    /// The worker that is to hold a volume from now on. One that holds another device of it is ended.
+    pub(super) async fn holder(&self, uuid: Uuid, drive: &DriveId, device: &Device) -> WorkerKey {
+        let worker = WorkerKey::from((drive, Slot::Hold)).on(Lane::Volume(uuid));
+        let holder = Holder {
+            worker: worker.clone(),
+            device: device.name.clone(),
+        };
+        let before = self.inner.holders.all().insert(uuid, holder);
+        if let Some(before) = before.filter(|before| before.worker != worker) {
+            self.node.pool().dismiss(before.worker).await;
+        }
+        worker
+    }
+
+    /// Ends the worker that holds the volume, unless the volume is still published.
+    pub(super) async fn dismiss_holder(&self, held: &VolumeGuard) {
+        let uuid = held.uuid();
+        let holder = self.inner.holders.all().get(&uuid).cloned();
+        let Some(holder) = holder.filter(|holder| !self.is_published(holder)) else {
+            return;
+        };
+        self.node.pool().dismiss(holder.worker).await;
+        self.inner.holders.all().remove(&uuid);
+    }
+
+    fn is_published(&self, holder: &Holder) -> bool {
+        let mounts = self.node.mounts().entries();
+        mounts.iter().any(|mount| is_bind_of(mount, &holder.device))
+    }
+
+    /// Keeps the devices of published raw volumes open, until stopped.
+    pub async fn hold_all(&self, stop: CancellationToken) {
+        let mut snapshots = self.node.inventory().subscribe();
+        let mut looks = interval(LOOK_EVERY);
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.hold_what_is_published(&snapshot) => {}
+            }
+            self.dismiss_unneeded().await;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = snapshots.changed() => if changed.is_err() { return },
+                _ = looks.tick() => {}
+            }
+        }
+    }
+
+    /// Opens what should be open and is not.
+    async fn hold_what_is_published(&self, snapshot: &Snapshot) {
+        let slots = self.node.pool().status().into_iter();
+        let held: BTreeSet<WorkerKey> = slots
+            .map(|slot| slot.key)
+            .filter(|key| key.slot == Slot::Hold)
+            .collect();
+        let mut opening = JoinSet::new();
+        for (volume, drive) in published(snapshot) {
+            let Some(device) = Device::of(&volume.placed) else {
+                continue;
+            };
+            let key = WorkerKey::from((&volume.drive, Slot::Hold)).on(Lane::Volume(volume.uuid));
+            if held.contains(&key) {
+                continue;
+            }
+            let worker = self.holder(volume.uuid, &volume.drive, &device).await;
+            let job = Hold {
+                drive,
+                placed: volume.placed.clone(),
+            };
+            let (node, uuid) = (self.node.clone(), volume.uuid);
+            opening.spawn(async move {
+                match node.run(worker, job, MOUNT_DEADLINE).await {
+                    Ok(()) => tracing::info!(volume = %uuid, device = device.name, "device of a published volume opened"),
+                    Err(error) => {
+                        tracing::warn!(volume = %uuid, device = device.name, error = %chain(&error), "device of a published volume not opened; will retry");
+                    }
+                }
+            });
+        }
+        // One that panicked is in the log.
+        while opening.join_next().await.is_some() {}
+    }
+
+    /// Lets go what was unmounted by somebody else.
+    async fn dismiss_unneeded(&self) {
+        let all: Vec<Uuid> = {
+            let all = self.inner.holders.all();
+            let unneeded = all.iter().filter(|(_, holder)| !self.is_published(holder));
+            unneeded.map(|(uuid, _)| *uuid).collect()
+        };
+        for uuid in all {
+            // Of a volume that is being changed it is looked at again later.
+            if let Ok(held) = self.guard_volume(uuid, "", Caller::Mover) {
+                self.dismiss_holder(&held).await;
+            }
+        }
+    }
+}
+
+/// Raw volumes that are published, and where their drives are. Pure.
+fn published(snapshot: &Snapshot) -> impl Iterator<Item = (&Volume, DriveRef)> {
+    let raw = snapshot
+        .volumes
+        .values()
+        .filter(|volume| volume.in_use && volume.placed.record.mode == Mode::Block);
+    raw.filter_map(|volume| {
+        let drive = snapshot.drives.get(&volume.drive)?;
+        let drive = (drive.state == DriveState::Claimed).then_some(drive)?;
+        Some((volume, DriveRef::from(&drive.facts)))
+    })
+}
+
+/// Whether a mount is a bind of this device's node, also of one that the kernel has removed since. Pure.
+fn is_bind_of(mount: &MountEntry, device: &str) -> bool {
+    let name = |root: &Path| {
+        let root = root.to_str()?.strip_prefix('/')?;
+        Some(root.strip_suffix("//deleted").unwrap_or(root) == device)
+    };
+    mount.fs_type == "devtmpfs" && name(&mount.root).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_sys::mountinfo;
+
+    #[test]
+    fn a_node_that_the_kernel_has_removed_is_still_bound_at_its_target() {
+        let rows = b"1 2 0:5 /sda3 /a rw - devtmpfs none rw\n\
+            2 2 0:5 /sda3//deleted /b rw - devtmpfs none rw\n\
+            3 2 0:5 /sda33 /c rw - devtmpfs none rw\n\
+            4 2 8:3 / /d rw - ext4 /dev/sda3 rw\n\
+            5 2 0:5 / /dev rw - devtmpfs none rw\n";
+        let mounts = mountinfo::parse(rows).unwrap();
+        let is_bound = mounts.iter().map(|mount| is_bind_of(mount, "sda3"));
+        let is_bound: Vec<bool> = is_bound.collect();
+        assert_eq!(is_bound, [true, true, false, false, false]);
+    }
+}
