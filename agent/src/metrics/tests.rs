@@ -233,7 +233,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     );
     assert!((all - of_drives).is_multiple_of(drives * volumes));
     // Five of them for each slot of the workers.
-    assert_eq!(none, 27, "series of the node");
+    assert_eq!(none, 32, "series of the node");
     let series = series(&text);
     assert_eq!(series.len(), all);
     let distinct: BTreeSet<_> = series.iter().collect();

@@ -211,6 +211,8 @@ impl Pair {
             Side::Source => (source, target),
             Side::Target => (target, source),
         };
+        // What the kernel logs late of the cut before is another finding.
+        bench.acknowledge(target).await?;
         let to = bench.drive(target).await.ok_or("the target is not there")?;
         let armed = bench.nbd(armed);
         let cut = armed.cut_after_writes(plan.write, plan.keep, plan.seed);
