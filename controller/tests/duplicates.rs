@@ -231,6 +231,7 @@ async fn one_on_two(generations: [u64; 2]) -> (Fake, Fake, Agents) {
 async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_are_named() {
     let (_a, _b, agents) = one_on_two([2, 1]).await;
     agents.find_copies();
+    assert_eq!(agents.volumes_on_two_nodes(), 1);
     let uuid = volume(7, "a").id.parse::<VolumeId>().unwrap().uuid;
     let said = agents.other_copy(uuid).unwrap();
     for part in [

@@ -75,6 +75,12 @@ const DUPLICATES: Def = gauge(
     &["node"],
 );
 
+const COPIES: Def = gauge(
+    "drivebay_controller_volumes_on_two_nodes",
+    "Volumes that two nodes have, by UUID: a copied drive, or one of the two drives of a move.",
+    &[],
+);
+
 const REFUSALS: Def = counter(
     "drivebay_controller_refusals_total",
     "Connections, sessions and inventory updates of agents that were refused or delayed, and volumes not listed, by reason.",
@@ -107,6 +113,7 @@ pub const DEFINITIONS: &[Def] = &[
     UNCLAIMED,
     DUPLICATES,
     DOUBTS,
+    COPIES,
     REFUSALS,
     AUDIT_LOST,
     STATE_FILES,
@@ -192,6 +199,8 @@ impl Exposed for Cluster {
         }
         let doubts = number_of(self.agents.creates_in_doubt());
         into.put(&DOUBTS, &[], number(doubts));
+        let copies = number_of(self.agents.volumes_on_two_nodes());
+        into.put(&COPIES, &[], number(copies));
         for (trouble, kind) in self.agents.notes().troubles().all() {
             into.put(&STATE_FILES, &[kind.name(), trouble.as_str()], 1.0);
         }

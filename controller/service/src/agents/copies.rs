@@ -132,6 +132,12 @@ impl Agents {
         })
     }
 
+    /// How many volumes two nodes had when they were last looked for.
+    pub fn volumes_on_two_nodes(&self) -> usize {
+        let copies = self.inner.copies.0.lock();
+        copies.unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Looks for volumes that two nodes have, and logs those that were not found before.
     pub fn find_copies(&self) {
         let shared = self.catalog().shared_uuids().into_iter();
