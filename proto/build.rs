@@ -62,6 +62,7 @@ const AGENT: Printed = &[
             ("requested_at", OR_NULL),
         ],
     ),
+    ("NotEvacuated", &[]),
     ("DirectionLatency", &[("history_ms", EACH_OR_NULL)]),
     ("Slowdown", &[]),
     ("Class", &[]),

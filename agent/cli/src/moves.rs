@@ -8,7 +8,7 @@ use drivebay_common::{
     terminal::Terminal,
 };
 use drivebay_proto::agent::{
-    CancelMovesRequest, CancelMovesResponse, InventoryUpdate, ListMovesRequest, Move,
+    CancelMovesRequest, CancelMovesResponse, InventoryUpdate, ListMovesRequest, ListMovesResponse,
     MoveVolumesRequest, MoveVolumesResponse,
 };
 use drivebay_view::{
@@ -62,9 +62,9 @@ impl MovesClient for Client {
         Ok(answer.into_inner())
     }
 
-    async fn list_moves(&mut self) -> Result<Vec<Move>, AskError> {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
         let call = self.raw.list_moves(ListMovesRequest {});
-        Ok(self.asked.answered(call).await?.into_inner().moves)
+        Ok(self.asked.answered(call).await?.into_inner())
     }
 }
 
@@ -118,13 +118,13 @@ pub(super) async fn list(
     args: &MovesArgs<SocketArg>,
     look: Look,
 ) -> Result<String, CommandError> {
-    let moves = client.list_moves().await?;
+    let listed = client.list_moves().await?;
     let inventory = client.inventory().await?;
     let devices = Devices::of(&inventory.drives);
     let (node, list) = (&inventory.node_id, &args.list);
     Ok(list::render(
         node,
-        &moves,
+        &listed,
         list,
         &devices,
         look.now,

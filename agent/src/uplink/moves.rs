@@ -56,8 +56,15 @@ impl Moves<'_> {
 
     pub(super) fn list(&self) -> wire::ListMovesResponse {
         let moves = self.volumes.list_moves().into_iter();
+        let not_evacuated = self.volumes.not_evacuated().into_iter();
         wire::ListMovesResponse {
             moves: moves.map(|one| self.status(one)).collect(),
+            not_evacuated: not_evacuated
+                .map(|(drive, reason)| wire::NotEvacuated {
+                    drive: drive.0,
+                    reason,
+                })
+                .collect(),
         }
     }
 

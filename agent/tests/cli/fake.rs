@@ -249,9 +249,7 @@ impl Agent for FakeAgent {
         &self,
         _: Request<proto::ListMovesRequest>,
     ) -> Answer<proto::ListMovesResponse> {
-        Ok(Response::new(proto::ListMovesResponse {
-            moves: Vec::new(),
-        }))
+        Ok(Response::new(proto::ListMovesResponse::default()))
     }
     async fn prefer_place(
         &self,

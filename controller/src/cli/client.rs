@@ -4,7 +4,8 @@ use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
 use drivebay_proto::agent::{
-    CancelMovesResponse, CordonDriveResponse, LocateDriveResponse, Move, MoveVolumesResponse,
+    CancelMovesResponse, CordonDriveResponse, ListMovesResponse, LocateDriveResponse,
+    MoveVolumesResponse,
 };
 use drivebay_proto::controller::{
     CancelMovesRequest, CordonDriveRequest, GetControllerRequest, GetControllerResponse,
@@ -109,10 +110,13 @@ impl Client {
     }
 
     /// Sent to the node's agent.
-    pub async fn list_moves(&mut self, request: ListMovesRequest) -> Result<Vec<Move>, AskError> {
+    pub async fn list_moves(
+        &mut self,
+        request: ListMovesRequest,
+    ) -> Result<ListMovesResponse, AskError> {
         let call = self.inner.list_moves(request);
         let answer = self.asked.answered_within(CHANGE, call).await?;
-        Ok(answer.into_inner().moves)
+        Ok(answer.into_inner())
     }
 
     /// The drives of these nodes (none named: all).

@@ -4,7 +4,7 @@ use std::{io::Write, slice};
 
 use drivebay_common::{ask::AskError, pick::Part};
 use drivebay_proto::{
-    agent::{self, CancelMovesResponse, Drive, Move, MoveVolumesResponse},
+    agent::{self, CancelMovesResponse, Drive, ListMovesResponse, MoveVolumesResponse},
     controller::{CancelMovesRequest, ListMovesRequest, MoveVolumesRequest},
 };
 use drivebay_view::{
@@ -50,7 +50,7 @@ impl MovesClient for Through<'_> {
         self.client.cancel_moves(request).await
     }
 
-    async fn list_moves(&mut self) -> Result<Vec<Move>, AskError> {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
         let node = self.node.clone();
         self.client.list_moves(ListMovesRequest { node }).await
     }
@@ -137,13 +137,13 @@ pub(super) async fn list(
     super::nodes::known(client, slice::from_ref(node)).await?;
     let devices = devices(client, node).await?;
     let node = node.clone();
-    let moves = Through {
+    let listed = Through {
         client,
         node: node.clone(),
     }
     .list_moves()
     .await?;
-    let text = list::render(&node, &moves, &args.list, &devices, now, terminal)?;
+    let text = list::render(&node, &listed, &args.list, &devices, now, terminal)?;
     write(out, &text)
 }
 

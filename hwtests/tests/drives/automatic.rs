@@ -123,6 +123,12 @@ async fn two_bad_drives_move_nothing_and_what_an_operator_cancelled_is_not_begun
     fail(&mut rig, &place, &[failing, second], BAD).await;
     logged(&rig, &[NOT_EVACUATED, &from, "more than one drive"]).await;
     assert!(moves(&rig).await.is_empty());
+    let listed = rig.agent.ask(&["moves"]).unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(
+        listed.contains("is not evacuated automatically: more than one drive of the node is BAD"),
+        "{listed}"
+    );
 
     // An operator says that the second one is well.
     let good = format!(

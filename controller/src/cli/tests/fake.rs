@@ -229,6 +229,7 @@ impl Cluster for Fake {
         };
         Ok(Response::new(ListMovesResponse {
             moves: vec![waiting],
+            ..ListMovesResponse::default()
         }))
     }
 

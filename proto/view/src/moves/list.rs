@@ -1,7 +1,10 @@
 //! The moves of a node as a list.
 
 use drivebay_common::terminal::Terminal;
-use drivebay_proto::{agent::Move, words::MovePhase};
+use drivebay_proto::{
+    agent::{ListMovesResponse, Move, NotEvacuated},
+    words::MovePhase,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -35,31 +38,49 @@ pub struct MoveList<'a> {
     node: &'a str,
     /// The moves that were asked for and whose old place is not erased yet.
     moves: &'a [Move],
+    /// Drives whose verdict calls for an evacuation by their class, and why the agent does not evacuate them.
+    not_evacuated: &'a [NotEvacuated],
 }
 
 /// The list as it is asked for. `now`: seconds since 1970.
 pub fn render(
     node: &str,
-    moves: &[Move],
+    listed: &ListMovesResponse,
     args: &ListArgs,
     devices: &Devices,
     now: u64,
     terminal: Terminal,
 ) -> serde_json::Result<String> {
+    let ListMovesResponse {
+        moves,
+        not_evacuated,
+    } = listed;
     if let Some(document) = args.output.document() {
-        return document.write(&MoveList { node, moves });
+        return document.write(&MoveList {
+            node,
+            moves,
+            not_evacuated,
+        });
     }
     if args.output == ListFormat::Name {
         let names = moves.iter().map(|one| printable(&one.name) + "\n");
         return Ok(names.collect());
     }
-    if moves.is_empty() {
-        return Ok(match args.no_headers {
-            true => String::new(),
-            false => "no volume is being moved\n".to_owned(),
-        });
+    let mut text = match (moves.is_empty(), args.no_headers) {
+        (true, true) => String::new(),
+        (true, false) => "no volume is being moved\n".to_owned(),
+        (false, _) => table(moves, args, devices, now, terminal).render(),
+    };
+    if !args.no_headers {
+        for NotEvacuated { drive, reason } in not_evacuated {
+            text.push_str(&format!(
+                "drive {} is not evacuated automatically: {}\n",
+                printable(devices.short(drive)),
+                printable(reason)
+            ));
+        }
     }
-    Ok(table(moves, args, devices, now, terminal).render())
+    Ok(text)
 }
 
 fn table(
@@ -192,7 +213,36 @@ mod tests {
             width,
             ..Terminal::NONE
         };
-        render("n", moves, &args, &devices(), 4600, terminal).unwrap()
+        let listed = ListMovesResponse {
+            moves: moves.to_vec(),
+            not_evacuated: Vec::new(),
+        };
+        render("n", &listed, &args, &devices(), 4600, terminal).unwrap()
+    }
+
+    #[test]
+    fn below_the_moves_is_why_a_failing_drive_is_not_evacuated() {
+        let listed = ListMovesResponse {
+            moves: Vec::new(),
+            not_evacuated: vec![NotEvacuated {
+                drive: "wwn-0x5000c500a1b2c3d4".into(),
+                reason: "no drive of the node may be a target".into(),
+            }],
+        };
+        let list = |output| {
+            let args = ListArgs {
+                output,
+                no_headers: false,
+            };
+            render("n", &listed, &args, &devices(), 4600, Terminal::NONE).unwrap()
+        };
+        assert_eq!(
+            list(ListFormat::Table),
+            "no volume is being moved\ndrive sda is not evacuated automatically: no drive of the node may be a target\n"
+        );
+        assert_eq!(list(ListFormat::Name), "");
+        let told: serde_json::Value = serde_json::from_str(&list(ListFormat::Json)).unwrap();
+        assert_eq!(told["not_evacuated"][0]["drive"], "wwn-0x5000c500a1b2c3d4");
     }
 
     #[test]

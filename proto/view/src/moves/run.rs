@@ -16,7 +16,8 @@ use drivebay_common::{
 };
 use drivebay_proto::{
     agent::{
-        CancelMovesRequest, CancelMovesResponse, Move, MoveVolumesRequest, MoveVolumesResponse,
+        CancelMovesRequest, CancelMovesResponse, ListMovesResponse, Move, MoveVolumesRequest,
+        MoveVolumesResponse,
     },
     words::MovePhase,
 };
@@ -50,7 +51,7 @@ pub trait MovesClient {
         request: CancelMovesRequest,
     ) -> impl Future<Output = Result<CancelMovesResponse, AskError>>;
 
-    fn list_moves(&mut self) -> impl Future<Output = Result<Vec<Move>, AskError>>;
+    fn list_moves(&mut self) -> impl Future<Output = Result<ListMovesResponse, AskError>>;
 }
 
 /// Which command it is: by what words it is told.
@@ -194,7 +195,7 @@ async fn reasons(client: &mut impl MovesClient, order: &Order<'_>, error: AskErr
 async fn cancel(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answer, MovesError> {
     let by = operator(order.by).ok_or(MovesError::Nobody)?;
     // By which they are named: a move that was ended is not listed.
-    let known = client.list_moves().await?;
+    let known = client.list_moves().await?.moves;
     let request = CancelMovesRequest {
         volume_id: order.volume.clone(),
         drive: order.drive.clone(),
@@ -471,7 +472,7 @@ async fn follow(
         let listed = tokio::select! {
             biased;
             () = &mut interrupt => return Ok((End::Interrupted, by_name(awaited))),
-            listed = list => listed?,
+            listed = list => listed?.moves,
         };
         take_in(&mut awaited, listed, order, &in_use);
         let moves: Vec<Awaited> = awaited.values().cloned().collect();

@@ -32,10 +32,14 @@ impl MovesClient for Fake {
         Ok(self.cancelled.clone())
     }
 
-    async fn list_moves(&mut self) -> Result<Vec<Move>, AskError> {
-        Ok(match self.lists.len() {
+    async fn list_moves(&mut self) -> Result<ListMovesResponse, AskError> {
+        let moves = match self.lists.len() {
             0 | 1 => self.lists.front().cloned().unwrap_or_default(),
             _ => self.lists.pop_front().unwrap_or_default(),
+        };
+        Ok(ListMovesResponse {
+            moves,
+            ..ListMovesResponse::default()
         })
     }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::{
     automatic::{Basis, Evacuate, Held, Obstacle, decide},
     copy::MoveError,
+    lock,
     request::accepted,
     stop::{ended_by, stops},
 };
@@ -106,6 +107,10 @@ impl Automatic {
                 tracing::warn!(%drive, reason = %obstacle, "drive is not evacuated automatically");
             }
         }
+        let refused = decision.refused.iter();
+        *lock(&volumes.inner.moves.not_evacuated) = refused
+            .map(|(drive, obstacle)| (drive.clone(), obstacle.to_string()))
+            .collect();
         if let Some(evacuate) = decision.evacuate {
             let volumes = volumes.clone();
             let drive = evacuate.drive.clone();

@@ -38,6 +38,7 @@ use crate::{
     inventory::Attempt,
     state::moves::{self, MoveRecord, SavedMoves},
 };
+use drivebay_model::DriveId;
 
 /// Moves of a node: what is durably known of them, and what goes on.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(super) struct Moves {
     /// Changes that orchestrators and people began to make to volumes since the agent's start: what was copied before one is out of
     /// date.
     touched: Mutex<BTreeMap<Uuid, u64>>,
+    /// Drives whose verdict calls for an evacuation by their class, and why they are not evacuated.
+    not_evacuated: Mutex<Vec<(DriveId, String)>>,
     /// Something of them has changed.
     news: Notify,
 }
@@ -119,6 +122,7 @@ impl Moves {
             saved,
             running: Mutex::default(),
             touched: Mutex::default(),
+            not_evacuated: Mutex::default(),
             news: Notify::new(),
         }
     }

@@ -5,7 +5,7 @@ pub use drivebay_proto::words::MovePhase;
 use drivebay_proto::VolumeId;
 use uuid::Uuid;
 
-use super::{Running, copy::MoveError, old_place::place_on, plan, retire};
+use super::{Running, copy::MoveError, lock, old_place::place_on, plan, retire};
 use crate::{
     state::moves::{MoveProgress, MoveRecord},
     volumes::{Caller, VolumeError, Volumes, guard::VolumeGuard, wipe::named},
@@ -282,6 +282,11 @@ impl Volumes {
             .collect();
         all.sort_by(|a, b| (&a.name, a.uuid).cmp(&(&b.name, b.uuid)));
         all
+    }
+
+    /// Drives whose verdict calls for an evacuation by their class, and why the agent does not evacuate them.
+    pub fn not_evacuated(&self) -> Vec<(DriveId, String)> {
+        lock(&self.inner.moves.not_evacuated).clone()
     }
 
     /// Has the place on this drive served from now on, on an operator's word. Answers the drive, the volume's generation there, and
