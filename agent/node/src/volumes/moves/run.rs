@@ -41,6 +41,10 @@ impl Volumes {
         count.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut again = tokio::time::interval(TRY_EVERY);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // No later after a verdict has held for long enough than it had to hold.
+        let held = self.node.config().automatic.delay;
+        let mut decide = tokio::time::interval(held.clamp(Duration::from_secs(1), TRY_EVERY));
+        decide.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut counted = Instant::now();
         let mut automatic = Automatic::default();
         loop {
@@ -72,10 +76,8 @@ impl Volumes {
                     counted += Duration::from_secs(elapsed);
                     self.count_old_places(&snapshot, elapsed).await;
                 }
-                now = again.tick() => {
-                    self.read_moves_again().await;
-                    automatic.decide(self, &snapshot, now);
-                }
+                _ = again.tick() => self.read_moves_again().await,
+                now = decide.tick() => automatic.decide(self, &snapshot, now),
                 true = automatic.begun() => {}
                 Some((uuid, ended)) = tasks.next() => {
                     busy.remove(&uuid);
