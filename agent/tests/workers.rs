@@ -518,6 +518,19 @@ async fn what_a_worker_holds_stays_open_until_it_is_dismissed() {
     rig.pool.dismiss((&id, Slot::Hold)).await;
     let pid = keep(&first).await;
     assert!(rig.pool.status().iter().any(|slot| slot.pid == Some(pid)));
+    // What could not be opened is not held, and what was opened before still is.
+    let fail = async |name: &str| {
+        let job = Drill(vec![Act::Keep(rig.dir.path().join("missing"))]);
+        let failed = rig.pool.run((&drive(name), Slot::Hold), job, LONG).await;
+        assert!(matches!(failed, Err(RunError::Job(_))), "{failed:?}");
+    };
+    fail("a").await;
+    fail("b").await;
+    until("the one that holds nothing leaves", || {
+        rig.status("b").is_none()
+    })
+    .await;
+    assert!(has_open(pid, &first));
     // Dismissed while it works.
     let working = Drill(vec![step("ready"), Act::PauseMs(60_000)]);
     let (pool, key) = (rig.pool.clone(), id.clone());

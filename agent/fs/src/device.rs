@@ -13,7 +13,7 @@ use drivebay_model::{Cause, DriveRef, Placed};
 use drivebay_sys::{
     attribute,
     dm::{self, DmDevice},
-    drive::verify_name,
+    drive::{OpenError, verify_name},
     mountinfo::{MountEntry, parse_dev},
     path::{self, Kind, TargetError},
 };
@@ -191,9 +191,14 @@ fn is_of_record(
         }
         None => partition(&device.name, drive, placed, bytes, right_size),
     };
-    Ok(checked.and_then(|()| {
-        verify_name(drive).map_err(|error| (error.to_string(), format!("drive {}", drive.id)))
-    }))
+    if checked.is_err() {
+        return Ok(checked);
+    }
+    match verify_name(drive) {
+        Err(OpenError::NotThisDrive { seen, .. }) => Ok(Err((seen, format!("drive {}", drive.id)))),
+        Err(error) => Err(io_error("looking at", &drive.node(), error.into_io())),
+        Ok(()) => Ok(Ok(())),
+    }
 }
 
 /// Opens a snapshot's device, and checks that it is the one that was meant: its number and its device-mapper uuid.

@@ -46,7 +46,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn into_io(self) -> io::Error {
+    /// As an error of the system: its own, or its message.
+    pub fn into_io(self) -> io::Error {
         match self {
             Self::Io { source, .. } => source,
             other => io::Error::other(other.to_string()),

@@ -172,11 +172,14 @@ impl Pool {
         self.cancel(key.clone()).await;
         let ended = self.inner.entry(&key, |entry| {
             let (sender, ended) = oneshot::channel();
-            entry.leaving.push(sender);
-            entry.wake.notify_one();
-            ended
+            // It ends when the drive answers; nobody waits for that.
+            (!entry.unkillable).then(|| {
+                entry.leaving.push(sender);
+                entry.wake.notify_one();
+                ended
+            })
         });
-        if let Some(ended) = ended {
+        if let Some(ended) = ended.flatten() {
             let _ = timeout(5 * REAP, ended).await;
         }
     }

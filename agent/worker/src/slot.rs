@@ -68,9 +68,11 @@ impl Actor {
         }
         loop {
             if let Some(request) = self.inner.next(&self.key) {
-                let stay = self.inner.config.stay(self.key.slot, request.comes_again);
+                let comes_again = request.comes_again;
+                let is_done = self.serve(request).await;
+                let config = &self.inner.config;
+                let stay = config.stay(self.key.slot, comes_again, is_done);
                 self.is_kept |= stay > SHORT;
-                self.serve(request).await;
                 self.stays_until = self.stays_until.max(Instant::now() + stay);
             } else if self.worker.is_some() {
                 self.idle().await;
@@ -168,7 +170,8 @@ impl Actor {
         }
     }
 
-    async fn serve(&mut self, request: QueuedJob) {
+    /// Runs a job. Whether it ended, and without an error.
+    async fn serve(&mut self, request: QueuedJob) -> bool {
         let QueuedJob {
             job,
             arguments,
@@ -189,9 +192,10 @@ impl Actor {
                 Ok(worker) => worker,
                 Err(Unstarted::Failed(why)) => {
                     self.free();
-                    return answer(Err(
+                    answer(Err(
                         self.failed(job, format!("it could not be started: {why}"))
                     ));
+                    return false;
                 }
                 Err(Unstarted::Cut(cut, starting)) => {
                     let refusal = self.cut(cut, job, limit);
@@ -202,7 +206,7 @@ impl Actor {
                         self.worker = Some(worker);
                     }
                     self.entry(Entry::release);
-                    return;
+                    return false;
                 }
             },
         };
@@ -217,7 +221,9 @@ impl Actor {
             Ok(Said::Done(outcome)) => {
                 self.worker = Some(worker);
                 self.entry(Entry::release);
+                let is_done = outcome.is_ok();
                 answer(Ok(outcome));
+                return is_done;
             }
             Ok(Said::Last(outcome)) => {
                 answer(Ok(outcome));
@@ -245,6 +251,7 @@ impl Actor {
                 }
             }
         }
+        false
     }
 
     /// Starts a worker. That too may hang (the agent's own program may be on a stuck drive).

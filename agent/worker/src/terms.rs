@@ -87,10 +87,10 @@ pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 impl PoolConfig {
     /// How long a worker stays after a job. Only the foreground's is kept for a job that comes again: NodeGetVolumeStats, which
     /// the kubelet calls every one to two minutes and which must start no process. Others can wait for a fork, but for those that
-    /// hold something. Pure.
-    pub(super) fn stay(&self, slot: Slot, comes_again: bool) -> Duration {
+    /// hold something, whose job did not fail. Pure.
+    pub(super) fn stay(&self, slot: Slot, comes_again: bool, is_done: bool) -> Duration {
         match slot {
-            Slot::Hold => FOREVER,
+            Slot::Hold if is_done => FOREVER,
             Slot::Foreground if comes_again => self.idle,
             _ => self.idle.min(SHORT),
         }
@@ -225,13 +225,14 @@ mod tests {
             stuck_after: Duration::ZERO,
             queue: 1,
         };
-        let stay = |secs, slot, again| config(secs).stay(slot, again).as_secs();
+        let stay = |secs, slot, again| config(secs).stay(slot, again, true).as_secs();
         assert_eq!(stay(150, Slot::Foreground, true), 150);
         assert_eq!(stay(150, Slot::Foreground, false), 5);
         for slot in [Slot::Stage, Slot::Background, Slot::Check, Slot::Unmount] {
             assert_eq!(stay(150, slot, true), 5);
         }
         assert_eq!(stay(150, Slot::Hold, false), FOREVER.as_secs());
+        assert_eq!(config(150).stay(Slot::Hold, false, false), SHORT);
         assert_eq!(stay(1, Slot::Background, false), 1);
     }
 

@@ -87,8 +87,12 @@ async fn a_published_node_that_nobody_has_open_stays_the_volumes_own() {
             for volume in [one, two] {
                 let uuid = volume.id.split('@').next().unwrap();
                 let worker = format!("worker hold .*@{uuid}");
+                let device = rig.device(volume).await;
                 wait::until(Duration::from_secs(10), "the device is open", || {
-                    tools::run("pgrep", &["--full", &worker]).ok()
+                    let pid = tools::run("pgrep", &["--full", &worker]).ok()?;
+                    let open = std::fs::read_dir(format!("/proc/{}/fd", pid.trim())).ok()?;
+                    let mut open = open.flatten();
+                    open.find(|one| std::fs::read_link(one.path()).is_ok_and(|to| to == device))
                 });
             }
         }

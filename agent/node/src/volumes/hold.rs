@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -18,7 +17,7 @@ use drivebay_model::{DriveId, DriveRef, DriveState, Mode, Snapshot, Volume, caus
 use drivebay_sys::mountinfo::MountEntry;
 use drivebay_worker::{Lane, Slot, WorkerKey};
 
-/// How often it is looked whether a worker that should hold a device is gone. What changes in the inventory is looked at at once.
+/// A worker that should hold a device and has ended is replaced within this time; a change of the inventory is acted upon at once.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Who holds which device: of every volume that was published by this agent, or was found published by it.
@@ -66,7 +65,9 @@ impl Volumes {
 
     fn is_published(&self, holder: &Holder) -> bool {
         let mounts = self.node.mounts().entries();
-        mounts.iter().any(|mount| is_bind_of(mount, &holder.device))
+        mounts
+            .iter()
+            .any(|mount| bound(mount) == Some(&holder.device))
     }
 
     /// Keeps the devices of published raw volumes open, until stopped.
@@ -75,11 +76,14 @@ impl Volumes {
         let mut looks = interval(LOOK_EVERY);
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
+            let look = async {
+                self.hold_what_is_published(&snapshot).await;
+                self.dismiss_unneeded().await;
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.hold_what_is_published(&snapshot) => {}
+                () = look => {}
             }
-            self.dismiss_unneeded().await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = snapshots.changed() => if changed.is_err() { return },
@@ -90,6 +94,9 @@ impl Volumes {
 
     /// Opens what should be open and is not.
     async fn hold_what_is_published(&self, snapshot: &Snapshot) {
+        if published(snapshot).next().is_none() {
+            return;
+        }
         let slots = self.node.pool().status().into_iter();
         let held: BTreeSet<WorkerKey> = slots
             .map(|slot| slot.key)
@@ -123,15 +130,19 @@ impl Volumes {
         while opening.join_next().await.is_some() {}
     }
 
-    /// Lets go what was unmounted by somebody else.
+    /// Ends the workers of volumes that were unmounted by hand.
     async fn dismiss_unneeded(&self) {
-        let all: Vec<Uuid> = {
-            let all = self.inner.holders.all();
-            let unneeded = all.iter().filter(|(_, holder)| !self.is_published(holder));
-            unneeded.map(|(uuid, _)| *uuid).collect()
-        };
-        for uuid in all {
-            // Of a volume that is being changed it is looked at again later.
+        let holders = self.inner.holders.all().clone();
+        if holders.is_empty() {
+            return;
+        }
+        let mounts = self.node.mounts().entries();
+        let bound: BTreeSet<&str> = mounts.iter().filter_map(|mount| bound(mount)).collect();
+        let unneeded = holders
+            .iter()
+            .filter(|(_, holder)| !bound.contains(holder.device.as_str()));
+        for (&uuid, _) in unneeded {
+            // A volume that is being changed has its turn at the next look.
             if let Ok(held) = self.guard_volume(uuid, "", Caller::Mover) {
                 self.dismiss_holder(&held).await;
             }
@@ -152,13 +163,11 @@ fn published(snapshot: &Snapshot) -> impl Iterator<Item = (&Volume, DriveRef)> {
     })
 }
 
-/// Whether a mount is a bind of this device's node, also of one that the kernel has removed since. Pure.
-fn is_bind_of(mount: &MountEntry, device: &str) -> bool {
-    let name = |root: &Path| {
-        let root = root.to_str()?.strip_prefix('/')?;
-        Some(root.strip_suffix("//deleted").unwrap_or(root) == device)
-    };
-    mount.fs_type == "devtmpfs" && name(&mount.root).unwrap_or(false)
+/// The kernel name of the device whose node a mount is a bind of, also of one that the kernel has removed since. Pure.
+fn bound(mount: &MountEntry) -> Option<&str> {
+    let name = mount.root.to_str()?.strip_prefix('/')?;
+    let name = name.strip_suffix("//deleted").unwrap_or(name);
+    (mount.fs_type == "devtmpfs" && !name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -174,8 +183,8 @@ mod tests {
             4 2 8:3 / /d rw - ext4 /dev/sda3 rw\n\
             5 2 0:5 / /dev rw - devtmpfs none rw\n";
         let mounts = mountinfo::parse(rows).unwrap();
-        let is_bound = mounts.iter().map(|mount| is_bind_of(mount, "sda3"));
-        let is_bound: Vec<bool> = is_bound.collect();
-        assert_eq!(is_bound, [true, true, false, false, false]);
+        let bound: Vec<_> = mounts.iter().map(bound).collect();
+        let sda3 = Some("sda3");
+        assert_eq!(bound, [sda3, sda3, Some("sda33"), None, None]);
     }
 }
