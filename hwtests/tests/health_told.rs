@@ -180,7 +180,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     let note = "is BAD, acknowledged by ann: PendingSectorsMany";
     assert!(said(&health).contains(note), "{}", said(&health));
     let listed = said(&rig.agent.ask(&["drives"]).unwrap());
-    assert!(listed.contains("BAD, acknowledged"), "{listed}");
+    assert!(listed.contains("BAD (ack)"), "{listed}");
     let refused = rig.csi.create("w", 64 * MIB, &csi::block()).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 

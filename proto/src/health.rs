@@ -1,6 +1,9 @@
 //! What follows from the health of a drive as an agent reports it. Pure.
 
-use crate::agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, Overridden};
+use crate::{
+    agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, Overridden},
+    words::{DriveState, Verdict},
+};
 
 /// That an operator decided a verdict, for whatever shows the drive.
 pub fn describe_override(reason: &str, otherwise: &str) -> String {
@@ -64,6 +67,19 @@ impl Drive {
             !health.findings.is_empty() && health.counting().next().is_none()
         };
         is_bad && health.is_some_and(silent)
+    }
+
+    /// Whether new volumes may be put on it, as far as it says: it is claimed or available, it answers, its verdict and its wear
+    /// allow it or an operator does, and it is not cordoned.
+    pub fn takes_new_volumes(&self) -> bool {
+        let offers = self.known_state().is_some_and(DriveState::offers_space);
+        let by_verdict = self.known_verdict().is_some_and(Verdict::takes_new_volumes);
+        let health = self.health.as_ref();
+        let given = health.and_then(|health| health.acknowledged.as_ref());
+        let by_operator = self.is_acknowledged() && given.is_some_and(|it| it.takes_new_volumes);
+        let worn_out = health.is_some_and(|health| health.worn_out);
+        let is_hindered = worn_out || self.cordon.is_some() || !self.trouble.is_empty();
+        offers && (by_verdict || by_operator) && !is_hindered
     }
 
     /// All that a person should know of it, where its health is not shown besides: its notes and its trouble, what was found and

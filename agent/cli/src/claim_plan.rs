@@ -7,14 +7,17 @@ use std::{io, path::PathBuf, time::Duration};
 
 use drivebay_common::{cli::RUN_AS_ROOT, terminal::Terminal};
 use drivebay_proto::agent::Reject;
-use drivebay_view::drives::{are_unwanted, in_short};
+use drivebay_view::{
+    drives::{are_unwanted, in_short},
+    order::by_device,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
     args::Format,
     drives::{hidden_note, is_nobodys, reason},
-    table::{Align, Table, human_size},
+    table::{Align, Table, Yielding, human_size},
 };
 use drivebay_config::Config;
 use drivebay_discovery::{
@@ -24,6 +27,10 @@ use drivebay_discovery::{
 use drivebay_model::Transport;
 use drivebay_sys::{statefile, user};
 use drivebay_worker::{Pool, PoolConfig, SPARE};
+
+pub(super) mod verdicts;
+
+use verdicts::Verdicts;
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +71,12 @@ struct PlannedDrive<'a> {
     id: &'a str,
     /// The kernel's name of the device now; empty when it is missing.
     kernel_name: &'a str,
-    /// `would-be-claimed`, `claimed` or `not-used`.
+    /// `would-be-claimed`, `unfit` (blank, and its health keeps volumes off it), `claimed` or `not-used`.
     outcome: &'static str,
+    /// By its SMART data now: GOOD, SUSPECT, BAD or UNKNOWN; null of a drive that was not polled for this plan.
+    verdict: Option<&'static str>,
+    /// Codes of what the verdict rests on.
+    findings: &'a [String],
     /// The class of drives; empty when no class selects it.
     class: &'a str,
     /// hdd, ssd or nvme.
@@ -86,8 +97,12 @@ struct PlannedDrive<'a> {
 
 /// Looks at all drives and says what would be done with each.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
-    let drives = look(config).await?;
-    Ok(render(config, &drives, format, all, Terminal::of_stdout())?)
+    let mut drives = look(config).await?;
+    drives.sort_by(|a, b| by_device(&a.facts.kernel_name, &b.facts.kernel_name));
+    let blank = drives.iter().filter(|drive| verdicts::is_blank(drive));
+    let verdicts = Verdicts::poll(&config.health, blank).await;
+    let terminal = Terminal::of_stdout();
+    Ok(render(config, &drives, &verdicts, format, all, terminal)?)
 }
 
 /// Looks at all drives, as the agent would with this config.
@@ -148,12 +163,13 @@ impl Drop for NotesDir {
 pub fn render(
     config: &Config,
     drives: &[Scanned],
+    verdicts: &Verdicts,
     format: Format,
     all: bool,
     terminal: Terminal,
 ) -> serde_json::Result<String> {
     if let Some(document) = format.document() {
-        let drives = drives.iter().map(json).collect();
+        let drives = drives.iter().map(|drive| json(drive, verdicts)).collect();
         let plan = Plan {
             node: &config.node_id,
             cluster: &config.cluster,
@@ -165,17 +181,22 @@ pub fn render(
     let of = |wanted: &'static str| {
         drives
             .iter()
-            .filter(move |drive| outcome(drive).0 == wanted)
+            .filter(move |drive| outcome(drive, verdicts).0 == wanted)
     };
     let mut text = String::new();
     let mut group = |title: &str, members: Vec<&Scanned>| {
         if !members.is_empty() {
-            text.push_str(&format!("{title}:\n{}\n", table(&members, wide, terminal)));
+            let table = table(&members, verdicts, wide, terminal);
+            text.push_str(&format!("{title}:\n{table}\n"));
         }
     };
     group(
         "Would be claimed when a volume needs it",
         of("would-be-claimed").collect(),
+    );
+    group(
+        "Blank, and gets no volumes because of its health",
+        of("unfit").collect(),
     );
     group("Claimed already", of("claimed").collect());
     let (shown, hidden): (Vec<&Scanned>, Vec<&Scanned>) =
@@ -201,7 +222,7 @@ pub fn render(
 }
 
 /// What becomes of a drive, and its class.
-fn outcome(drive: &Scanned) -> (&'static str, &str) {
+fn outcome<'a>(drive: &'a Scanned, verdicts: &Verdicts) -> (&'static str, &'a str) {
     match &drive.judgement {
         Judgement::Claimed => {
             let class = drive
@@ -211,6 +232,7 @@ fn outcome(drive: &Scanned) -> (&'static str, &str) {
                 .map_or("", |contents| contents.label.class.as_str());
             ("claimed", class)
         }
+        Judgement::Available { class } if verdicts.keep_volumes_off(drive) => ("unfit", class),
         Judgement::Available { class } => ("would-be-claimed", class),
         Judgement::Rejected { class, .. } => ("not-used", class.as_deref().unwrap_or("")),
     }
@@ -238,8 +260,8 @@ fn is_unwanted(drive: &Scanned) -> bool {
     drive.seen.trouble.is_none() && are_unwanted(&codes(drive))
 }
 
-fn json(drive: &Scanned) -> PlannedDrive<'_> {
-    let (outcome, class) = outcome(drive);
+fn json<'a>(drive: &'a Scanned, verdicts: &'a Verdicts) -> PlannedDrive<'a> {
+    let (outcome, class) = outcome(drive, verdicts);
     let rejects = match &drive.judgement {
         Judgement::Rejected { reasons, .. } => reasons.as_slice(),
         _ => &[],
@@ -248,6 +270,8 @@ fn json(drive: &Scanned) -> PlannedDrive<'_> {
         id: &drive.facts.id.0,
         kernel_name: &drive.facts.kernel_name,
         outcome,
+        verdict: verdicts.of(drive).map(|it| it.verdict.as_str()),
+        findings: verdicts.of(drive).map_or(&[], |it| &it.findings),
         class,
         media: drive.facts.media.to_string(),
         transport: drive.facts.transport.as_str(),
@@ -269,7 +293,7 @@ fn json(drive: &Scanned) -> PlannedDrive<'_> {
     }
 }
 
-fn table(drives: &[&Scanned], wide: bool, terminal: Terminal) -> String {
+fn table(drives: &[&Scanned], verdicts: &Verdicts, wide: bool, terminal: Terminal) -> String {
     use Align::{Left, Right};
     let mut columns = vec![
         ("DRIVE", Left),
@@ -281,8 +305,18 @@ fn table(drives: &[&Scanned], wide: bool, terminal: Terminal) -> String {
     if wide {
         columns.extend([("BUS", Left), ("MODEL", Left), ("SERIAL", Left)]);
     }
-    let dispensable = if wide { &[][..] } else { &["MEDIA", "CLASS"] };
-    let mut table = Table::new(&columns).on(terminal, dispensable);
+    let has_reason = |drive: &&Scanned| is_unwanted(drive) || verdicts.keep_volumes_off(drive);
+    if drives.iter().any(has_reason) {
+        columns.push(("REASON", Left));
+    }
+    let yielding = match wide {
+        true => Yielding::default(),
+        false => Yielding {
+            names: &["DRIVE"],
+            dispensable: &["REASON", "MEDIA", "CLASS"],
+        },
+    };
+    let mut table = Table::new(&columns).on(terminal, yielding);
     for drive in drives {
         let facts = &drive.facts;
         let mut cells = vec![
@@ -290,7 +324,7 @@ fn table(drives: &[&Scanned], wide: bool, terminal: Terminal) -> String {
             facts.kernel_name.clone(),
             facts.media.to_string(),
             human_size(facts.size_bytes),
-            outcome(drive).1.to_owned(),
+            outcome(drive, verdicts).1.to_owned(),
         ];
         if wide {
             cells.extend([
@@ -299,10 +333,17 @@ fn table(drives: &[&Scanned], wide: bool, terminal: Terminal) -> String {
                 facts.serial.clone(),
             ]);
         }
-        if !wide && is_unwanted(drive) {
-            // Without a class.
-            cells.truncate(cells.len() - 1);
-            table.line(cells, &in_short(&codes(drive)));
+        let is_unwanted = !wide && is_unwanted(drive);
+        let unfit = verdicts
+            .of(drive)
+            .filter(|_| verdicts.keep_volumes_off(drive));
+        cells.push(match unfit {
+            Some(it) => format!("{}: {}", it.verdict, it.findings.join(", ")),
+            None if is_unwanted => in_short(&codes(drive)),
+            None => String::new(),
+        });
+        if is_unwanted {
+            table.row(cells, Vec::new());
             continue;
         }
         let mut below: Vec<String> = match &drive.judgement {

@@ -1,10 +1,16 @@
 //! `drivebay-agent drives`: the drives of the node, and every reason against each that a class selects. Rendering is pure.
 
-use drivebay_proto::agent::{Drive, InventoryUpdate};
+use std::collections::BTreeSet;
+
+use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 pub use drivebay_view::drives::{below, hidden_note, is_nobodys, reason};
 use drivebay_view::{
-    args::ListFormat,
-    drives::{DISPENSABLE, columns, in_trouble, is_noise, printed, row, sort},
+    args::{DriveSort, ListFormat},
+    drives::{columns, is_noise, legend_of, printed, row, sort, yielding},
+    legend::Legend,
+    tally::Tally,
+    volumes::is_abnormal,
+    wrong::wrong_drives,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -36,17 +42,24 @@ pub fn render(
 ) -> Result<String, CommandError> {
     let mut drives = name::drives(inventory, &args.names)?;
     let all = drives.len();
+    let wrong = match args.abnormal {
+        true => wrong(inventory),
+        false => BTreeSet::new(),
+    };
+    // What changes is looked at for what is wrong.
+    let watched = args.watch.watch.map(|_| DriveSort::Health);
+    let by = args.sort.or(watched);
     drives.retain(|drive| {
         let class = args
             .class
             .as_ref()
             .is_none_or(|class| *class == drive.class);
-        class && (!args.abnormal || in_trouble(drive))
+        class && (!args.abnormal || wrong.contains(&drive.id))
     });
     if let Some(document) = args.list.output.document() {
         // As they are known, unless it is said otherwise.
-        if args.sort.is_some() {
-            sort(&mut drives, args.sort, |drive| drive);
+        if by.is_some() {
+            sort(&mut drives, by, |drive| drive);
         }
         let whole = DriveList {
             node: &inventory.node_id,
@@ -60,7 +73,7 @@ pub fn render(
         .iter()
         .copied()
         .partition(|drive| args.all || named || !is_noise(drive));
-    sort(&mut shown, args.sort, |drive| drive);
+    sort(&mut shown, by, |drive| drive);
     if args.list.output == ListFormat::Name {
         return Ok(shown
             .iter()
@@ -80,6 +93,19 @@ pub fn render(
             text
         });
     }
+    if !args.list.output.is_wide() && !named && look.terminal.height.is_none() {
+        let mut legend = Legend::default();
+        shown
+            .iter()
+            .for_each(|drive| legend.add(legend_of(drive, None)));
+        text.push_str(&legend.text("`drivebay-agent drive show`", look.terminal));
+        if !shown.is_empty() {
+            text.push('\n');
+        }
+    }
+    let mut tally = Tally::default();
+    shown.iter().for_each(|drive| tally.add(drive));
+    text.push_str(&tally.text(look.terminal));
     text.push_str(&hidden_note(hidden.len()));
     if !inventory.ready {
         text.push_str("(the agent is still scanning its drives)\n");
@@ -87,19 +113,22 @@ pub fn render(
     Ok(text)
 }
 
+/// What `health` reports.
+fn wrong(inventory: &InventoryUpdate) -> BTreeSet<String> {
+    let volumes = inventory.volumes.iter();
+    let abnormal: Vec<&Volume> = volumes.filter(|volume| is_abnormal(volume)).collect();
+    wrong_drives(&inventory.drives, &abnormal)
+}
+
 fn table(drives: &[&Drive], args: &DrivesArgs, look: Look) -> String {
     let wide = args.list.output.is_wide();
-    let dispensable = if wide { &[][..] } else { &DISPENSABLE };
-    let mut table = Table::new(&columns(wide)).on(look.terminal, dispensable);
+    let mut table = Table::new(&columns(wide)).on(look.terminal, yielding(wide));
     if args.list.no_headers {
         table = table.without_header();
     }
     for drive in drives {
         let row = row(drive, wide, !args.names.is_empty(), look.now);
-        match row.tail {
-            Some(tail) => table.line(row.cells, &tail),
-            None => table.row(row.cells, row.below),
-        }
+        table.row(row.cells, row.below);
     }
     table.render()
 }

@@ -252,7 +252,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
     match command {
         // The caller has taken `run` out; it does nothing here.
         Command::Run(_) => Ok(()),
-        Command::Drives(args) => {
+        Command::Drives(args) | Command::Drive(DriveCommand::List(args)) => {
             watch::show(
                 &args.socket.socket,
                 args.watch.watch,
@@ -260,11 +260,11 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             )
             .await
         }
-        Command::Volumes(args) => {
+        Command::Volumes(args) | Command::Volume(VolumeCommand::List(args)) => {
             watch::show(
                 &args.socket.socket,
                 args.watch.watch,
-                async |client, look| volumes::render(&client.inventory().await?, &args, look),
+                async |client, look| volumes::list(client, &args, look).await,
             )
             .await
         }
@@ -371,14 +371,6 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Restore(args)) => {
             print(&quarantine::end(&args, quarantine::End::Restore).await?)
         }
-        Command::Volume(VolumeCommand::List(args)) => {
-            watch::show(
-                &args.socket.socket,
-                args.watch.watch,
-                async |client, look| mounts::list(client, &args, look).await,
-            )
-            .await
-        }
         Command::Volume(VolumeCommand::Pv(args)) => {
             let made = by_hand::pv(&args).await?;
             eprintln!("{}\n", printed(&made.first.join("\n")));
@@ -455,5 +447,7 @@ fn print(text: &str) -> Result<(), CommandError> {
     cli::print(&mut io::stdout().lock(), &answered(text)).map_err(CommandError::Output)
 }
 
+#[cfg(test)]
+mod screens;
 #[cfg(test)]
 mod tests;

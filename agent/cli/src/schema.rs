@@ -4,10 +4,7 @@ use clap::ValueEnum;
 use drivebay_view::{moves::list::MoveList, show::VolumeSheet, wrong::Health};
 use schemars::generate::SchemaSettings;
 
-use super::{
-    claim_plan::Plan, drives::DriveList, health::DriveWithLatency, mounts::MountedVolumeList,
-    volumes::VolumeList,
-};
+use super::{claim_plan::Plan, drives::DriveList, health::DriveWithLatency, volumes::VolumeList};
 
 /// A command with `-o json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,9 +12,8 @@ pub enum Of {
     /// drives
     Drives,
     /// volumes
+    #[value(alias = "volume-list")]
     Volumes,
-    /// volume list
-    VolumeList,
     /// health
     Health,
     /// drive show
@@ -38,7 +34,6 @@ pub fn render(of: Of) -> serde_json::Result<String> {
     let schema = match of {
         Of::Drives => generator.into_root_schema_for::<DriveList<'_>>(),
         Of::Volumes => generator.into_root_schema_for::<VolumeList<'_>>(),
-        Of::VolumeList => generator.into_root_schema_for::<MountedVolumeList<'_>>(),
         Of::Health => generator.into_root_schema_for::<Health>(),
         Of::DriveShow => generator.into_root_schema_for::<DriveWithLatency<'_>>(),
         Of::VolumeShow => generator.into_root_schema_for::<VolumeSheet<'_>>(),

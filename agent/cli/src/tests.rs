@@ -1,15 +1,23 @@
 //! What the tables and the JSON look like, literally: people read them, scripts parse them.
 
 use drivebay_proto::agent::{
-    Condition, CreatedFor, Drive, DriveHealth, InventoryUpdate, Reading, Reject, SmartReport,
-    Volume, VolumeUsage,
+    Condition, CreatedFor, Drive, DriveHealth, HandMount, InventoryUpdate, Reading, Reject,
+    SmartReport, Volume, VolumeUsage,
 };
 
 use clap::Parser;
 use drivebay_common::{paint::Paint, terminal::Terminal};
 
 use super::{
-    Cli, Command, CommandError, args::Format, claim_plan, drives, table::human_size, volumes,
+    Cli, Command, CommandError, VolumeCommand,
+    args::Format,
+    claim_plan::{
+        self,
+        verdicts::{Polled, Verdicts},
+    },
+    drives,
+    table::human_size,
+    volumes,
     watch::Look,
 };
 use drivebay_config::{self as config, HostFacts};
@@ -17,7 +25,9 @@ use drivebay_discovery::{
     claim::Judgement,
     scan::{Scanned, Seen},
 };
-use drivebay_model::{Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport};
+use drivebay_model::{
+    Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport, Verdict,
+};
 
 const GIB: u64 = 1 << 30;
 const NOW: u64 = 1_000_000;
@@ -35,7 +45,7 @@ fn look(width: Option<usize>) -> Look {
 fn shown(inventory: &InventoryUpdate, line: &[&str], look: Look) -> Result<String, CommandError> {
     match Cli::parse_from(["x"].iter().chain(line)).command {
         Command::Drives(args) => drives::render(inventory, &args, look),
-        Command::Volumes(args) => volumes::render(inventory, &args, look),
+        Command::Volumes(args) => volumes::render(inventory, &[], &args, look),
         other => panic!("{other:?}"),
     }
 }
@@ -131,13 +141,18 @@ fn drives_are_shown_with_every_reason_and_those_that_no_class_wants_last_in_one_
     assert_eq!(
         piped(&inventory(), &["drives"]),
         "\
-DRIVE                   DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE
-eui-0025385b21404321    nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d
-    note: the backup table was repaired
-wwn-0x5000c500a1b2c3d5  sdb      nvme   3.4 TiB  rejected  bulk         -  UNKNOWN     -     -      -
-    Filesystem: xfs, label \"scratch space of the batch jobs\"; wipe the drive if it is not needed
-wwn-gone                -        nvme   3.4 TiB  missing   -            -  UNKNOWN     -     -      -
-wwn-0x5000c500a1b2c3d4  sda      hdd    3.4 TiB  rejected  Filesystem, Mounted
+DRIVE                   DEVICE   MEDIA     SIZE  USE%  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  REASON
+eui-0025385b21404321    nvme0n1  nvme   3.4 TiB     -  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  -
+wwn-0x5000c500a1b2c3d5  sdb      nvme   3.4 TiB     -  rejected  bulk         -  UNKNOWN     -     -      -  Filesystem
+wwn-gone                -        nvme   3.4 TiB     -  missing   -            -  UNKNOWN     -     -      -  DriveMissing
+wwn-0x5000c500a1b2c3d4  sda      hdd    3.4 TiB     -  rejected  -            -  UNKNOWN     -     -      -  Filesystem, Mounted
+
+Reasons:
+  Note (nvme0n1): the backup table was repaired
+  Filesystem (sdb): xfs, label \"scratch space of the batch jobs\"; wipe the drive if it is not needed
+  DriveMissing (wwn-gone): it is not found on this node; plug it in again. If it is gone for good, so are the volumes on it: delete them
+
+4 drives: 1 GOOD, 1 missing, 2 not used; 0 B of 2.9 TiB used
 (1 virtual device is not shown; --all shows it)
 "
     );
@@ -155,15 +170,21 @@ fn a_narrow_terminal_breaks_reasons_and_leaves_columns_out() {
     assert_eq!(
         text,
         "\
-DRIVE                   DEVICE      SIZE  STATE     CLASS     FREE  HEALTH
-eui-0025385b21404321    nvme0n1  3.4 TiB  claimed   fast   2.9 TiB  GOOD
-    note: the backup table was repaired
-wwn-0x5000c500a1b2c3d5  sdb      3.4 TiB  rejected  bulk         -  UNKNOWN
-    Filesystem: xfs, label \"scratch space of the batch jobs\"; wipe the drive if
-      it is not needed
-wwn-gone                -        3.4 TiB  missing   -            -  UNKNOWN
-wwn-0x5000c500a1b2c3d4  sda      3.4 TiB  rejected  Filesystem, Mounted
-(SINCE, WEAR, MEDIA, TEMP do not fit; -o wide shows them)
+DRIVE              DEVICE      SIZE  USE%  STATE     HEALTH   REASON
+eui-0025…21404321  nvme0n1  3.4 TiB     -  claimed   GOOD     -
+wwn-0x50…a1b2c3d5  sdb      3.4 TiB     -  rejected  UNKNOWN  Filesystem
+wwn-gone           -        3.4 TiB     -  missing   UNKNOWN  DriveMissing
+wwn-0x50…a1b2c3d4  sda      3.4 TiB     -  rejected  UNKNOWN  Filesystem, Mount…
+(SINCE, WEAR, MEDIA, TEMP, CLASS, FREE do not fit; -o wide shows them)
+
+Reasons:
+  Note (nvme0n1): the backup table was repaired
+  Filesystem (sdb): xfs, label \"scratch space of the batch jobs\"; wipe the drive
+    if it is not needed
+  DriveMissing (wwn-gone): it is not found on this node; plug it in again. If it
+    is gone for good, so are the volumes on it: delete them
+
+4 drives: 1 GOOD, 1 missing, 2 not used; 0 B of 2.9 TiB used
 (1 virtual device is not shown; --all shows it)
 "
     );
@@ -180,6 +201,7 @@ fn health_is_coloured_on_a_terminal() {
         terminal: Terminal {
             width: Some(200),
             paint: Paint::COLOURED,
+            ..Terminal::NONE
         },
         ..look(None)
     };
@@ -203,7 +225,7 @@ fn lists_are_filtered_sorted_and_named() {
     assert_eq!(names(&["--abnormal"]), "wwn-gone\n");
     assert_eq!(
         names(&["--sort", "device"]),
-        "wwn-gone\neui-0025385b21404321\nwwn-0x5000c500a1b2c3d5\nwwn-0x5000c500a1b2c3d4\n"
+        "eui-0025385b21404321\nwwn-0x5000c500a1b2c3d5\nwwn-gone\nwwn-0x5000c500a1b2c3d4\n"
     );
     assert_eq!(
         names(&["nvme0n1", "wwn-g"]),
@@ -212,7 +234,7 @@ fn lists_are_filtered_sorted_and_named() {
     assert_eq!(names(&["loop0"]), "loop-0\n");
     let rows = piped(&inventory, &["drives", "--no-headers", "--class", "fast"]);
     assert!(rows.starts_with("eui-0025385b21404321  nvme0n1"), "{rows}");
-    assert_eq!(rows.lines().count(), 2, "{rows}");
+    assert_eq!(rows.lines().count(), 1, "{rows}");
     assert_eq!(
         piped(&inventory, &["drives", "--class", "none"]),
         "none of 5 drives\n"
@@ -246,11 +268,12 @@ fn wide_and_all_show_the_rest() {
     assert_eq!(
         shown(&inventory, &["drives", "--all", "-o", "wide"], look(Some(80))).unwrap(),
         "\
-DRIVE                 DEVICE   MEDIA     SIZE  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY     FIRMWARE    SECTOR
-eui-0025385b21404321  nvme0n1  nvme   3.4 TiB  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  PCIe 7  EPK9      512/4096
-    note: the backup table was repaired
-loop-0                loop0    nvme   3.4 TiB  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -       EPK9      512/4096
+DRIVE                 DEVICE   MEDIA     SIZE  USE%  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY     FIRMWARE    SECTOR  REASON
+loop-0                loop0    nvme   3.4 TiB     -  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -       EPK9      512/4096  NotADisk
     NotADisk: loop
+eui-0025385b21404321  nvme0n1  nvme   3.4 TiB     -  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  PCIe 7  EPK9      512/4096  -
+    note: the backup table was repaired
+2 drives: 1 GOOD, 1 not used; 0 B of 2.9 TiB used
 (the agent is still scanning its drives)
 "
     );
@@ -384,17 +407,19 @@ fn volumes_are_shown_with_their_use_and_their_conditions() {
     assert_eq!(
         piped(&volume_inventory(), &["volumes"]),
         "\
-NAME      CLASS    SIZE     USED  AVAIL  USE%  FS     STATE                    CONDITION     AGE  USED-BY         DRIVE
-pvc-数据  fast   10 GiB  7.5 GiB  2 GiB   79%  xfs    ready, in use            ok             2d  shop/data-db-0  wwn-a
-pvc-2     fast   10 GiB        -      -     -  block  erasing 40%, 1h01m left  ok              -  -               wwn-a
-pvc-3     fast   10 GiB        -      -     -  ext4   missing                  INACCESSIBLE    -  -               wwn-b
-    ReadOnly: mounted read-only
-    DriveMissing: drive wwn-a is not here
+NAME      CLASS    SIZE     USED  AVAIL  USE%  FS     STATE                    CONDITION     AGE  USED-BY         DRIVE  REASON
+pvc-2     fast   10 GiB        -      -     -  block  erasing 40%, 1h01m left  ok              -  -               wwn-a  -
+pvc-3     fast   10 GiB        -      -     -  ext4   missing                  INACCESSIBLE    -  -               wwn-b  ReadOnly, DriveMissing
+pvc-数据  fast   10 GiB  7.5 GiB  2 GiB   79%  xfs    ready, in use            ok             2d  shop/data-db-0  wwn-a  -
+
+Reasons:
+  ReadOnly (pvc-3): mounted read-only
+  DriveMissing (pvc-3): drive wwn-a is not here
 "
     );
     let wide = piped(&volume_inventory(), &["volumes", "-o", "wide"]);
-    let row = wide.lines().nth(1).unwrap();
-    assert!(row.ends_with("  shop/db-0  /srv/db"), "{wide}");
+    let row = wide.lines().last().unwrap();
+    assert!(row.ends_with("  CSI   shop/db-0  /srv/db     -"), "{wide}");
     let mut unclaimed = volume_inventory();
     unclaimed.volumes[0].created_for = None;
     let shown_for = piped(&unclaimed, &["volumes"]);
@@ -406,15 +431,64 @@ pvc-3     fast   10 GiB        -      -     -  ext4   missing                  I
     assert_eq!(
         shown(&volume_inventory(), &["volumes"], look(Some(80))).unwrap(),
         "\
-NAME        SIZE  USE%  STATE                    CONDITION     USED-BY
-pvc-数据  10 GiB   79%  ready, in use            ok            shop/data-db-0
-pvc-2     10 GiB     -  erasing 40%, 1h01m left  ok            -
-pvc-3     10 GiB     -  missing                  INACCESSIBLE  -
-    ReadOnly: mounted read-only
-    DriveMissing: drive wwn-a is not here
-(DRIVE, AGE, CLASS, AVAIL, USED, FS do not fit; -o wide shows them)
+NAME        SIZE  USE%  CONDITION     USED-BY         DRIVE  REASON
+pvc-2     10 GiB     -  ok            -               wwn-a  -
+pvc-3     10 GiB     -  INACCESSIBLE  -               wwn-b  ReadOnly, DriveMis…
+pvc-数据  10 GiB   79%  ok            shop/data-db-0  wwn-a  -
+(AGE, CLASS, AVAIL, USED, FS, STATE do not fit; -o wide shows them)
+
+Reasons:
+  ReadOnly (pvc-3): mounted read-only
+  DriveMissing (pvc-3): drive wwn-a is not here
 "
     );
+}
+
+#[test]
+fn a_volume_mounted_by_hand_is_used_by_its_mount_whether_it_is_mounted_now_or_not() {
+    let of = |name: &str| Volume {
+        id: format!("{name}@n"),
+        by_hand: true,
+        ..volume(name, "mount", "ext4", "ready")
+    };
+    let inventory = InventoryUpdate {
+        ready: true,
+        volumes: vec![of("spare"), of("logs"), of("db")],
+        drives: vec![drive("wwn-a", "sda", "claimed")],
+        ..InventoryUpdate::default()
+    };
+    let mount = |name: &str, mounted| HandMount {
+        volume_id: format!("{name}@n"),
+        name: name.into(),
+        path: format!("/srv/{name}"),
+        persist: true,
+        mounted,
+        ..HandMount::default()
+    };
+    let mounts = [
+        mount("db", true),
+        mount("logs", false),
+        mount("lost", false),
+    ];
+    let shown = |line: &[&str]| match Cli::parse_from(["x", "volume"].iter().chain(line)).command {
+        Command::Volume(VolumeCommand::List(args)) => {
+            volumes::render(&inventory, &mounts, &args, look(None)).unwrap()
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        shown(&["ls"]),
+        "\
+NAME   CLASS    SIZE  USED  AVAIL  USE%  FS    STATE  CONDITION  AGE  USED-BY                                 DRIVE  REASON
+db     fast   10 GiB     -      -     -  ext4  ready  ok           -  /srv/db (persisted)                     sda    -
+logs   fast   10 GiB     -      -     -  ext4  ready  ok           -  /srv/logs (persisted, not mounted now)  sda    -
+spare  fast   10 GiB     -      -     -  ext4  ready  ok           -  -                                       sda    -
+(lost is to be mounted at /srv/lost, and there is no such volume; forget it with `drivebay-agent volume unmount /srv/lost`)
+"
+    );
+    let json: serde_json::Value = serde_json::from_str(&shown(&["list", "-o", "json"])).unwrap();
+    assert_eq!(json["volumes"][0]["by_hand"], true);
+    assert_eq!(json["mounts"][1]["mounted"], false);
 }
 
 #[test]
@@ -440,10 +514,10 @@ fn volumes_are_found_by_every_name_and_filtered() {
         assert_eq!(names(&[typed]), "pvc-数据\n", "{typed}");
     }
     assert_eq!(names(&["7b1d5c1e-0000-4000-8000-000000000003"]), "pvc-3\n");
-    assert_eq!(names(&["pvc-"]), "pvc-数据\npvc-2\npvc-3\n");
-    assert_eq!(names(&["--drive", "sda"]), "pvc-数据\npvc-2\n");
+    assert_eq!(names(&["pvc-"]), "pvc-2\npvc-3\npvc-数据\n");
+    assert_eq!(names(&["--drive", "sda"]), "pvc-2\npvc-数据\n");
     assert_eq!(names(&["--abnormal"]), "pvc-3\n");
-    assert_eq!(names(&["--sort", "condition"]), "pvc-3\npvc-数据\npvc-2\n");
+    assert_eq!(names(&["--sort", "condition"]), "pvc-3\npvc-2\npvc-数据\n");
     let error = shown(&inventory, &["volumes", "--drive", "wwn"], look(None)).unwrap_err();
     assert_eq!(error.code(), 2, "{error}");
 }
@@ -553,7 +627,8 @@ fn volume_json_is_in_bytes_and_sorted() {
       "created_for": null,
       "usage": null
     }
-  ]
+  ],
+  "mounts": []
 }
 "#
     );
@@ -665,7 +740,15 @@ fn plan() -> (config::Config, Vec<Scanned>) {
 fn a_plan_says_what_would_happen_to_each_drive_and_why() {
     let (config, drives) = plan();
     assert_eq!(
-        claim_plan::render(&config, &drives, Format::Table, false, Terminal::NONE).unwrap(),
+        claim_plan::render(
+            &config,
+            &drives,
+            &Verdicts::default(),
+            Format::Table,
+            false,
+            Terminal::NONE
+        )
+        .unwrap(),
         "\
 Would be claimed when a volume needs it:
 DRIVE    DEVICE  MEDIA   SIZE  CLASS
@@ -692,9 +775,52 @@ wwn-sdd  sdd     hdd    1 TiB  bulk
 }
 
 #[test]
+fn a_blank_drive_that_is_bad_is_not_called_claimable() {
+    let (config, drives) = plan();
+    let polled = Polled {
+        verdict: Verdict::Bad,
+        findings: vec!["PendingSectorsMany".into()],
+    };
+    let verdicts = [(DriveId("wwn-sdc".into()), polled)].into_iter().collect();
+    let shown = |format| {
+        claim_plan::render(&config, &drives, &verdicts, format, false, Terminal::NONE).unwrap()
+    };
+    let text = shown(Format::Table);
+    assert!(
+        text.starts_with(
+            "\
+Blank, and gets no volumes because of its health:
+DRIVE    DEVICE  MEDIA   SIZE  CLASS  REASON
+wwn-sdc  sdc     hdd    1 TiB  bulk   BAD: PendingSectorsMany
+"
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("\n0 of 4 drives would be claimed (0 B). Nothing was written.\n"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&shown(Format::Json)).unwrap();
+    let drive = &json["drives"][2];
+    assert_eq!(
+        (&drive["outcome"], &drive["verdict"]),
+        (&"unfit".into(), &"BAD".into())
+    );
+    assert_eq!(json["drives"][1]["verdict"], serde_json::Value::Null);
+}
+
+#[test]
 fn a_plan_in_json_has_all_drives() {
     let (config, drives) = plan();
-    let text = claim_plan::render(&config, &drives, Format::Json, false, Terminal::NONE).unwrap();
+    let text = claim_plan::render(
+        &config,
+        &drives,
+        &Verdicts::default(),
+        Format::Json,
+        false,
+        Terminal::NONE,
+    )
+    .unwrap();
     let plan: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["node"], "node7");
     let outcomes: Vec<&str> = plan["drives"]

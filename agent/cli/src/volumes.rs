@@ -1,17 +1,20 @@
-//! `drivebay-agent volumes`: the volumes of the node. Rendering is pure.
+//! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, and where they are mounted by hand.
 
-use drivebay_common::pick::Part;
-use drivebay_proto::agent::{InventoryUpdate, Volume};
+use drivebay_common::{ask::AskError, pick::Part};
+use drivebay_proto::agent::{Drive, HandMount, InventoryUpdate, ListMountsRequest, Volume};
 use drivebay_view::{
-    args::ListFormat,
-    volumes::{DISPENSABLE, below, cells, columns, is_abnormal, sort},
+    args::{ListFormat, VolumeSort},
+    legend::Legend,
+    volumes::{Besides, below, cells, columns, is_abnormal, legend_of, sort, yielding},
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use tonic::Code;
 
 use super::{
     CommandError,
     args::VolumesArgs,
+    client::Client,
     name,
     table::{Table, printable},
     watch::Look,
@@ -26,10 +29,33 @@ pub(super) struct VolumeList<'a> {
     ready: bool,
     /// The volumes.
     volumes: Vec<&'a Volume>,
+    /// What was mounted by hand, and what is to be mounted at each start of the host.
+    mounts: &'a [HandMount],
+}
+
+/// Asks and shows.
+pub async fn list(
+    client: &mut Client,
+    args: &VolumesArgs,
+    look: Look,
+) -> Result<String, CommandError> {
+    let inventory = client.inventory().await?;
+    // An agent that is older than these mounts has none.
+    let mounts = match list_mounts(client).await {
+        Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => Vec::new(),
+        mounts => mounts?,
+    };
+    render(&inventory, &mounts, args, look)
+}
+
+/// What was mounted by hand.
+pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
+    let call = client.by_hand.list_mounts(ListMountsRequest {});
+    Ok(client.asked.answered(call).await?.into_inner().mounts)
 }
 
 /// Those that are asked for, in the order that is asked for.
-pub(super) fn chosen<'a>(
+fn chosen<'a>(
     inventory: &'a InventoryUpdate,
     args: &VolumesArgs,
 ) -> Result<Vec<&'a Volume>, CommandError> {
@@ -46,44 +72,20 @@ pub(super) fn chosen<'a>(
         let drive = drive.is_none_or(|drive| *drive == volume.drive);
         class && drive && (!args.abnormal || is_abnormal(volume))
     });
-    sort(&mut volumes, args.sort, |volume| volume);
+    // What changes is looked at for what is wrong.
+    let watched = args.watch.watch.map(|_| VolumeSort::Condition);
+    let by = args.sort.or(watched);
+    // For programs as they are known, unless it is said otherwise.
+    if by.is_some() || args.list.output.document().is_none() {
+        sort(&mut volumes, by, |volume| volume);
+    }
     Ok(volumes)
-}
-
-/// A list of volumes as text: rows of a table, names, or what is said of none.
-pub(super) fn text(
-    inventory: &InventoryUpdate,
-    volumes: &[&Volume],
-    args: &VolumesArgs,
-    table: impl FnOnce(bool) -> Table,
-) -> String {
-    if args.list.output == ListFormat::Name {
-        return volumes
-            .iter()
-            .map(|volume| printable(&volume.name) + "\n")
-            .collect();
-    }
-    let mut text = match (volumes.is_empty(), inventory.volumes.len()) {
-        (false, _) => {
-            let table = table(args.list.output.is_wide());
-            match args.list.no_headers {
-                true => return table.without_header().render(),
-                false => table.render(),
-            }
-        }
-        (true, _) if args.list.no_headers => return String::new(),
-        (true, 0) => "no volumes\n".to_owned(),
-        (true, all) => format!("none of {all} volumes\n"),
-    };
-    if !inventory.ready {
-        text.push_str("(the agent is still scanning its drives)\n");
-    }
-    text
 }
 
 /// The volumes of an inventory as text.
 pub fn render(
     inventory: &InventoryUpdate,
+    mounts: &[HandMount],
     args: &VolumesArgs,
     look: Look,
 ) -> Result<String, CommandError> {
@@ -93,15 +95,90 @@ pub fn render(
             node: &inventory.node_id,
             ready: inventory.ready,
             volumes,
+            mounts,
         };
         return Ok(document.write(&whole)?);
     }
-    Ok(text(inventory, &volumes, args, |wide| {
-        let dispensable = if wide { &[][..] } else { &DISPENSABLE };
-        let mut table = Table::new(&columns(wide, true)).on(look.terminal, dispensable);
-        for volume in &volumes {
-            table.row(cells(volume, wide, true, None, look.now), below(volume));
+    if args.list.output == ListFormat::Name {
+        let names = volumes.iter().map(|volume| printable(&volume.name) + "\n");
+        return Ok(names.collect());
+    }
+    let mut text = match (volumes.is_empty(), inventory.volumes.len()) {
+        (false, _) => {
+            let table = table(&volumes, inventory, mounts, args, look);
+            match args.list.no_headers {
+                true => return Ok(table.without_header().render()),
+                false => table.render(),
+            }
         }
-        table
-    }))
+        (true, _) if args.list.no_headers => return Ok(String::new()),
+        (true, 0) => "no volumes\n".to_owned(),
+        (true, all) => format!("none of {all} volumes\n"),
+    };
+    if !is_whole(args) && look.terminal.height.is_none() {
+        let mut legend = Legend::default();
+        volumes
+            .iter()
+            .for_each(|volume| legend.add(legend_of(volume)));
+        text.push_str(&legend.text("`drivebay-agent volume show`", look.terminal));
+    }
+    for mount in mounts {
+        let mut known = inventory.volumes.iter();
+        if !known.any(|one| one.id == mount.volume_id) {
+            let line = format!(
+                "({} is to be mounted at {}, and there is no such volume; forget it with `drivebay-agent volume unmount {}`)",
+                mount.name, mount.path, mount.path
+            );
+            text.push_str(&look.terminal.wrapped("", &printable(&line)));
+        }
+    }
+    if !inventory.ready {
+        text.push_str("(the agent is still scanning its drives)\n");
+    }
+    Ok(text)
+}
+
+/// Whether every condition is shown below its volume.
+fn is_whole(args: &VolumesArgs) -> bool {
+    args.list.output.is_wide() || !args.names.is_empty()
+}
+
+fn table(
+    volumes: &[&Volume],
+    inventory: &InventoryUpdate,
+    mounts: &[HandMount],
+    args: &VolumesArgs,
+    look: Look,
+) -> Table {
+    let wide = args.list.output.is_wide();
+    let mut table = Table::new(&columns(wide, true)).on(look.terminal, yielding(wide));
+    for volume in volumes {
+        let besides = Besides {
+            used_by: mounted_at(volume, mounts),
+            drive: device(volume, &inventory.drives),
+        };
+        let below = match is_whole(args) {
+            true => below(volume),
+            false => Vec::new(),
+        };
+        table.row(cells(volume, wide, true, besides, look.now), below);
+    }
+    table
+}
+
+/// The kernel name of its drive, where that is there.
+fn device(volume: &Volume, drives: &[Drive]) -> Option<String> {
+    let drive = drives.iter().find(|drive| drive.id == volume.drive)?;
+    Some(drive.kernel_name.clone()).filter(|name| !name.is_empty())
+}
+
+/// Where a volume that was mounted by hand is mounted, and whether for long.
+fn mounted_at(volume: &Volume, mounts: &[HandMount]) -> Option<String> {
+    let mount = mounts.iter().find(|mount| mount.volume_id == volume.id)?;
+    match (mount.persist, mount.mounted) {
+        (true, true) => Some(format!("{} (persisted)", mount.path)),
+        (true, false) => Some(format!("{} (persisted, not mounted now)", mount.path)),
+        (false, true) => Some(mount.path.clone()),
+        (false, false) => None,
+    }
 }

@@ -39,7 +39,10 @@ pub(super) async fn show(
     let mut screen = Screen::new(seconds);
     loop {
         screen.tick().await;
-        let look = Look::now();
+        let look = Look {
+            terminal: Terminal::watched(),
+            ..Look::now()
+        };
         let text = answer(&mut client, look).await?;
         let shown = screen.show(&answered(&text), look.terminal, &mut io::stdout().lock());
         match shown {

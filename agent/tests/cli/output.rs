@@ -153,30 +153,37 @@ async fn everything_fits_the_terminal_and_a_pipe_gets_it_unbroken_and_without_co
 }
 
 #[tokio::test]
-async fn reasons_are_broken_with_indentation_and_unwanted_drives_take_one_line_at_the_end() {
+async fn a_drive_has_one_line_and_its_reasons_are_explained_below_the_list() {
     let served = serve_inventory(inventory());
-    let (text, code) = on_terminal(&served, 80, &["drives"]).await;
-    assert_eq!(code, Some(0));
-    let text = plain(&text);
-    let expected = "\
-DRIVE                   DEVICE     SIZE  STATE     CLASS  FREE  HEALTH  TEMP
-";
-    assert!(text.starts_with(expected), "{text}");
-    let reason = "\n    Filesystem: ext4, label \"old backups of the database machines in the second\n      rack\"; if the data is not needed, wipe the drive\n";
-    assert!(text.contains(reason), "{text}");
-    let last = "\nwwn-0x5000c500a1b2c3d5  sdb     3.6 TiB  rejected  Filesystem\n";
-    let (rows, notes) = text.split_at(text.find(last).unwrap() + last.len());
-    assert_eq!(rows.matches("Filesystem").count(), 2, "{text}");
-    assert!(
-        notes.starts_with('(') && notes.contains("-o wide"),
-        "{text}"
-    );
-    let (wide, _) = on_terminal(&served, 200, &["drives"]).await;
+    for list in [&["drives"][..], &["drive", "list"], &["drive", "ls"]] {
+        let (text, code) = on_terminal(&served, 80, list).await;
+        assert_eq!(code, Some(0));
+        let text = plain(&text);
+        let (rows, below) = text.split_once("\nReasons:\n").unwrap();
+        assert_eq!(
+            rows.lines().filter(|line| line.contains("3.6 TiB")).count(),
+            3,
+            "{text}"
+        );
+        let last = rows.lines().find(|line| line.contains("  sdb  ")).unwrap();
+        assert!(
+            last.ends_with("  Filesystem"),
+            "no class wants it, so its text is not shown: {text}"
+        );
+        let reason = "  Filesystem (sdc): ext4, label \"old backups of the database machines in the\n    second rack\"; if the data is not needed, wipe the drive\n";
+        assert!(below.contains(reason), "{text}");
+        assert!(below.ends_with("\n3 drives: 1 BAD, 2 not used\n"), "{text}");
+        assert!(
+            rows.contains("does not fit") || rows.contains("do not fit"),
+            "{text}"
+        );
+    }
+    let (wide, _) = on_terminal(&served, 200, &["drives", "-o", "wide"]).await;
     assert!(
         plain(&wide).contains(&format!("\n    Filesystem: {LONG}\n")),
         "{wide}"
     );
-    assert!(!plain(&wide).contains("-o wide"), "{wide}");
+    assert!(!plain(&wide).contains("does not fit"), "{wide}");
 }
 
 #[tokio::test]
@@ -297,8 +304,6 @@ async fn printed_commands_keep_the_socket_and_the_config_that_were_given() {
 #[tokio::test]
 async fn a_command_under_a_wrong_name_is_hinted_at() {
     for (line, hint) in [
-        ("drive list", "'drivebay-agent drives'"),
-        ("volume ls", "'drivebay-agent volumes'"),
         ("list", "'drivebay-agent drives'"),
         ("status", "'drivebay-agent health'"),
         ("wipe", "'drivebay-agent drive wipe'"),
@@ -395,6 +400,7 @@ async fn json_has_what_its_schema_says_and_every_field_is_described() {
     for (of, line) in [
         ("drives", &["drives"][..]),
         ("volumes", &["volumes"]),
+        // As it was called once.
         ("volume-list", &["volume", "list"]),
         ("health", &["health"]),
         ("drive-show", &["drive", "show", "sda"]),

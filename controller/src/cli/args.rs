@@ -48,7 +48,10 @@ Examples:
   drivebay-controller nodes -o wide --node n7
   drivebay-controller nodes -o json | jq -r '.nodes[] | select(.drives_in_trouble > 0) | .node'")]
     Nodes(NodesArgs),
-    /// Show the drives of all nodes, with every reason against each
+    /// Show the drives of all nodes
+    ///
+    /// One line a drive. What keeps it from being used, or should be known of it, is shown as codes, and explained below: once for each
+    /// code. -o wide, or naming a drive, shows every reason of each.
     #[command(after_help = "\
 States are those of `drivebay-agent drives`: claimed, available, rejected, missing, not-scanned, unprobed.
 
@@ -110,8 +113,8 @@ impl Ask {
         let socket = match self {
             Self::Health(show) => &show.socket,
             Self::Nodes(args) => &args.show.socket,
-            Self::Drives(args) => &args.show.socket,
-            Self::Volumes(args) => &args.show.socket,
+            Self::Drives(args) | Self::Drive(DriveCommand::List(args)) => &args.show.socket,
+            Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.show.socket,
             Self::Drive(DriveCommand::Locate(args)) => &args.socket,
             Self::Moves(args) => &args.at.socket,
             Self::Drive(DriveCommand::Cordon(args)) => &args.of.of.at.socket,
@@ -153,6 +156,9 @@ impl LogLevelArgs {
 /// What can be asked of one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
+    /// The same as `drivebay-controller drives`
+    #[command(visible_alias = "ls")]
+    List(DrivesArgs),
     /// Show everything about a drive: its findings, its SMART data, its volumes
     #[command(after_help = "\
 Examples:
@@ -254,6 +260,9 @@ pub struct ShowOneArgs {
 /// What can be done for one volume.
 #[derive(Debug, Subcommand)]
 pub enum VolumeCommand {
+    /// The same as `drivebay-controller volumes`
+    #[command(visible_alias = "ls")]
+    List(VolumesArgs),
     /// Show everything that is known of a volume: what is wrong, where it is mounted, how its drive is
     #[command(after_help = "\
 Examples:
@@ -420,10 +429,10 @@ pub struct DrivesArgs {
     /// Only drives of this class
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
-    /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
+    /// Only drives that `drivebay-controller health` reports
     #[arg(long, alias = "trouble")]
     pub abnormal: bool,
-    /// Sorted by this instead of by node and identity
+    /// Sorted by this instead of by node and kernel name; with --watch, by health
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<DriveSort>,
 }
@@ -446,7 +455,7 @@ pub struct VolumesArgs {
     /// Only volumes with something wrong
     #[arg(long)]
     pub abnormal: bool,
-    /// Sorted by this instead of by id
+    /// Sorted by this instead of by id; with --watch, by condition
     #[arg(long, value_name = "BY", value_parser = sort_without_usage())]
     pub sort: Option<VolumeSort>,
     /// Deleted ones too: being erased, or quarantined

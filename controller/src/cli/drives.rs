@@ -1,12 +1,25 @@
 //! `drivebay-controller drives`: those of all nodes.
 
-use std::{collections::BTreeSet, io::Write, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    rc::Rc,
+};
 
 use drivebay_common::pick::{Typed, select};
-use drivebay_proto::{agent::Drive, controller::NodeDrives};
+use drivebay_proto::{
+    agent::{Drive, Volume},
+    controller::NodeDrives,
+    words::NodeState,
+};
 use drivebay_view::{
-    drives::{DISPENSABLE, columns, hidden_note, in_trouble, is_noise, printed, row, sort},
+    args::DriveSort,
+    drives::{columns, hidden_note, is_noise, legend_of, printed, row, sort, yielding},
+    legend::Legend,
     show::{DRIVE, drive_names},
+    tally::Tally,
+    volumes::is_abnormal,
+    wrong::wrong_drives,
 };
 use serde::Serialize;
 
@@ -38,8 +51,26 @@ pub async fn run(
     let wide = list.output.is_wide();
     let mut columns = columns(wide);
     columns.insert(0, ("NODE", Left));
-    let mut listing = Listing::new(out, list, terminal, "drives", &columns, &DISPENSABLE);
+    let mut listing = Listing::new(out, list, terminal, "drives", &columns, yielding(wide));
     let (mut all, mut hidden) = (0, 0);
+    let (mut legend, mut tally) = (Legend::default(), Tally::default());
+    let abnormal = match args.abnormal {
+        true => abnormal(client, &args.show.nodes).await?,
+        false => BTreeMap::new(),
+    };
+    let is_wrong = |node: &NodeDrives, drive: &Drive| {
+        // What is known of them is old: that the node is disconnected is what is wrong.
+        if node.known_state().is_some_and(NodeState::is_absent) {
+            return false;
+        }
+        let volumes = abnormal.get(&node.node_id).map_or(&[][..], Vec::as_slice);
+        let volumes: Vec<&Volume> = volumes.iter().collect();
+        !wrong_drives(std::slice::from_ref(drive), &volumes).is_empty()
+    };
+    // What changes is looked at for what is wrong.
+    let by = args
+        .sort
+        .or(args.show.watch.watch.map(|_| DriveSort::Health));
     let mut show = |node: &NodeDrives, drive: &Drive| {
         let whole = !args.names.is_empty();
         if list.output.document().is_none() && !args.all && !whole && is_noise(drive) {
@@ -51,9 +82,11 @@ pub async fn run(
             .class
             .as_ref()
             .is_none_or(|class| *class == drive.class);
-        if !class || (args.abnormal && !in_trouble(drive)) {
+        if !class || (args.abnormal && !is_wrong(node, drive)) {
             return Ok(());
         }
+        tally.add(drive);
+        legend.add(legend_of(drive, Some(&node.node_id)));
         let row = || {
             let mut row = row(drive, wide, whole, now);
             row.cells.insert(0, node.node_id.clone());
@@ -67,7 +100,7 @@ pub async fn run(
         listing.add(row, json, &drive.id)
     };
     let mut incoming = client.drives(&args.show.nodes).await?;
-    if args.sort.is_none() && args.names.is_empty() {
+    if by.is_none() && args.names.is_empty() {
         while let Some(mut node) = incoming.next().await? {
             let mut drives = std::mem::take(&mut node.drives);
             sort(&mut drives, None, |drive| drive);
@@ -93,7 +126,7 @@ pub async fn run(
         let found = found.into_iter().enumerate();
         let found = found.filter(|(at, _)| all_of_them || chosen.contains(at));
         let mut found: Vec<_> = found.map(|(_, one)| one).collect();
-        sort(&mut found, args.sort, |(_, drive)| drive);
+        sort(&mut found, by, |(_, drive)| drive);
         for (node, drive) in &found {
             show(node, drive)?;
         }
@@ -101,7 +134,7 @@ pub async fn run(
     let filtered = args.abnormal || args.class.is_some();
     let nothing = match (all, args.abnormal) {
         (0, _) => "no drives\n".to_owned(),
-        (_, true) => format!("no drive of {all} is in trouble\n"),
+        (_, true) => format!("nothing is wrong with {all} drives\n"),
         (_, false) => format!("none of {all} drives\n"),
     };
     let hidden = if filtered {
@@ -109,6 +142,29 @@ pub async fn run(
     } else {
         hidden_note(hidden)
     };
-    listing.end(&nothing, &(hidden + &nodes::footnotes(&known)))?;
+    let is_brief = !wide && args.names.is_empty() && terminal.height.is_none();
+    let legend = match is_brief {
+        true => legend.text("`drivebay-controller drive show`", terminal),
+        false => String::new(),
+    };
+    let gap = if legend.is_empty() { "" } else { "\n" };
+    let below = legend + gap + &tally.text(terminal) + &hidden + &nodes::footnotes(&known);
+    listing.end(&nothing, &below)?;
     Ok(())
+}
+
+/// Volumes with something wrong, by node: a drive is wrong where they suffer from it, as for `health`.
+async fn abnormal(
+    client: &mut Client,
+    nodes: &[String],
+) -> Result<BTreeMap<String, Vec<Volume>>, CommandError> {
+    let mut abnormal: BTreeMap<String, Vec<Volume>> = BTreeMap::new();
+    let mut incoming = client.volumes(nodes, false).await?;
+    while let Some(there) = incoming.next().await? {
+        let volume = there.volume.filter(is_abnormal);
+        if let Some(volume) = volume {
+            abnormal.entry(there.node_id).or_default().push(volume);
+        }
+    }
+    Ok(abnormal)
 }

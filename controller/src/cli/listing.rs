@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{
     CommandError,
-    table::{Align, Table},
+    table::{Align, Table, Yielding},
     terminal::Terminal,
 };
 
@@ -38,21 +38,21 @@ enum Rows {
 }
 
 impl<'w> Listing<'w> {
-    /// A list without anything in it yet. `dispensable`: columns that a narrow terminal can do without, the first ones first.
+    /// A list without anything in it yet. `yielding`: how it gives way where it does not fit.
     pub fn new(
         out: &'w mut dyn Write,
         args: &ListArgs,
         terminal: Terminal,
         key: &'static str,
         columns: &[(&'static str, Align)],
-        dispensable: &[&'static str],
+        yielding: Yielding<'_>,
     ) -> Self {
         let rows = match args.output {
             ListFormat::Json => Rows::Json(String::new()),
             ListFormat::Yaml => Rows::Yaml(String::new()),
             ListFormat::Name => Rows::Names(String::new()),
-            ListFormat::Table => Rows::Table(table(args, columns).on(terminal, dispensable)),
-            ListFormat::Wide => Rows::Table(table(args, columns).on(terminal, &[])),
+            ListFormat::Table => Rows::Table(table(args, columns).on(terminal, yielding)),
+            ListFormat::Wide => Rows::Table(table(args, columns).on(terminal, Yielding::default())),
         };
         Self {
             out,
@@ -74,10 +74,7 @@ impl<'w> Listing<'w> {
         let block = match &mut self.rows {
             Rows::Table(table) => {
                 let row = row();
-                match row.tail {
-                    Some(tail) => table.line(row.cells, &tail),
-                    None => table.row(row.cells, row.below),
-                }
+                table.row(row.cells, row.below);
                 if table.len() < BLOCK {
                     return Ok(());
                 }

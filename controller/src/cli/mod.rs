@@ -237,7 +237,7 @@ fn execute_on(
         }),
         Ask::Moves(args) => wait(async {
             let mut client = Client::connect(&args.at.socket.socket).await?;
-            watch::show(args.watch, terminal, out, async |now, out| {
+            watch::show(args.watch, terminal, out, async |now, terminal, out| {
                 moves::list(&mut client, args, now, terminal, out).await
             })
             .await
@@ -248,27 +248,35 @@ fn execute_on(
         }),
         Ask::Nodes(args) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            watch::show(args.show.watch, terminal, out, async |_, out| {
+            watch::show(args.show.watch, terminal, out, async |_, terminal, out| {
                 nodes::run(&mut client, args, terminal, out).await
             })
             .await
         }),
-        Ask::Drives(args) => wait(async {
+        Ask::Drives(args) | Ask::Drive(DriveCommand::List(args)) => wait(async {
             let mut client = Client::connect(&args.show.socket.socket).await?;
-            watch::show(args.show.watch, terminal, out, async |now, out| {
-                drives::run(&mut client, args, now, terminal, out).await
-            })
+            watch::show(
+                args.show.watch,
+                terminal,
+                out,
+                async |now, terminal, out| drives::run(&mut client, args, now, terminal, out).await,
+            )
             .await
         }),
-        Ask::Volumes(args) => {
+        Ask::Volumes(args) | Ask::Volume(VolumeCommand::List(args)) => {
             let list = args.unclaimed.as_ref().and_then(Option::as_deref);
             let claims = list.map(Claims::read).transpose()?;
             wait(async {
                 let mut client = Client::connect(&args.show.socket.socket).await?;
-                watch::show(args.show.watch, terminal, out, async |now, out| {
-                    let claims = claims.as_ref();
-                    volumes::run(&mut client, args, claims, now, terminal, out, notes).await
-                })
+                watch::show(
+                    args.show.watch,
+                    terminal,
+                    out,
+                    async |now, terminal, out| {
+                        let claims = claims.as_ref();
+                        volumes::run(&mut client, args, claims, now, terminal, out, notes).await
+                    },
+                )
                 .await
             })
         }

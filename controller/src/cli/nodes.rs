@@ -12,7 +12,7 @@ use super::{
     listing::Listing,
     table::{
         Align::{self, Left, Right},
-        human_seconds, human_size, printable,
+        Yielding, human_seconds, human_size, printable,
     },
     terminal::Terminal,
 };
@@ -30,7 +30,7 @@ pub async fn run(
     let nodes = known(client, &args.show.nodes).await?;
     let list = &args.show.list;
     let wide = list.output.is_wide();
-    let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), &DISPENSABLE);
+    let mut listing = Listing::new(out, list, terminal, "nodes", &columns(wide), YIELDING);
     let wanted = |node: &Node| {
         let state = args.state.map(NodeState::word);
         state.is_none() || node.known_state() == state
@@ -40,7 +40,6 @@ pub async fn run(
             || Row {
                 cells: cells(node, wide),
                 below: below(node, wide),
-                tail: None,
             },
             || node,
             &node.node_id,
@@ -82,8 +81,11 @@ pub(super) fn state(node: &Node) -> String {
     }
 }
 
-/// Columns that a narrow terminal can do without, the first ones first.
-const DISPENSABLE: [&str; 4] = ["VERSION", "FREE", "DRIVES", "VOLUMES"];
+/// How the list gives way where it does not fit.
+const YIELDING: Yielding<'_> = Yielding {
+    names: &["NODE"],
+    dispensable: &["VERSION", "FREE", "DRIVES", "VOLUMES"],
+};
 
 fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![

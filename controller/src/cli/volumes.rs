@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, io::Write};
 use drivebay_common::pick::{Typed, select};
 use drivebay_proto::{agent::Volume, controller::VolumeOnNode};
 use drivebay_view::{
-    args::ListFormat,
+    args::{ListFormat, VolumeSort},
+    legend::Legend,
     row::Row,
     show::{VOLUME, claim, volume_names},
-    volumes::{DISPENSABLE, below, cells, columns, is_abnormal, sort},
+    volumes::{Besides, below, cells, columns, is_abnormal, legend_of, sort, yielding},
 };
 use serde::Serialize;
 
@@ -66,7 +67,11 @@ struct NamedElsewhere<'a> {
 }
 
 /// Those that are asked for, in the order that is asked for.
-fn ordered(args: &VolumesArgs, all: Vec<VolumeOnNode>) -> Result<Vec<VolumeOnNode>, CommandError> {
+fn ordered(
+    args: &VolumesArgs,
+    by: Option<VolumeSort>,
+    all: Vec<VolumeOnNode>,
+) -> Result<Vec<VolumeOnNode>, CommandError> {
     let described: Vec<(Volume, String)> = all
         .iter()
         .map(|there| {
@@ -91,7 +96,7 @@ fn ordered(args: &VolumesArgs, all: Vec<VolumeOnNode>) -> Result<Vec<VolumeOnNod
         .filter(|(at, _)| args.names.is_empty() || chosen.contains(at))
         .map(|(at, (volume, _))| (at, volume))
         .collect();
-    sort(&mut order, args.sort, |(_, volume)| volume);
+    sort(&mut order, by, |(_, volume)| volume);
     let mut all: Vec<Option<VolumeOnNode>> = all.into_iter().map(Some).collect();
     let wanted = order.iter().filter_map(|(at, _)| all.get_mut(*at)?.take());
     Ok(wanted.collect())
@@ -116,10 +121,15 @@ pub async fn run(
     let wide = list.output.is_wide();
     let mut columns = columns(wide, false);
     columns.insert(0, ("NODE", Left));
-    let mut listing = Listing::new(out, list, terminal, "volumes", &columns, &DISPENSABLE);
+    let mut listing = Listing::new(out, list, terminal, "volumes", &columns, yielding(wide));
     let (mut all, mut tally) = (0, Tally::default());
     let mut waiting: Vec<VolumeOnNode> = Vec::new();
-    let at_once = args.sort.is_none() && args.names.is_empty();
+    // What changes is looked at for what is wrong.
+    let watched = args.show.watch.watch.map(|_| VolumeSort::Condition);
+    let by = args.sort.or(watched);
+    let at_once = by.is_none() && args.names.is_empty();
+    let is_whole = wide || !args.names.is_empty();
+    let mut legend = Legend::default();
     let mut show = |client: &Client, there: &VolumeOnNode| {
         let Some(volume) = &there.volume else {
             return Err(client.senseless("a volume without a description").into());
@@ -149,20 +159,23 @@ pub async fn run(
         if !class || !drive || !abnormal || claim == Claim::Here {
             return Ok(());
         }
+        legend.add(legend_of(volume));
         let row = || {
-            let claimed = Some(there.claim.clone()).filter(|claim| !claim.is_empty());
-            let mut cells = cells(volume, wide, false, claimed, now);
+            let besides = Besides {
+                used_by: Some(there.claim.clone()).filter(|claim| !claim.is_empty()),
+                drive: None,
+            };
+            let mut cells = cells(volume, wide, false, besides, now);
             cells.insert(0, there.node_id.clone());
-            let mut below = below(volume);
+            let mut below = match is_whole {
+                true => below(volume),
+                false => Vec::new(),
+            };
             if wants_unclaimed {
                 below.extend(claim.note(volume));
             }
             below.extend(unclaimed(there));
-            Row {
-                cells,
-                below,
-                tail: None,
-            }
+            Row { cells, below }
         };
         let json = || ListedVolume {
             node: &there.node_id,
@@ -190,7 +203,7 @@ pub async fn run(
             false => waiting.push(there),
         }
     }
-    for there in ordered(args, waiting)? {
+    for there in ordered(args, by, waiting)? {
         show(client, &there)?;
     }
     let nothing = match all {
@@ -202,7 +215,11 @@ pub async fn run(
     } else {
         String::new()
     };
-    let below = nodes::footnotes(&known) + &told;
+    let legend = match is_whole || terminal.height.is_some() {
+        true => String::new(),
+        false => legend.text("`drivebay-controller volume show`", terminal),
+    };
+    let below = legend + &nodes::footnotes(&known) + &told;
     listing.end(&nothing, &below)?;
     if list.output.document().is_some() || list.output == ListFormat::Name {
         write(notes, &told)?;

@@ -45,7 +45,7 @@ async fn a_volume_is_created_mounted_written_expanded_unmounted_deleted_and_its_
         fs::read_to_string(srv.join("letter")).unwrap(),
         "dear reader"
     );
-    let said = say(&rig, "volume list").ok();
+    let said = say(&rig, "volume list -o wide").ok();
     assert!(
         said.contains("by hand") && said.contains(&at.to_string()),
         "{said}"

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use drivebay_hwtests::{
-    Agent, DriveSpec, MIB, Rig, Settings, Shelf, csi, need, program, shelf, tools,
+    Agent, DriveSpec, MIB, Rig, Settings, Shelf, csi, need, program, replay, shelf, tools, wait,
 };
 
 fn mixed_shelf() -> Shelf {
@@ -29,6 +29,46 @@ fn claim_plan(settings: &Settings, more: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "claim-plan failed: {said}");
     String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_blank_drive_that_is_bad_gets_no_volumes_and_plan_and_agent_say_so() {
+    need!(root, loop);
+    let rig = Rig::tuned(vec![DriveSpec::blank("blank", 256 * MIB)], |settings| {
+        settings.more = replay::smartctl(&settings.dir.join("bin"), 48);
+    })
+    .await;
+    let plan = claim_plan(rig.agent.settings(), &["-o", "json"]);
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let drives = plan["drives"].as_array().unwrap();
+    let is_blank =
+        |drive: &&serde_json::Value| drive["id"].as_str().unwrap().starts_with("loop-blank.img-");
+    let drive = drives.iter().find(is_blank).unwrap();
+    assert_eq!(drive["outcome"], "unfit", "{drive}");
+    assert_eq!(drive["verdict"], "BAD", "{drive}");
+    let table = claim_plan(rig.agent.settings(), &[]);
+    assert!(
+        table.contains("Blank, and gets no volumes because of its health:\n"),
+        "{table}"
+    );
+    rig.drive_is("blank", "available").await;
+    let listed = wait::until(std::time::Duration::from_secs(60), "polled", || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        let listed = rig.agent.ask(&["drives"]).unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        listed.contains("NoNewVolumes").then_some(listed)
+    });
+    let row = listed
+        .lines()
+        .find(|row| row.starts_with("loop-blank.img-"))
+        .unwrap();
+    assert!(row.contains("  available  "), "{listed}");
+    assert!(
+        !listed.contains(" used\n"),
+        "there is no space to be used: {listed}"
+    );
+    let refused = rig.csi.create("v", 64 * MIB, &csi::block()).await;
+    assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 }
 
 #[tokio::test]

@@ -19,48 +19,96 @@ pub enum Align {
 /// Columns whose cells are coloured by how bad it is.
 const PAINTED: [&str; 3] = ["HEALTH", "CONDITION", "STATE"];
 
+/// Columns that a name, cut in its middle, has at least: `wwn-0x50…a1b2c3d4`.
+const LEAST_OF_NAME: usize = 17;
+
+/// Columns that the last one of texts, cut at its end, has at least.
+const LEAST_OF_TEXT: usize = 12;
+
+/// Lines of a limited height that are not rows: the header, how many rows are not shown, a summary and two notes.
+const NOT_ROWS: usize = 5;
+
+/// How a table gives way where it does not fit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Yielding<'a> {
+    /// Columns whose cells are cut in the middle.
+    pub names: &'a [&'static str],
+    /// Columns that are left out, the first ones first; where one has no cell that says anything, before any other.
+    pub dispensable: &'a [&'static str],
+}
+
 /// Rows under a header; a row may have lines of its own below it.
+///
+/// On a terminal that is too narrow, in this order: empty columns are left out; names are cut in the middle and the last column
+/// of texts at its end; columns are left out, which the footnote says. Where the height is limited, the first rows are shown, and
+/// how many more there are.
 #[derive(Debug)]
 pub struct Table {
-    columns: Vec<(&'static str, Align)>,
-    widths: Vec<usize>,
+    columns: Vec<Column>,
     rows: Vec<Row>,
     terminal: Terminal,
-    // Columns that are left out where not all fit, the first ones first.
+    // The first ones first.
     dispensable: Vec<&'static str>,
     left_out: Vec<&'static str>,
     header: bool,
     // Whether `take` has shown the header.
     begun: bool,
+    // Rows that were shown, and those that were not.
+    shown: usize,
+    unshown: usize,
+}
+
+#[derive(Debug)]
+struct Column {
+    name: &'static str,
+    align: Align,
+    // Of its widest cell.
+    width: usize,
+    // What is shown of it at most.
+    room: usize,
+    empty: bool,
+    hidden: bool,
+    is_name: bool,
 }
 
 #[derive(Debug)]
 struct Row {
     cells: Vec<String>,
-    // After the last column, cut at the terminal's width.
-    tail: String,
     below: Vec<String>,
 }
 
 impl Table {
     /// A table with these columns, as a pipe gets it.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
+        let columns = columns.iter().map(|(name, align)| Column {
+            name,
+            align: *align,
+            width: name.width(),
+            room: usize::MAX,
+            empty: true,
+            hidden: false,
+            is_name: false,
+        });
         Self {
-            columns: columns.to_vec(),
-            widths: columns.iter().map(|(name, _)| name.width()).collect(),
+            columns: columns.collect(),
             rows: Vec::new(),
             terminal: Terminal::NONE,
             dispensable: Vec::new(),
             left_out: Vec::new(),
             header: true,
             begun: false,
+            shown: 0,
+            unshown: 0,
         }
     }
 
-    /// Shown there. Where it is too narrow, columns are left out, in this order, and said to be.
-    pub fn on(mut self, terminal: Terminal, dispensable: &[&'static str]) -> Self {
+    /// Shown there, and giving way like this.
+    pub fn on(mut self, terminal: Terminal, yielding: Yielding<'_>) -> Self {
         self.terminal = terminal;
-        self.dispensable = dispensable.to_vec();
+        self.dispensable = yielding.dispensable.to_vec();
+        for column in &mut self.columns {
+            column.is_name = yielding.names.contains(&column.name);
+        }
         self
     }
 
@@ -73,29 +121,19 @@ impl Table {
     /// Adds a row, and lines to be shown indented below it. An empty cell is shown as `-`.
     pub fn row(&mut self, cells: Vec<String>, below: Vec<String>) {
         let below = below.iter().map(|line| printable(line)).collect();
-        self.add(cells, String::new(), below);
-    }
-
-    /// Adds a row that is one line: its first cells, and a few words instead of the others.
-    pub fn line(&mut self, cells: Vec<String>, tail: &str) {
-        self.add(cells, printable(tail), Vec::new());
-    }
-
-    fn add(&mut self, cells: Vec<String>, tail: String, below: Vec<String>) {
-        let cells: Vec<String> = cells
-            .into_iter()
-            .map(|cell| {
-                if cell.is_empty() {
-                    "-".to_owned()
-                } else {
-                    printable(&cell)
-                }
-            })
-            .collect();
-        for (width, cell) in self.widths.iter_mut().zip(&cells) {
-            *width = (*width).max(cell.width());
-        }
-        self.rows.push(Row { cells, tail, below });
+        let cells = cells.into_iter().zip(&mut self.columns);
+        let cells = cells.map(|(cell, column)| {
+            if cell.is_empty() {
+                column.width = column.width.max(1);
+                return "-".to_owned();
+            }
+            let cell = printable(&cell);
+            column.empty = false;
+            column.width = column.width.max(cell.width());
+            cell
+        });
+        let cells = cells.collect();
+        self.rows.push(Row { cells, below });
     }
 
     /// Rows that were added and not yet taken.
@@ -134,91 +172,155 @@ impl Table {
         text
     }
 
-    /// Which columns were left out.
+    /// How many rows and which columns are not shown.
     pub fn footnote(&self) -> String {
+        let more = match self.unshown {
+            0 => String::new(),
+            more => format!("+{more} more\n"),
+        };
         let note = match self.left_out.as_slice() {
-            [] => return String::new(),
+            [] => return more,
             [one] => format!("({one} does not fit; -o wide shows it)"),
             several => format!("({} do not fit; -o wide shows them)", several.join(", ")),
         };
-        self.terminal.hanging("", " ", &note)
+        more + &self.terminal.hanging("", " ", &note)
     }
 
     fn fit(&mut self) {
         let Some(most) = self.terminal.width else {
             return;
         };
+        // `-o wide` is what somebody takes who wants everything.
+        if self.dispensable.is_empty() && self.columns.iter().all(|column| !column.is_name) {
+            return;
+        }
+        if self.natural() > most {
+            for column in &mut self.columns {
+                column.hidden = column.empty && self.dispensable.contains(&column.name);
+            }
+        }
         for name in self.dispensable.clone() {
-            let shown = self
-                .widths
-                .iter()
-                .enumerate()
-                .filter(|(at, _)| self.shows(*at));
-            let wide: usize = shown.map(|(_, width)| width + GAP.len()).sum();
-            if wide.saturating_sub(GAP.len()) <= most {
+            if self.least() <= most {
                 break;
             }
-            if self.columns.iter().any(|(column, _)| *column == name) {
+            let column = self.columns.iter_mut().find(|column| column.name == name);
+            if let Some(column) = column.filter(|column| !column.hidden) {
+                column.hidden = true;
                 self.left_out.push(name);
+            }
+        }
+        self.share(most.saturating_sub(self.least()));
+    }
+
+    /// Gives what is left of the width to columns that are cut: to the last one, then to names, from the shortest on.
+    fn share(&mut self, mut spare: usize) {
+        let last = self.last();
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        order.sort_by_key(|at| {
+            let width = self.columns.get(*at).map_or(0, |column| column.width);
+            (Some(*at) != last, width)
+        });
+        for at in order {
+            let Some(column) = self.columns.get_mut(at).filter(|column| !column.hidden) else {
+                continue;
+            };
+            let least = column.least(Some(at) == last);
+            let more = spare.min(column.width - least);
+            spare -= more;
+            // The others have what they need, also those of later rows.
+            if column.is_name || Some(at) == last {
+                column.room = least + more;
             }
         }
     }
 
-    fn shows(&self, column: usize) -> bool {
-        let name = self.columns.get(column).map(|(name, _)| name);
-        name.is_some_and(|name| !self.left_out.contains(name))
+    /// The last column that is shown, if it is one of texts.
+    fn last(&self) -> Option<usize> {
+        let shown = self.columns.iter().rposition(|column| !column.hidden)?;
+        let column = self.columns.get(shown)?;
+        (column.align == Align::Left).then_some(shown)
+    }
+
+    fn natural(&self) -> usize {
+        self.wide(|_, column| column.width)
+    }
+
+    fn least(&self) -> usize {
+        let last = self.last();
+        self.wide(|at, column| column.least(Some(at) == last))
+    }
+
+    fn wide(&self, of: impl Fn(usize, &Column) -> usize) -> usize {
+        let columns = self.columns.iter().enumerate();
+        let shown = columns.filter(|(_, column)| !column.hidden);
+        let wide: usize = shown.map(|(at, column)| of(at, column) + GAP.len()).sum();
+        wide.saturating_sub(GAP.len())
     }
 
     fn head(&self) -> String {
         if !self.header {
             return String::new();
         }
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        self.cells(&names, "", Paint::PLAIN)
+        let names: Vec<&str> = self.columns.iter().map(|column| column.name).collect();
+        self.cells(&names, Paint::PLAIN)
     }
 
-    fn body(&self, text: &mut String) {
+    fn body(&mut self, text: &mut String) {
+        let height = self.terminal.height;
+        let most = height.map(|height| height.saturating_sub(NOT_ROWS).max(1));
         for row in &self.rows {
+            let lines = 1 + row.below.len();
+            if self.unshown > 0 || most.is_some_and(|most| self.shown + lines > most) {
+                self.unshown += 1;
+                continue;
+            }
+            self.shown += lines;
             let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
-            text.push_str(&self.cells(&cells, &row.tail, self.terminal.paint));
+            text.push_str(&self.cells(&cells, self.terminal.paint));
             for line in &row.below {
                 // What follows the code or the name at its beginning is below itself.
-                let hang = "      ".to_owned();
-                text.push_str(&self.terminal.hanging("    ", &hang, line));
+                text.push_str(&self.terminal.hanging("    ", "      ", line));
             }
         }
     }
 
-    fn cells(&self, cells: &[&str], tail: &str, paint: Paint) -> String {
+    fn cells(&self, cells: &[&str], paint: Paint) -> String {
         let mut line = String::new();
-        let mut wide = 0;
-        let columns = cells.iter().zip(&self.widths).zip(&self.columns);
-        let shown = columns.enumerate().filter(|(at, _)| self.shows(*at));
         let mut padding_before = String::new();
-        for (_, ((cell, width), (name, align))) in shown {
-            let padding = " ".repeat(width.saturating_sub(cell.width()));
+        let columns = cells.iter().zip(&self.columns);
+        for (cell, column) in columns.filter(|(_, column)| !column.hidden) {
+            let cell = match column.is_name {
+                true => cut_in_middle(cell, column.room),
+                false => cut(cell, Some(column.room)),
+            };
+            let padding = " ".repeat(column.width.min(column.room).saturating_sub(cell.width()));
             line.push_str(&padding_before);
-            if *align == Align::Right {
+            if column.align == Align::Right {
                 line.push_str(&padding);
             }
-            match PAINTED.contains(name) {
-                true => line.push_str(&paint.word(cell)),
-                false => line.push_str(cell),
+            match PAINTED.contains(&column.name) {
+                true => line.push_str(&paint.word(&cell)),
+                false => line.push_str(&cell),
             }
-            padding_before = match align {
+            padding_before = match column.align {
                 Align::Left => padding + GAP,
                 Align::Right => GAP.to_owned(),
             };
-            wide += width + GAP.len();
-        }
-        if !tail.is_empty() {
-            line.push_str(&padding_before);
-            let room = self.terminal.width.map(|width| width.saturating_sub(wide));
-            line.push_str(&cut(tail, room));
         }
         line.truncate(line.trim_end().len());
         line.push('\n');
         line
+    }
+}
+
+impl Column {
+    /// Its width when it gives way. `last`: it is the last one, and of texts.
+    fn least(&self, last: bool) -> usize {
+        match (self.is_name, last) {
+            (true, _) => self.width.min(LEAST_OF_NAME.max(self.name.width())),
+            (false, true) => self.width.min(LEAST_OF_TEXT.max(self.name.width())),
+            (false, false) => self.width,
+        }
     }
 }
 
@@ -243,6 +345,27 @@ pub fn cut(text: &str, room: Option<usize>) -> String {
         true => short,
         false => short + "…",
     }
+}
+
+/// A name that takes at most this many columns: its beginning and its end, which tell it from others, and `…` between them.
+fn cut_in_middle(text: &str, room: usize) -> String {
+    if text.width() <= room {
+        return text.to_owned();
+    }
+    let kept = room.saturating_sub(1);
+    let end = kept / 2;
+    let taken = |chars: &mut dyn Iterator<Item = char>, most: usize| {
+        let mut wide = 0;
+        let fits = chars.take_while(|c| {
+            wide += c.width().unwrap_or(0);
+            wide <= most
+        });
+        fits.collect::<Vec<char>>()
+    };
+    let first = taken(&mut text.chars(), kept - end);
+    let last = taken(&mut text.chars().rev(), end);
+    let last = last.into_iter().rev();
+    first.into_iter().chain(['…']).chain(last).collect()
 }
 
 /// Text that came from a drive or a user, with everything that a terminal could act upon escaped:
@@ -356,45 +479,72 @@ mod tests {
                 ("NAME", Align::Left),
                 ("SIZE", Align::Right),
                 ("HEALTH", Align::Left),
+                ("NONE", Align::Left),
                 ("WEAR", Align::Right),
+                ("REASON", Align::Left),
             ];
-            let mut table = Table::new(&columns).on(terminal, &["SIZE", "NONE", "WEAR"]);
-            let row = ["wwn-0x5000c500a1b2c3d4", "10 GiB", "BAD", "100%"];
-            let row = row.map(str::to_owned).to_vec();
-            table.row(
-                row.clone(),
-                vec!["Code: some words about it, more than fit".into()],
+            let mut table = Table::new(&columns).on(
+                terminal,
+                Yielding {
+                    names: &["NAME"],
+                    dispensable: &["SIZE", "NONE", "WEAR"],
+                },
             );
-            table.line(row, "Filesystem, Mounted");
+            let row = [
+                "wwn-0x5000c500a1b2c3d4",
+                "10 GiB",
+                "BAD",
+                "",
+                "100%",
+                "Filesystem, Mounted",
+            ];
+            let row = row.map(str::to_owned).to_vec();
+            table.row(row, vec!["Code: some words about it, more than fit".into()]);
             table.render()
         };
         assert_eq!(
             table(Terminal::NONE),
             "\
-NAME                      SIZE  HEALTH  WEAR
-wwn-0x5000c500a1b2c3d4  10 GiB  BAD     100%
+NAME                      SIZE  HEALTH  NONE  WEAR  REASON
+wwn-0x5000c500a1b2c3d4  10 GiB  BAD     -     100%  Filesystem, Mounted
     Code: some words about it, more than fit
-wwn-0x5000c500a1b2c3d4  10 GiB  BAD     100%  Filesystem, Mounted
 "
         );
         let narrow = |width| Terminal {
             width: Some(width),
             ..Terminal::NONE
         };
+        // An empty column goes first and without a word.
         assert_eq!(
-            table(narrow(43)),
+            table(narrow(70)),
             "\
-NAME                    HEALTH  WEAR
-wwn-0x5000c500a1b2c3d4  BAD     100%
-    Code: some words about it, more than
-      fit
-wwn-0x5000c500a1b2c3d4  BAD     100%  File…
+NAME                      SIZE  HEALTH  WEAR  REASON
+wwn-0x5000c500a1b2c3d4  10 GiB  BAD     100%  Filesystem, Mounted
+    Code: some words about it, more than fit
+"
+        );
+        // Then names are cut in the middle, and the last column at its end.
+        assert_eq!(
+            table(narrow(62)),
+            "\
+NAME                   SIZE  HEALTH  WEAR  REASON
+wwn-0x500…0a1b2c3d4  10 GiB  BAD     100%  Filesystem, Mounted
+    Code: some words about it, more than fit
+"
+        );
+        // Then columns are left out.
+        assert_eq!(
+            table(narrow(47)),
+            "\
+NAME               HEALTH  WEAR  REASON
+wwn-0x50…a1b2c3d4  BAD     100%  Filesystem, M…
+    Code: some words about it, more than fit
 (SIZE does not fit; -o wide shows it)
 "
         );
-        let text = table(narrow(22));
+        let text = table(narrow(40));
         assert!(
-            text.ends_with("(SIZE, WEAR do not\n fit; -o wide shows\n them)\n"),
+            text.ends_with("(SIZE, WEAR do not fit; -o wide shows\n them)\n"),
             "{text}"
         );
         let text = table(narrow(200));
@@ -402,17 +552,42 @@ wwn-0x5000c500a1b2c3d4  BAD     100%  File…
     }
 
     #[test]
+    fn a_limited_height_has_the_first_rows_and_how_many_more_there_are() {
+        let low = Terminal {
+            height: Some(8),
+            ..Terminal::NONE
+        };
+        let mut table = Table::new(&[("N", Align::Left)]).on(low, Yielding::default());
+        for n in 0..34 {
+            table.row(vec![n.to_string()], Vec::new());
+        }
+        assert_eq!(table.render(), "N\n0\n1\n2\n+31 more\n");
+    }
+
+    #[test]
+    fn a_name_keeps_its_beginning_and_its_end() {
+        assert_eq!(
+            cut_in_middle("wwn-0x5000c500a1b2c3d4", 17),
+            "wwn-0x50…a1b2c3d4"
+        );
+        assert_eq!(cut_in_middle("sda", 17), "sda");
+        assert_eq!(cut_in_middle("数据库数据库", 8), "数据…库");
+    }
+
+    #[test]
     fn colours_change_no_alignment_and_come_in_their_columns_alone() {
         let painted = Terminal {
-            width: None,
             paint: Paint::COLOURED,
+            ..Terminal::NONE
         };
         let columns = [
             ("NAME", Align::Left),
             ("HEALTH", Align::Left),
             ("N", Align::Left),
         ];
-        let mut table = Table::new(&columns).on(painted, &[]).without_header();
+        let mut table = Table::new(&columns)
+            .on(painted, Yielding::default())
+            .without_header();
         table.row(vec!["BAD".into(), "BAD".into(), "1".into()], Vec::new());
         assert_eq!(table.render(), "BAD   \u{1b}[31mBAD\u{1b}[0m     1\n");
     }

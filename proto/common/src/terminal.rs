@@ -9,11 +9,16 @@ use crate::paint::Paint;
 /// Narrower ones are taken as this wide.
 const NARROWEST: usize = 40;
 
+/// Lines of the screen that a watched list leaves to others: the shell's next line and how the watch ends.
+const SPARED: usize = 2;
+
 /// How standard output is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal {
     /// Columns; None: it is no terminal.
     pub width: Option<usize>,
+    /// Lines that an answer may have; None: any number. Limited only while a list is watched.
+    pub height: Option<usize>,
     pub paint: Paint,
 }
 
@@ -21,6 +26,7 @@ impl Terminal {
     /// A pipe or a file.
     pub const NONE: Self = Self {
         width: None,
+        height: None,
         paint: Paint::PLAIN,
     };
 
@@ -29,7 +35,17 @@ impl Terminal {
         let size = terminal_size::terminal_size_of(stdout());
         Self {
             width: size.map(|(width, _)| usize::from(width.0).max(NARROWEST)),
+            height: None,
             paint: Paint::of_stdout(),
+        }
+    }
+
+    /// Standard output as it is now, for a list that is shown in place again and again.
+    pub fn watched() -> Self {
+        let size = terminal_size::terminal_size_of(stdout());
+        Self {
+            height: size.map(|(_, height)| usize::from(height.0).saturating_sub(SPARED)),
+            ..Self::of_stdout()
         }
     }
 

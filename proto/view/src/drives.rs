@@ -1,6 +1,6 @@
 //! A drive as both command lines show it: cells of a table, the lines below. Pure.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 
 use drivebay_proto::{
     agent::{Drive, SmartReport},
@@ -9,11 +9,14 @@ use drivebay_proto::{
 
 use super::{
     args::DriveSort,
+    legend::Reasoned,
+    order::by_device,
     row::Row,
     table::{
         Align::{self, Left, Right},
-        human_seconds, human_size,
+        Yielding, human_seconds, human_size,
     },
+    wrong::reasons,
 };
 
 /// Codes of devices that are only shown with `--all`.
@@ -51,6 +54,7 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
         ("DEVICE", Left),
         ("MEDIA", Left),
         ("SIZE", Right),
+        ("USE%", Right),
         ("STATE", Left),
         ("CLASS", Left),
         ("FREE", Right),
@@ -70,38 +74,47 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
             ("SECTOR", Right),
         ]);
     }
+    columns.push(("REASON", Left));
     columns
 }
 
-/// The first columns, up to STATE, say something of any drive.
-const ALWAYS: usize = 5;
-
-/// Columns that a narrow terminal can do without, the first ones first.
-pub const DISPENSABLE: [&str; 6] = ["SINCE", "WEAR", "MEDIA", "TEMP", "CLASS", "FREE"];
+/// How a list of drives gives way where it does not fit.
+pub fn yielding(wide: bool) -> Yielding<'static> {
+    match wide {
+        true => Yielding::default(),
+        false => Yielding {
+            names: &["DRIVE"],
+            dispensable: &[
+                "SINCE", "WEAR", "MEDIA", "TEMP", "CLASS", "FREE", "SIZE", "DEVICE",
+            ],
+        },
+    }
+}
 
 /// The cells of a drive, one per column. `now`: seconds since 1970.
-pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
-    let offers = drive.known_state().is_some_and(DriveState::offers_space);
-    let size = |bytes: u64| {
-        if offers {
-            human_size(bytes)
-        } else {
-            String::new()
-        }
+fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
+    let size = |bytes: u64| match drive.takes_new_volumes() {
+        true => human_size(bytes),
+        false => String::new(),
     };
     let read = |value: Option<i64>, unit: &str| {
         value.map_or_else(String::new, |value| format!("{value}{unit}"))
     };
     let since = since(drive).map(|since| human_seconds(now.saturating_sub(since)));
+    let verdict = match drive.is_acknowledged() {
+        true => format!("{} (ack)", drive.verdict),
+        false => drive.verdict.clone(),
+    };
     let mut cells = vec![
         drive.id.clone(),
         drive.kernel_name.clone(),
         drive.media.clone(),
         human_size(drive.size_bytes),
+        used_percent(drive).map_or_else(String::new, |used| format!("{used}%")),
         drive.state.clone(),
         drive.class.clone(),
         size(drive.free_bytes),
-        drive.shown_verdict(),
+        verdict,
         read(temperature(drive), "C"),
         read(wear(drive), "%"),
         since.unwrap_or_default(),
@@ -120,7 +133,37 @@ pub fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
             ),
         ]);
     }
+    cells.push(codes(drive));
     cells
+}
+
+/// Space that volumes have on the drive; 0 of one that is not claimed.
+pub fn used_bytes(drive: &Drive) -> u64 {
+    match drive.known_state() {
+        Some(DriveState::Claimed) => drive.usable_bytes.saturating_sub(drive.free_bytes),
+        _ => 0,
+    }
+}
+
+/// Per cent of the usable space that volumes have, rounded up; None of a drive that is not claimed.
+fn used_percent(drive: &Drive) -> Option<u64> {
+    let used = u128::from(used_bytes(drive)) * 100;
+    let all = u128::from(drive.usable_bytes);
+    let is_claimed = drive.known_state() == Some(DriveState::Claimed);
+    let percent = used.div_ceil(all.max(1));
+    (is_claimed && all > 0).then(|| u64::try_from(percent).unwrap_or(u64::MAX))
+}
+
+/// Codes of what keeps the drive from being used, or should be known of it, each once.
+fn codes(drive: &Drive) -> String {
+    let reasons = reasons(drive);
+    let codes: Vec<&str> = reasons.iter().map(|one| one.code.as_str()).collect();
+    let mut codes = match codes.contains(&"NotSelected") {
+        true => vec![in_short(&codes)],
+        false => codes.into_iter().map(str::to_owned).collect(),
+    };
+    codes.dedup();
+    codes.join(", ")
 }
 
 fn smart(drive: &Drive) -> Option<&SmartReport> {
@@ -180,54 +223,80 @@ pub fn in_short(codes: &[&str]) -> String {
     }
 }
 
-/// A drive as a row: one line when it is of little interest and not asked for by name.
+/// A drive as a row. `whole`: with every reason and note below it, as when it is asked for by name.
 pub fn row(drive: &Drive, wide: bool, whole: bool, now: u64) -> Row {
-    let mut cells = cells(drive, wide, now);
-    if wide || whole || !is_unwanted(drive) {
-        return Row {
-            cells,
-            below: below(drive),
-            tail: None,
-        };
-    }
-    let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
-    // What follows says nothing of such a drive.
-    cells.truncate(ALWAYS);
     Row {
-        cells,
-        below: Vec::new(),
-        tail: Some(in_short(&codes)),
+        cells: cells(drive, wide, now),
+        below: match wide || whole {
+            true => below(drive),
+            false => Vec::new(),
+        },
     }
 }
 
-/// Puts drives into the order that is wanted; those that no class wants come last.
-pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Drive) {
-    fn text(text: &str) -> (Reverse<i128>, String) {
-        (Reverse(0), text.to_owned())
+/// Its reasons and notes for the legend of a list: none of a drive that no class wants, which is of little interest.
+/// `node`: where it is, in a list of several nodes.
+pub fn legend_of(drive: &Drive, node: Option<&str>) -> Vec<Reasoned> {
+    if is_unwanted(drive) {
+        return Vec::new();
     }
-    fn number(number: impl Into<i128>) -> (Reverse<i128>, String) {
-        (Reverse(number.into()), String::new())
-    }
-    drives.sort_by_cached_key(|one| {
-        let drive = of(one);
-        let key = match by {
-            None => text(""),
-            Some(DriveSort::Device) => text(&drive.kernel_name),
-            Some(DriveSort::Size) => number(drive.size_bytes),
-            Some(DriveSort::Free) => number(drive.free_bytes),
-            Some(DriveSort::Class) => text(&drive.class),
-            Some(DriveSort::State) => text(&drive.state),
-            Some(DriveSort::Health) => number(match drive.known_verdict() {
-                Some(Verdict::Bad) => 3,
-                Some(Verdict::Suspect) => 2,
-                Some(Verdict::Unknown) => 1,
-                Some(Verdict::Good) | None => 0,
-            }),
-            Some(DriveSort::Temperature) => number(temperature(drive).unwrap_or(i64::MIN)),
-            Some(DriveSort::Wear) => number(wear(drive).unwrap_or(i64::MIN)),
-        };
-        (is_unwanted(drive), key)
+    let label = match drive.kernel_name.as_str() {
+        "" => drive.id.as_str(),
+        name => name,
+    };
+    let label = match node {
+        Some(node) => format!("{node}: {label}"),
+        None => label.to_owned(),
+    };
+    let reasons = reasons(drive).into_iter();
+    let reasons = reasons.map(|reason| (reason.code, reason.message));
+    let notes = drive
+        .notes
+        .iter()
+        .map(|note| ("Note".to_owned(), note.clone()));
+    let reasoned = reasons.chain(notes).map(|(code, text)| Reasoned {
+        label: label.clone(),
+        code,
+        text,
     });
+    reasoned.collect()
+}
+
+/// Puts drives into the order that is wanted, by their kernel names where nothing else decides: those that no class wants come
+/// last, and before them those that are missing.
+pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Drive) {
+    drives.sort_by(|a, b| {
+        let (a, b) = (of(a), of(b));
+        let order = match by {
+            None | Some(DriveSort::Device) => Ordering::Equal,
+            Some(DriveSort::Size) => b.size_bytes.cmp(&a.size_bytes),
+            Some(DriveSort::Free) => b.free_bytes.cmp(&a.free_bytes),
+            Some(DriveSort::Class) => a.class.cmp(&b.class),
+            Some(DriveSort::State) => a.state.cmp(&b.state),
+            Some(DriveSort::Health) => badness(b).cmp(&badness(a)),
+            Some(DriveSort::Temperature) => temperature(b).cmp(&temperature(a)),
+            Some(DriveSort::Wear) => wear(b).cmp(&wear(a)),
+        };
+        is_unwanted(a)
+            .cmp(&is_unwanted(b))
+            .then(order)
+            .then_with(|| by_device(&a.kernel_name, &b.kernel_name))
+            .then_with(|| a.id.cmp(&b.id))
+    });
+}
+
+/// The worse, the more: missing or without an answer, then by verdict.
+fn badness(drive: &Drive) -> u8 {
+    let is_lost = drive.known_state() == Some(DriveState::Missing) || !drive.trouble.is_empty();
+    let acknowledged = drive.is_acknowledged();
+    match drive.known_verdict() {
+        _ if is_lost => 5,
+        Some(Verdict::Bad) if !acknowledged => 4,
+        Some(Verdict::Suspect) if !acknowledged => 3,
+        Some(Verdict::Bad | Verdict::Suspect) => 2,
+        Some(Verdict::Unknown) => 1,
+        Some(Verdict::Good) | None => 0,
+    }
 }
 
 /// Every reason, then every note, one per line.

@@ -6,6 +6,4 @@ pub struct Row {
     pub cells: Vec<String>,
     /// Lines below the row.
     pub below: Vec<String>,
-    /// Instead of them, words at the end of the row.
-    pub tail: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! A volume as both command lines show it: cells of a table, the lines below. Pure.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 
 use drivebay_proto::{
     agent::{Condition, Volume, VolumeUsage},
@@ -9,11 +9,13 @@ use drivebay_proto::{
 
 use super::{
     args::VolumeSort,
+    legend::Reasoned,
     moment,
+    order::by_name,
     show::claim,
     table::{
         Align::{self, Left, Right},
-        human_seconds, human_size,
+        Yielding, human_seconds, human_size,
     },
 };
 
@@ -40,28 +42,38 @@ pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
         ("DRIVE", Left),
     ]);
     if wide {
-        columns.extend([("DEVICE", Left), ("ID", Left)]);
+        columns.extend([("DEVICE", Left), ("ID", Left), ("MADE", Left)]);
         if usage {
             columns.push(("POD", Left));
         }
         columns.push(("MOUNTED-AT", Left));
     }
+    columns.push(("REASON", Left));
     columns
 }
 
-/// Columns that a narrow terminal can do without, the first ones first.
-pub const DISPENSABLE: [&str; 9] = [
-    "DRIVE", "AGE", "CLASS", "AVAIL", "USED", "FS", "USED-BY", "USE%", "STATE",
-];
+/// How a list of volumes gives way where it does not fit.
+pub fn yielding(wide: bool) -> Yielding<'static> {
+    match wide {
+        true => Yielding::default(),
+        false => Yielding {
+            names: &["NAME", "USED-BY", "DRIVE"],
+            dispensable: &["AGE", "CLASS", "AVAIL", "USED", "FS", "STATE", "USED-BY"],
+        },
+    }
+}
 
-/// The cells of a volume, one per column. `used_by`: where that is known better. `now`: seconds since 1970.
-pub fn cells(
-    volume: &Volume,
-    wide: bool,
-    usage: bool,
-    used_by: Option<String>,
-    now: u64,
-) -> Vec<String> {
+/// What a list knows of a volume besides.
+#[derive(Debug, Default)]
+pub struct Besides {
+    /// Who uses it, where that is known better than from the volume itself.
+    pub used_by: Option<String>,
+    /// What its drive is called in short; its identity by default.
+    pub drive: Option<String>,
+}
+
+/// The cells of a volume, one per column. `now`: seconds since 1970.
+pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u64) -> Vec<String> {
     let mut cells = vec![
         volume.name.clone(),
         volume.class.clone(),
@@ -82,6 +94,7 @@ pub fn cells(
         });
     }
     let age = moment(volume.created_at).map(|at| human_seconds(now.saturating_sub(at)));
+    let drive = besides.drive.filter(|_| !wide);
     cells.extend([
         match volume.known_mode() {
             Some(Mode::Block) => volume.mode.clone(),
@@ -90,17 +103,34 @@ pub fn cells(
         state(volume),
         condition(volume),
         age.unwrap_or_default(),
-        used_by.unwrap_or_else(|| self::used_by(volume)),
-        volume.drive.clone(),
+        besides.used_by.unwrap_or_else(|| used_by(volume)),
+        drive.unwrap_or_else(|| volume.drive.clone()),
     ]);
     if wide {
-        cells.extend([volume.device.clone(), volume.id.clone()]);
+        let made = if volume.by_hand { "by hand" } else { "CSI" };
+        cells.extend([volume.device.clone(), volume.id.clone(), made.to_owned()]);
         if usage {
             cells.push(volume.pods.join(", "));
         }
         cells.push(volume.mounts.join(", "));
     }
+    let codes: Vec<&str> = abnormal(volume).map(|one| one.reason.as_str()).collect();
+    cells.push(codes.join(", "));
     cells
+}
+
+fn abnormal(volume: &Volume) -> impl Iterator<Item = &Condition> {
+    volume.conditions.iter().filter(|one| one.abnormal)
+}
+
+/// Its abnormal conditions for the legend of a list.
+pub fn legend_of(volume: &Volume) -> Vec<Reasoned> {
+    let reasoned = abnormal(volume).map(|one| Reasoned {
+        label: volume.name.clone(),
+        code: one.reason.clone(),
+        text: one.message.clone(),
+    });
+    reasoned.collect()
 }
 
 /// How full a filesystem is, in per cent, as df says it: rounded up, of what an ordinary user can have.
@@ -129,48 +159,47 @@ fn used_by(volume: &Volume) -> String {
     first.unwrap_or_default()
 }
 
-/// Puts volumes into the order that is wanted.
+/// Puts volumes into the order that is wanted, by their names where nothing else decides.
 pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Volume) {
-    fn text(text: &str) -> (Reverse<u128>, String) {
-        (Reverse(0), text.to_owned())
-    }
-    fn number(number: impl Into<u128>) -> (Reverse<u128>, String) {
-        (Reverse(number.into()), String::new())
-    }
-    let Some(by) = by else { return };
-    volumes.sort_by_cached_key(|one| {
-        let volume = of(one);
-        match by {
-            VolumeSort::Name => text(&volume.name),
-            VolumeSort::Class => text(&volume.class),
-            VolumeSort::Drive => text(&volume.drive),
-            VolumeSort::Size => number(volume.size_bytes),
-            VolumeSort::Used => number(volume.usage.map_or(0, |usage| usage.used_bytes)),
-            VolumeSort::Full => number(volume.usage.as_ref().and_then(full).unwrap_or(0)),
+    let used = |volume: &Volume| volume.usage.map_or(0, |usage| usage.used_bytes);
+    let fullness = |volume: &Volume| volume.usage.as_ref().and_then(full).unwrap_or(0);
+    volumes.sort_by(|a, b| {
+        let (a, b) = (of(a), of(b));
+        let order = match by {
+            None | Some(VolumeSort::Name) => Ordering::Equal,
+            Some(VolumeSort::Class) => a.class.cmp(&b.class),
+            Some(VolumeSort::Drive) => a.drive.cmp(&b.drive),
+            Some(VolumeSort::Size) => b.size_bytes.cmp(&a.size_bytes),
+            Some(VolumeSort::Used) => used(b).cmp(&used(a)),
+            Some(VolumeSort::Full) => fullness(b).cmp(&fullness(a)),
             // What is not known is oldest.
-            VolumeSort::Age => number(u64::MAX - volume.created_at),
-            VolumeSort::Condition => number(match worst(volume) {
-                None if is_abnormal(volume) => 1_u64,
-                None => 0,
-                Some(Status::Degraded) => 2,
-                Some(Status::Inaccessible) => 3,
-                Some(Status::DataLoss) => 4,
-            }),
-        }
+            Some(VolumeSort::Age) => a.created_at.cmp(&b.created_at),
+            Some(VolumeSort::Condition) => badness(b).cmp(&badness(a)),
+        };
+        order
+            .then_with(|| by_name(&a.name, &b.name))
+            .then_with(|| a.id.cmp(&b.id))
     });
+}
+
+/// The worse, the more.
+fn badness(volume: &Volume) -> u8 {
+    match worst(volume) {
+        None => u8::from(is_abnormal(volume)),
+        Some(Status::Degraded) => 2,
+        Some(Status::Inaccessible) => 3,
+        Some(Status::DataLoss) => 4,
+    }
 }
 
 /// Whether something is wrong with it.
 pub fn is_abnormal(volume: &Volume) -> bool {
-    volume.conditions.iter().any(|condition| condition.abnormal)
+    abnormal(volume).next().is_some()
 }
 
 /// Every abnormal condition, one per line.
 pub fn below(volume: &Volume) -> Vec<String> {
-    let troubles = volume
-        .conditions
-        .iter()
-        .filter(|condition| condition.abnormal);
+    let troubles = abnormal(volume);
     troubles
         .map(|trouble| format!("{}: {}", trouble.reason, trouble.message))
         .collect()
@@ -203,8 +232,7 @@ pub fn state(volume: &Volume) -> String {
 
 /// The worst of its conditions, as far as their words are known.
 pub fn worst(volume: &Volume) -> Option<Status> {
-    let abnormal = volume.conditions.iter().filter(|one| one.abnormal);
-    abnormal.filter_map(Condition::known_status).max()
+    abnormal(volume).filter_map(Condition::known_status).max()
 }
 
 /// The worst of its conditions in one word.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{
     moment,
     table::{human_seconds, printable},
+    tally::Tally,
     terminal::Terminal,
 };
 
@@ -128,6 +129,8 @@ pub struct Health {
     pub not_polled: u64,
     /// Volumes that exist.
     pub volumes: u64,
+    #[serde(skip)]
+    tally: Tally,
 }
 
 impl Health {
@@ -159,6 +162,7 @@ impl Health {
                 continue;
             }
             self.drives += 1;
+            self.tally.add(drive);
             self.not_polled += u64::from(is_not_polled(drive));
             let on_it = suffering.remove(drive.id.as_str()).unwrap_or_default();
             self.problems.extend(of_drive(node, drive, &on_it));
@@ -252,6 +256,9 @@ impl Health {
         for problem in &self.problems {
             problem.write(&mut text, nodes, wide, now, terminal);
         }
+        if !self.problems.is_empty() && self.drives > 0 {
+            text.push_str(&format!("\n{}", self.tally.text(terminal)));
+        }
         if self.not_polled > 0 && !self.problems.is_empty() {
             text.push_str(&format!("\n{not_polled}\n"));
         }
@@ -279,11 +286,9 @@ impl Problem {
             _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
             _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),
         };
-        text.push_str(&format!(
-            "{}  {}\n",
-            terminal.paint.word(self.severity.as_str()),
-            printable(&what)
-        ));
+        let severity = self.severity.as_str();
+        let line = terminal.hanging(&format!("{severity}  "), "    ", &printable(&what));
+        text.push_str(&line.replacen(severity, &terminal.paint.word(severity), 1));
         let mut line = |indent: &str, told: &str| {
             text.push_str(&terminal.hanging(indent, "      ", told));
         };
@@ -363,9 +368,45 @@ fn damage(drive: &Drive) -> impl Iterator<Item = &Reject> {
     rejects.filter(|reject| matches!(reject.code.as_str(), "OursDamaged" | "SectorSizeChanged"))
 }
 
-/// What is wrong with the drive: its own trouble, or at least that volumes suffer from it.
-fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem> {
-    let health = drive.health.clone().unwrap_or_default();
+/// Identities of the drives that `health` reports.
+pub fn wrong_drives(drives: &[Drive], abnormal: &[&Volume]) -> BTreeSet<String> {
+    let mut health = Health::default();
+    health.add("", drives, abnormal);
+    let problems = health.problems.into_iter();
+    let of_drives = problems.filter(|problem| problem.kind == Kind::Drive);
+    of_drives.map(|problem| problem.id).collect()
+}
+
+/// Everything with a code that keeps the drive from being used, or should be known of it.
+pub fn reasons(drive: &Drive) -> Vec<Reason> {
+    let (_, mut reasons) = own_trouble(drive);
+    let say = |code: &str, message: String| Reason {
+        code: code.to_owned(),
+        message,
+        since: None,
+    };
+    let damaged: Vec<&Reject> = damage(drive).collect();
+    let rejects = drive.rejects.iter();
+    let others = rejects.filter(|reject| !damaged.contains(reject));
+    reasons.extend(others.map(|reject| say(&reject.code, reject.detail.clone())));
+    let is_blank = drive.known_state() == Some(DriveState::Available);
+    if is_blank && drive.cordon.is_none() && !drive.takes_new_volumes() {
+        let verdict = drive.shown_verdict();
+        let why = format!("the drive is blank and {verdict}: it gets no volumes");
+        reasons.push(say("NoNewVolumes", why));
+    }
+    reasons.extend(drive.cordon.iter().map(|it| say("Cordoned", it.describe())));
+    let health = drive.health.iter();
+    let given = health.filter_map(|health| health.acknowledged.as_ref());
+    let given = given.filter(|_| drive.is_acknowledged());
+    reasons.extend(given.map(|it| say("Acknowledged", it.describe())));
+    reasons
+}
+
+/// How bad what the drive itself has is, and why; without what its volumes report.
+fn own_trouble(drive: &Drive) -> (Option<Severity>, Vec<Reason>) {
+    let empty = DriveHealth::default();
+    let health = drive.health.as_ref().unwrap_or(&empty);
     let mut reasons: Vec<Reason> = Vec::new();
     let say = |code: &str, message: &str| Reason {
         code: code.to_owned(),
@@ -373,7 +414,6 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         since: None,
     };
     let mut severity: Option<Severity> = None;
-    let worse = |one: Severity, than: Option<Severity>| Some(than.map_or(one, |it| it.min(one)));
     let mut is = |one| severity = worse(one, severity);
     if drive.known_state() == Some(DriveState::Missing) {
         is(Severity::Missing);
@@ -409,11 +449,21 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         reasons.extend(health.counting().map(Reason::from));
     }
     for condition in &health.conditions {
-        if !is_note(condition, &health) {
+        if !is_note(condition, health) {
             is(Severity::Warning);
             reasons.push(condition.into());
         }
     }
+    (severity, reasons)
+}
+
+fn worse(one: Severity, than: Option<Severity>) -> Option<Severity> {
+    Some(than.map_or(one, |it| it.min(one)))
+}
+
+/// What is wrong with the drive: its own trouble, or at least that volumes suffer from it.
+fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem> {
+    let (mut severity, mut reasons) = own_trouble(drive);
     if reasons.is_empty() {
         // Told by its volumes alone, as by an agent that is older than this.
         let told: BTreeMap<&str, Reason> = suffering

@@ -162,6 +162,8 @@ SUSPECT  drive wwn-a (sda, ST4000)
 WARNING  drive wwn-c (sdc, ST4000)
     Overheating: check fans
 
+8 drives: 3 GOOD, 1 SUSPECT, 2 BAD, 1 missing, 1 not used
+
 Good to know:
     drive wwn-c: its replacement will be due
     drive wwn-g is GOOD: overridden by the operator: old cable (the evidence alone says SUSPECT)

@@ -17,6 +17,9 @@ use crate::ack::LastDay;
 /// What can be done to one drive.
 #[derive(Debug, Subcommand)]
 pub enum DriveCommand {
+    /// The same as `drivebay-agent drives`
+    #[command(visible_alias = "ls")]
+    List(DrivesArgs),
     /// Show everything about a drive: its findings, its SMART data, its volumes
     #[command(after_help = "\
 Examples:
@@ -215,10 +218,10 @@ pub struct DrivesArgs {
     /// Only drives of this class
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
-    /// Only drives that are not well: missing, or with a verdict other than GOOD and UNKNOWN
+    /// Only drives that `drivebay-agent health` reports
     #[arg(long)]
     pub abnormal: bool,
-    /// Sorted by this instead of by identity
+    /// Sorted by this instead of by kernel name; with --watch, by health
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<DriveSort>,
     /// Where the agent is.

@@ -9,11 +9,12 @@ impl Command {
     pub fn socket(&self) -> Option<&Path> {
         let socket = match self {
             Self::Health { show } => &show.socket,
-            Self::Drives(args) => &args.socket,
+            Self::Drives(args) | Self::Drive(DriveCommand::List(args)) => &args.socket,
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.socket,
             Self::Moves(args) => &args.at,
             Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
             Self::Drive(command) => match command {
+                DriveCommand::List(args) => &args.socket,
                 DriveCommand::Show(args) => &args.show.socket,
                 DriveCommand::Ack(args) => &args.of.at,
                 DriveCommand::Unack(args) => &args.at,
@@ -50,7 +51,9 @@ impl Command {
     pub fn is_for_programs(&self) -> bool {
         let document = match self {
             Self::Health { show } => show.output.document(),
-            Self::Drives(args) => args.list.output.document(),
+            Self::Drives(args) | Self::Drive(DriveCommand::List(args)) => {
+                args.list.output.document()
+            }
             Self::Moves(args) => args.list.output.document(),
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => {
                 args.list.output.document()

@@ -88,12 +88,15 @@ Examples:
         #[command(flatten)]
         show: Show,
     },
-    /// Show the drives of this node as the running agent sees them, with every reason against each
+    /// Show the drives of this node as the running agent sees them
+    ///
+    /// One line a drive. What keeps it from being used, or should be known of it, is shown as codes, and explained below: once for each
+    /// code. -o wide, or naming a drive, shows every reason of each.
     #[command(after_help = "\
 States:
   claimed      carries Drivebay's label for this node; volumes live on it
   available    selected by a class and provably blank; nothing was written to it yet
-  rejected     may not be used; the lines below it say why
+  rejected     may not be used; REASON says why
   missing      known from before, and seen not to be present
   not-scanned  known from before, and not scanned since the agent started: present or missing
   unprobed     present, and does not answer
@@ -111,7 +114,8 @@ Examples:
   drivebay-agent volumes
   drivebay-agent volumes db pvc-3f2c9d1e                                    these, by any name or a beginning of one
   drivebay-agent volumes --drive sdb --sort full --watch
-  drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'")]
+  drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'
+  drivebay-agent volumes -o json | jq -r '.mounts[] | select(.persist) | .path'")]
     Volumes(VolumesArgs),
     /// Show the moves of volumes to other drives: how far they are, and what they wait for
     ///

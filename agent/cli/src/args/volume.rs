@@ -151,11 +151,8 @@ Examples:
   drivebay-agent volume restore db                                          shows it
   drivebay-agent volume restore db --confirm db                             gives it back")]
     Restore(QuarantineArgs),
-    /// Show the volumes of this host, who made them, and where they are mounted
-    #[command(after_help = "\
-Examples:
-  drivebay-agent volume list
-  drivebay-agent volume list -o json | jq -r '.mounts[] | select(.persist) | .path'")]
+    /// The same as `drivebay-agent volumes`
+    #[command(visible_alias = "ls")]
     List(VolumesArgs),
     /// Print the PersistentVolume for a volume, so that Kubernetes can use it
     ///
@@ -291,7 +288,7 @@ pub struct VolumesArgs {
     /// Only volumes with something wrong
     #[arg(long)]
     pub abnormal: bool,
-    /// Sorted by this instead of by uuid
+    /// Sorted by this instead of by name; with --watch, by condition
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<VolumeSort>,
     /// Where the agent is.

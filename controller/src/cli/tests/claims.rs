@@ -62,11 +62,11 @@ fn what_no_persistent_volume_names_is_shown_and_what_was_moved_is_noted() {
         unclaimed(&served, &pvs(), &[]).ok(),
         format!(
             "\
-NODE  NAME   CLASS    SIZE  FS    STATE          CONDITION  AGE  USED-BY  DRIVE
-n1    pvc-2  fast   10 GiB  ext4  ready          ok           -  -        wwn-a
-n2    pvc-3  fast   10 GiB  ext4  ready          ok           -  -        wwn-a
+NODE  NAME   CLASS    SIZE  FS    STATE          CONDITION  AGE  USED-BY  DRIVE  REASON
+n1    pvc-2  fast   10 GiB  ext4  ready          ok           -  -        wwn-a  -
+n2    pvc-3  fast   10 GiB  ext4  ready          ok           -  -        wwn-a  -
     PersistentVolume old-3 names it on node n1; see `drivebay-controller volume pv {}`
-n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok           -  -        wwn-a
+n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok           -  -        wwn-a  -
     no PersistentVolume names it, but it is in use: it is not left over
 (2 of 4 volumes without a PersistentVolume; 1 with one, 1 with one that names another node)
 (one that is just being created has none yet: look again in some minutes before taking it for left over)

@@ -263,6 +263,8 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
             "AWAY  node n2",
             "BAD  n1: drive wwn-0x5000b (sdb, ST4000, serial S4YP)",
             "",
+            "2 drives: 1 GOOD, 1 BAD",
+            "",
             "Good to know:",
         ]
     );

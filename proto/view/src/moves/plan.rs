@@ -7,7 +7,7 @@ use super::{Devices, Verb};
 use crate::{
     table::{
         Align::{Left, Right},
-        Table, human_size, printable, width,
+        Table, Yielding, human_size, printable, width,
     },
     volumes::count,
 };
@@ -91,7 +91,7 @@ fn columns(
     if with_source {
         columns.insert(2, ("FROM", Left));
     }
-    let mut table = Table::new(&columns).on(terminal, &[]);
+    let mut table = Table::new(&columns).on(terminal, Yielding::default());
     for one in &plan.moves {
         let when = match one.in_use {
             true => "when it is unstaged",
