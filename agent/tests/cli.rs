@@ -61,7 +61,7 @@ async fn health_has_one_exit_code_for_well_one_for_wrong_and_one_for_not_knowing
     assert_eq!((wrong.status.code(), err(&wrong)), (Some(1), String::new()));
     assert_eq!(
         out(&wrong),
-        "node7: 1 thing is wrong\n\nBAD  drive wwn-sick (sdx)\n    MediumReadOnly: replace the drive\n"
+        "node7: 1 thing is wrong\n\nBAD  drive wwn-sick (sdx)\n    MediumReadOnly: replace the drive\n\n1 drive: 1 BAD\n"
     );
     let json = ask(&served, &["health", "-o", "json"]).await;
     assert_eq!(json.status.code(), Some(1));
@@ -166,7 +166,7 @@ async fn what_the_agent_sees_is_shown() {
     let output = ask(&served, &["drives"]).await;
     assert_eq!(output.status.code(), Some(0), "{}", err(&output));
     assert!(
-        out(&output).contains("\n    Filesystem: ext4\n"),
+        out(&output).contains("\n  Filesystem (sdx): ext4\n"),
         "{}",
         out(&output)
     );
