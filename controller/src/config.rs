@@ -54,10 +54,27 @@ finish for ten seconds, then end it; what an agent has begun, it finishes.")]
     /// Make the certificates with which controller and agents know each other
     #[cfg(feature = "certs")]
     #[command(subcommand)]
-    Certs(drivebay_certs::args::CertsCommand),
+    Certs(Certs),
     /// Ask a running controller
     #[command(flatten)]
     Ask(cli::Ask),
+}
+
+/// Where the certificates are kept.
+#[cfg(feature = "certs")]
+#[derive(Debug, Subcommand)]
+pub enum Certs {
+    /// In files
+    #[command(flatten)]
+    Files(drivebay_certs::args::CertsCommand),
+    /// Make the certificates of the Kubernetes cluster that this pod is in, unless its Secrets have them
+    #[cfg(feature = "kubernetes")]
+    #[command(
+        after_help = "The chart's init container runs it (certificates.source: generated). What the Secrets hold is \
+kept for as long as agents accept it, however many pods start at once. To replace them, delete the Secrets and restart the \
+controllers' pods."
+    )]
+    Kubernetes(drivebay_certs::args::KubernetesArgs),
 }
 
 /// Options of `run`.

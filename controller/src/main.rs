@@ -3,10 +3,14 @@
 use std::{error::Error, process::ExitCode};
 
 use drivebay_common::logging;
+#[cfg(all(feature = "certs", feature = "kubernetes"))]
+use drivebay_controller::kubernetes::certificates;
 use drivebay_controller::{
     app, cli,
     config::{Cli, Command},
 };
+#[cfg(feature = "certs")]
+use drivebay_controller::{certs, config::Certs};
 
 fn main() -> ExitCode {
     let options = match drivebay_common::parse::parse::<Cli>().command {
@@ -34,15 +38,22 @@ fn main() -> ExitCode {
 }
 
 #[cfg(feature = "certs")]
-fn make(command: &drivebay_controller::certs::args::CertsCommand) -> ExitCode {
+fn make(command: &Certs) -> ExitCode {
     use std::io::Write;
 
-    match drivebay_controller::certs::run(command) {
-        Ok(said) => match std::io::stdout().write_all(said.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        },
-        Err(error) => failed(&error),
+    let said: Result<String, Box<dyn Error>> = match command {
+        Certs::Files(command) => certs::run(command).map_err(Into::into),
+        #[cfg(feature = "kubernetes")]
+        Certs::Kubernetes(args) => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Into::into)
+            .and_then(|runtime| runtime.block_on(certificates(args)).map_err(Into::into)),
+    };
+    let said = said.and_then(|said| Ok(std::io::stdout().write_all(said.as_bytes())?));
+    match said {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(error.as_ref()),
     }
 }
 

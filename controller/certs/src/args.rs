@@ -87,6 +87,31 @@ pub struct ControllerArgs {
     pub renew: bool,
 }
 
+/// Options of `certs kubernetes`.
+#[derive(Debug, Clone, Args)]
+pub struct KubernetesArgs {
+    /// Secret for the controller's certificate and key, and its CA's certificate
+    #[arg(long, value_name = "NAME")]
+    pub secret: String,
+    /// Secret of the CA with which agents' pods sign their certificates
+    #[arg(long, value_name = "NAME")]
+    pub nodes_ca_secret: String,
+    /// ConfigMap for the CA's certificate, for agents that prove themselves by tokens. The CA's key is kept nowhere then,
+    /// and a CA that is in --nodes-ca-secret is replaced
+    #[arg(long, value_name = "NAME")]
+    pub ca_config_map: Option<String>,
+    /// DNS name or IP address by which agents dial the controller; may be repeated. A certificate that is not for the first
+    /// one is replaced
+    #[arg(long = "name", value_name = "DNS-OR-IP", required = true)]
+    pub names: Vec<Name>,
+    /// For how long what is made is valid
+    #[arg(long, value_name = "DAYS", default_value_t = CA_DAYS, value_parser = clap::value_parser!(u32).range(1..MAX_DAYS))]
+    pub days: u32,
+    /// Directory for ca.crt, tls.crt and tls.key of the controller
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
 /// A year.
 const LEAF_DAYS: u32 = 365;
 /// Ten years: longer than the hosts live, since exchanging a CA touches each of them twice.

@@ -50,8 +50,8 @@ pub(super) enum Copied {
 }
 
 impl Authority {
-    /// Makes a CA in this directory.
-    pub(super) fn make(dir: &Path, days: u32, now: SystemTime) -> Result<Self, CertsError> {
+    /// A new CA's certificate and key, with nothing written.
+    pub(super) fn generate(days: u32, now: SystemTime) -> Result<Leaf, CertsError> {
         let key = KeyPair::generate().map_err(CertsError::Make)?;
         let id = Uuid::new_v4().simple().to_string();
         let mut name = DistinguishedName::new();
@@ -65,12 +65,17 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let certificate = params.self_signed(&key).map_err(CertsError::Make)?;
-        Pair::ca(dir).create(&Leaf {
+        Ok(Leaf {
             certificate: certificate.pem(),
             key: key.serialize_pem(),
             until,
             shortened: false,
-        })?;
+        })
+    }
+
+    /// Makes a CA in this directory.
+    pub(super) fn make(dir: &Path, days: u32, now: SystemTime) -> Result<Self, CertsError> {
+        Pair::ca(dir).create(&Self::generate(days, now)?)?;
         Self::load(dir, now)
     }
 
@@ -90,11 +95,33 @@ impl Authority {
                 });
             }
         }
-        let key = String::from_utf8(read(&key_path)?)
+        let (bundle, key) = (read(&path)?, read(&key_path)?);
+        Self::of(
+            Pair {
+                certificate: path,
+                key: key_path,
+            },
+            bundle,
+            key,
+            now,
+        )
+    }
+
+    /// The CA that this key belongs to, among the certificates of `bundle`; errors name them as `at` does.
+    pub(super) fn of(
+        at: Pair,
+        bundle: Vec<u8>,
+        key: Vec<u8>,
+        now: SystemTime,
+    ) -> Result<Self, CertsError> {
+        let Pair {
+            certificate: path,
+            key: key_path,
+        } = at;
+        let key = String::from_utf8(key)
             .ok()
             .and_then(|pem| KeyPair::from_pem(&pem).ok())
             .ok_or_else(|| damaged(&key_path, "it holds no private key in PEM form (PKCS #8)"))?;
-        let bundle = read(&path)?;
         let certificate = certificates(&path, &bundle)?
             .into_iter()
             .find(|certificate| {
@@ -127,6 +154,10 @@ impl Authority {
             until,
             issuer,
         })
+    }
+
+    pub(super) fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
     }
 
     pub(super) fn until(&self) -> SystemTime {
@@ -244,13 +275,16 @@ fn read(path: &Path) -> Result<Vec<u8>, CertsError> {
     })
 }
 
-fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertsError> {
+pub(super) fn certificates(
+    path: &Path,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, CertsError> {
     CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
         .map_err(|_| damaged(path, "it holds no certificates in PEM form"))
 }
 
-fn damaged(path: &Path, why: impl ToString) -> CertsError {
+pub(super) fn damaged(path: &Path, why: impl ToString) -> CertsError {
     CertsError::Damaged {
         path: path.to_owned(),
         why: why.to_string(),

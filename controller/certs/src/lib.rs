@@ -17,6 +17,9 @@
 
 pub mod args;
 mod authority;
+pub mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 mod error;
 mod names;
 mod place;

@@ -125,6 +125,12 @@ impl Pair {
     }
 }
 
+/// Puts a file in place of what is there, for its owner alone if it is a key.
+pub(super) fn put(path: &Path, bytes: &[u8], is_key: bool) -> Result<(), CertsError> {
+    let mode = if is_key { KEY_MODE } else { CERTIFICATE_MODE };
+    replace(prepare(path, bytes, mode)?, path)
+}
+
 /// A certificate that is not there yet.
 pub(super) fn create_certificate(path: &Path, pem: &[u8]) -> Result<(), CertsError> {
     create(prepare(path, pem, CERTIFICATE_MODE)?, path)

@@ -1,8 +1,10 @@
 //! The cluster's API server: what should exist (`follow`), and what is told to those who look there (`notices` says what
-//! is due, `events` tells it).
+//! is due, `events` tells it); and, before the controller starts, its certificates there (`certificates`).
 //!
 //! TokenReview is in [`drivebay_service::tokens`]. Everything here is optional: without it the controller knows what agents say.
 
+#[cfg(feature = "certs")]
+mod certificates;
 mod duplicates;
 mod events;
 mod follow;
@@ -11,6 +13,8 @@ mod notices;
 
 use kube::Client;
 
+#[cfg(feature = "certs")]
+pub use certificates::{CertificatesError, certificates};
 pub use duplicates::remove_duplicates;
 pub use events::tell;
 pub use follow::follow;

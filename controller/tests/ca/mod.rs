@@ -19,7 +19,7 @@ use clap::Parser;
 use drivebay_common::tls::{Credentials, Role, TlsError, TlsFiles};
 use drivebay_controller::{
     certs::{self, CertsError},
-    config::{Cli, Command},
+    config::{Certs, Cli, Command},
 };
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType};
 use rustls::{
@@ -34,7 +34,7 @@ pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub fn certs(args: &[&str]) -> Result<String, CertsError> {
     let args = ["drivebay-controller", "certs"].iter().chain(args);
     match Cli::try_parse_from(args).unwrap().command {
-        Command::Certs(command) => certs::run(&command),
+        Command::Certs(Certs::Files(command)) => certs::run(&command),
         other => panic!("{other:?}"),
     }
 }

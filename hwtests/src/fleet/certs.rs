@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::Path, thread};
 use clap::Parser;
 use drivebay_controller::{
     certs,
-    config::{Cli, Command},
+    config::{Certs, Cli, Command},
 };
 
 use super::plan::Plan;
@@ -46,7 +46,7 @@ fn run(dir: &Path, args: &[&str]) -> Result<(), Trouble> {
     let cli = Cli::try_parse_from(line)
         .map_err(|error| Trouble::doing("the command line of certs", &error))?;
     match cli.command {
-        Command::Certs(command) => certs::run(&command)
+        Command::Certs(Certs::Files(command)) => certs::run(&command)
             .map(drop)
             .map_err(|error| Trouble::doing("making certificates", &error)),
         other => Err(Trouble::new(format!("certs was taken for {other:?}"))),
