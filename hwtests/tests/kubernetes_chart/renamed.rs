@@ -130,6 +130,12 @@ fn another_name_a_registry_digests_annotations_groups_and_spread_constraints_tak
         cluster.kubectl(&["delete", "node", node]);
     }
     cluster.uninstall();
+    for object in [
+        "secret/storage-controller-tls",
+        "configmap/storage-controller-ca",
+    ] {
+        cluster.kubectl(&["--namespace", NAMESPACE, "delete", object]);
+    }
     cluster.kubectl(&["label", "node", "node-1", "example.net/rack-"]);
     cluster.service("stop", "registry");
 }

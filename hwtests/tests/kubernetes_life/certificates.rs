@@ -1,16 +1,20 @@
-//! Certificates that an administrator makes, with the commands of deploy/docs/security.md.
+//! Certificates that the controllers' pods make, and those that an administrator makes, with the commands of deploy/docs/security.md.
 
 use std::path::PathBuf;
 
 use drivebay_hwtests::{
-    kube::{Cluster, NAMESPACE},
-    program, tools,
+    kube::{Cluster, Install, LIMIT, NAMESPACE, wait},
+    long_scenario, program, tools,
 };
+use serde_json::Value;
 
 const SECRETS: [&str; 2] = ["drivebay-controller-tls", "drivebay-nodes-ca"];
+const CA: &str = "drivebay-controller-ca";
 
 /// A CA, the controller's certificate and the node's, and the controller's as a Secret; the directory they are in.
 pub(crate) fn make(cluster: &Cluster) -> PathBuf {
+    // Those that another installation has left.
+    delete(cluster);
     let dir = cluster.dir().join("certs");
     let controller = program::controller().unwrap();
     let controller = controller.to_str().unwrap();
@@ -36,8 +40,66 @@ fn secret(cluster: &Cluster, secret: &str, dir: &str, name: &str) {
     ]);
 }
 
-/// Deletes the Secrets: helm makes others under these names when it generates certificates.
+/// Deletes the Secrets: the next controller's pod makes others under these names when certificates are generated.
 pub(crate) fn delete(cluster: &Cluster) {
     let words = ["--namespace", NAMESPACE, "delete", "secret"];
     cluster.kubectl(&[&words[..], &SECRETS, &["--ignore-not-found"]].concat());
+}
+
+/// The contents of the controller's Secret, and of what agents trust.
+fn kept(cluster: &Cluster) -> [Value; 2] {
+    [["secret", SECRETS[0]], ["configmap", CA]]
+        .map(|words| cluster.get(NAMESPACE, &words)["data"].clone())
+}
+
+fn restart(cluster: &Cluster) {
+    let words = ["--namespace", NAMESPACE, "rollout", "restart"];
+    cluster.kubectl(&[&words[..], &["deployment/drivebay-controller"]].concat());
+    cluster.drivebay_is_up();
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn generated_certificates_are_made_once_and_kept_by_upgrades() {
+    let cluster = Cluster::running();
+    long_scenario!(cluster);
+    cluster.installed();
+    let made = kept(&cluster);
+    assert!(made[0]["tls.key"].is_string(), "{:?}", made[1]);
+    restart(&cluster);
+    cluster.upgrade(&Install::default(), &[]).unwrap();
+    cluster.drivebay_is_up();
+    assert!(kept(&cluster) == made, "the certificates are others");
+
+    // As a chart has left them that made them itself: helm's own.
+    for (kind, name) in [("secret", SECRETS[0]), ("configmap", CA)] {
+        let to = ["--namespace", NAMESPACE];
+        let release = format!("meta.helm.sh/release-namespace={NAMESPACE}");
+        let annotations = ["meta.helm.sh/release-name=drivebay", &release];
+        let label = ["app.kubernetes.io/managed-by=Helm", "--overwrite"];
+        cluster.kubectl(&[&to[..], &["annotate", kind, name], &annotations].concat());
+        cluster.kubectl(&[&to[..], &["label", kind, name], &label].concat());
+    }
+    // Rendered once more by the first, and by the second not any more.
+    for _ in 0..2 {
+        cluster.upgrade(&Install::default(), &[]).unwrap();
+        assert!(
+            kept(&cluster) == made,
+            "helm has taken the certificates away"
+        );
+    }
+
+    delete(&cluster);
+    restart(&cluster);
+    let renewed = kept(&cluster);
+    assert!(renewed[0]["tls.key"].is_string() && renewed != made);
+    // Agents trust the new CA once the kubelet has brought it to them.
+    wait::until(
+        LIMIT,
+        "the agent has a session with a new controller",
+        || {
+            let node = cluster.ask_controller(&["node", "show", "node-1"]);
+            (node["state"] == "connected").then_some(())
+        },
+    );
 }

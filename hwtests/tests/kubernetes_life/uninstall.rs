@@ -29,7 +29,7 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.delete_pod("waits");
 
     cluster.uninstall();
-    only_driver_and_leases_are_left(&cluster);
+    only_what_the_page_says_is_left(&cluster);
     wait::until(LIMIT, "the kubelet has no driver any more", || {
         let node = cluster.get("default", &["csinode", "node-1"]);
         (!node.to_string().contains(DRIVER)).then_some(())
@@ -61,8 +61,9 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.end();
 }
 
-/// What deploy/docs/uninstall.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases.
-fn only_driver_and_leases_are_left(cluster: &Cluster) {
+/// What deploy/docs/uninstall.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases and the
+/// certificates.
+fn only_what_the_page_says_is_left(cluster: &Cluster) {
     let kinds = |namespaced: &str| {
         let words = ["api-resources", "--verbs=list", "--output=name", namespaced];
         let all = cluster.kubectl(&words);
@@ -83,7 +84,9 @@ fn only_driver_and_leases_are_left(cluster: &Cluster) {
     assert_eq!(global, ["csidriver.storage.k8s.io/csi.drivebay.io"]);
     let kinds = kinds("--namespaced=true");
     let inside = || names(&["--namespace", NAMESPACE, "get", &kinds]);
-    let leases = [
+    let stays = [
+        "configmap/drivebay-controller-ca",
+        "secret/drivebay-controller-tls",
         "lease.coordination.k8s.io/csi-drivebay-io",
         // Where another scenario had the attacher installed before.
         "lease.coordination.k8s.io/external-attacher-leader-csi-drivebay-io",
@@ -91,7 +94,7 @@ fn only_driver_and_leases_are_left(cluster: &Cluster) {
         "lease.coordination.k8s.io/external-resizer-csi-drivebay-io",
     ];
     // Capacities go with the Deployment that owned them, a moment later.
-    let is_lease = |name: &String| leases.contains(&name.as_str());
-    let only = wait::poll(LIMIT, || inside().iter().all(is_lease).then_some(()));
+    let may_stay = |name: &String| stays.contains(&name.as_str());
+    let only = wait::poll(LIMIT, || inside().iter().all(may_stay).then_some(()));
     assert!(only.is_some(), "{:?}", inside());
 }
