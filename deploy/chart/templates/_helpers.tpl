@@ -224,6 +224,9 @@ legacy
 
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
+{{- if not .Values.image.repository -}}
+{{- fail "image.repository: set it to where you put the image that deploy/Dockerfile or deploy/image makes, e.g. registry.example.net/storage/drivebay" -}}
+{{- end -}}
 {{- if and (eq .Values.certificates.nodes "host") (ne .Values.certificates.source "existing") -}}
 {{- fail "certificates.nodes: host needs certificates.source: existing; whoever puts certificates on the hosts makes the controller's, too" -}}
 {{- end -}}
