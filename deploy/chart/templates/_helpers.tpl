@@ -222,6 +222,22 @@ legacy
 {{- end -}}
 {{- end }}
 
+{{/*
+A volume's topology is its node, so that the provisioner, which runs with --strict-topology, takes every node for one that is not
+allowed by another key. Called with (list . CLASS).
+*/}}
+{{- define "drivebay.checkTopologies" -}}
+{{- $class := index . 1 -}}
+{{- $key := printf "%s/node" (index . 0).Values.driverName -}}
+{{- range ($class.storageClass | default dict).allowedTopologies -}}
+{{- range .matchLabelExpressions -}}
+{{- if ne .key $key -}}
+{{- fail (printf "class %q: allowedTopologies: the key is %s and no other, for a volume is of one node; with %s no volume would ever be made" $class.name $key .key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* What values.schema.json cannot say. */}}
 {{- define "drivebay.check" -}}
 {{- if not .Values.image.repository -}}
@@ -243,6 +259,7 @@ legacy
 {{- $seen := dict -}}
 {{- range $classes -}}
 {{- if hasKey $seen .name -}}{{- fail (printf "%s: two are named %q" $where .name) -}}{{- end -}}
+{{- include "drivebay.checkTopologies" (list $ .) -}}
 {{- $_ := set $seen .name true -}}
 {{- end -}}
 {{- end -}}
