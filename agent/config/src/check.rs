@@ -294,7 +294,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         probes,
         controller: controller::check(&raw.controller, report),
         health: health::check(&raw.smart, &raw.health, report),
-        classes: classes::check(&raw.classes, allow_loop, host, report),
+        classes: classes::check(&raw.classes, allow_loop, registers, host, report),
     }
 }
 

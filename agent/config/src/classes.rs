@@ -12,10 +12,11 @@ use drivebay_fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags};
 use drivebay_model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector};
 use drivebay_proto::volume_id::is_node_id;
 
-/// Checks all classes, each alone and against the others.
+/// Checks all classes, each alone and against the others. With a kubelet there are StorageClasses, which are named after them.
 pub(super) fn check(
     raw: &[At<Class>],
     allow_loop: bool,
+    has_kubelet: bool,
     host: &HostFacts,
     report: &mut Report,
 ) -> Vec<ClassConfig> {
@@ -40,6 +41,9 @@ pub(super) fn check(
         .filter_map(|at| Some((at.value.as_ref()?, at.line)))
     {
         let class = one(raw, line, allow_loop, host, report);
+        if has_kubelet && let Some(at) = &raw.name {
+            warn_of_name(at, report);
+        }
         for earlier in &classes {
             if earlier.priority == class.priority
                 && certainly_overlap(&earlier.select, &class.select)
@@ -57,6 +61,29 @@ pub(super) fn check(
         classes.push(class);
     }
     classes
+}
+
+/// A warning and no error: the name is on the labels of claimed drives, and an agent that has run with it must start after an upgrade.
+fn warn_of_name(at: &At<String>, report: &mut Report) {
+    if let Some(name) = at.value.as_deref()
+        && is_node_id(name)
+        && !is_object_name(name)
+    {
+        report.warn(
+            at,
+            format!(
+                "no StorageClass can be named after {name:?}: names of Kubernetes objects have lower-case letters, digits, '-' and '.', and begin and end with a letter or digit, also around each '.'. Give the StorageClass another name (storageClass.name in the chart), or the class, if no drive was claimed for it yet"
+            ),
+        );
+    }
+}
+
+/// Whether the name of a Kubernetes object may end with it (RFC 1123, subdomain).
+fn is_object_name(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label =
+        |part: &str| !part.is_empty() && part.chars().all(good) && part.trim_matches('-') == part;
+    name.split('.').all(is_label)
 }
 
 fn one(

@@ -155,6 +155,26 @@ fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers
 }
 
 #[test]
+fn a_name_that_no_storage_class_can_have_is_warned_of_where_there_is_a_kubelet() {
+    let of = |name: &str, keys: &str| {
+        warnings(&format!(
+            "{keys}\n[[class]]\nname = '{name}'\n[class.select]\nmedia = 'hdd'\n"
+        ))
+    };
+    let kubelet = "kubelet.registration = true";
+    // The same names as in deploy/check, where the chart refuses them.
+    for name in ["Fast_1", "FAST", "a_b", "a..b", "a.-b", "a-.b"] {
+        let said = of(name, kubelet);
+        assert_eq!(said.len(), 1, "{name}");
+        assert!(said[0].contains("lower-case letters, digits"), "{said:?}");
+        assert_eq!(of(name, "kubelet.registration = false"), [""; 0], "{name}");
+    }
+    for name in ["fast", "7", "fast.3", "a-b.c--d"] {
+        assert_eq!(of(name, kubelet), [""; 0], "{name}");
+    }
+}
+
+#[test]
 fn the_chart_takes_every_key_of_a_class() {
     let schema = include_str!("../../../deploy/chart/values.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
