@@ -761,6 +761,28 @@ async fn a_create_that_names_one_node_and_is_not_answered_is_in_doubt_after_a_re
     );
 }
 
+#[tokio::test]
+async fn the_maximum_volume_size_is_that_of_one_node_and_the_capacity_that_of_all() {
+    let cluster = Cluster::new(Notes::in_memory());
+    let node = |name: &str, free: u64| {
+        Fake::new(name).with(|state| state.classes = [("a".into(), class("a", free))].into())
+    };
+    let (one, other) = (node("a", 10 * GIB), node("b", 6 * GIB));
+    let _members = (cluster.join(&one).await, cluster.join(&other).await);
+    for (of, capacity, maximum) in [(None, 16, 5), (Some("a"), 10, 5), (Some("b"), 6, 3)] {
+        let segments = of.map(|node| [(format!("{DRIVER}/node"), node.to_owned())].into());
+        let request = csi::GetCapacityRequest {
+            accessible_topology: segments.map(|segments| csi::Topology { segments }),
+            ..Default::default()
+        };
+        let answer = cluster.service.get_capacity(Request::new(request)).await;
+        let answer = answer.unwrap().into_inner();
+        let gib = i64::try_from(GIB).unwrap();
+        assert_eq!(answer.available_capacity, capacity * gib, "{of:?}");
+        assert_eq!(answer.maximum_volume_size, Some(maximum * gib), "{of:?}");
+    }
+}
+
 // Thousands of them are kept at once. A step that a session takes once, and that is not boxed, costs each of them its size.
 #[tokio::test]
 async fn a_session_costs_little_more_than_its_connection() {

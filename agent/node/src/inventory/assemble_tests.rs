@@ -332,6 +332,17 @@ fn a_class_counts_what_can_be_had_and_nothing_else() {
     assert_eq!(bulk.largest_bytes, blank);
 }
 
+// The scheduler compares each claim with it: the sum of two drives would promise a volume that no drive has room for.
+#[test]
+fn the_largest_volume_of_a_class_is_that_of_one_drive_however_many_there_are() {
+    let blank = |name| drive(name, DriveState::Available, None);
+    let one = snapshot(&known(vec![blank("sda")])).classes["bulk"].clone();
+    let three = snapshot(&known(vec![blank("sda"), blank("sdb"), blank("sdc")]));
+    let three = &three.classes["bulk"];
+    assert_eq!(three.free_bytes, 3 * one.free_bytes);
+    assert_eq!(three.largest_bytes, one.largest_bytes);
+}
+
 #[test]
 fn an_unknown_volume_may_be_on_a_silent_drive_of_which_nothing_is_known() {
     let silent = |class: Option<&str>| {
