@@ -153,7 +153,7 @@ async fn an_agent_that_says_nothing_is_given_up_after_five_seconds() {
     let output = ask(&served, &["drives"]).await;
     assert_eq!(output.status.code(), Some(3), "{}", err(&output));
     assert!(
-        err(&output).contains("did not answer within 5 s"),
+        err(&output).contains("did not answer within 5s"),
         "{}",
         err(&output)
     );
@@ -404,7 +404,7 @@ async fn help_says_what_to_do_first_and_what_exit_codes_mean() {
         "claim-plan --config",
         "check-config --config",
         "Exit codes",
-        "3  the program that is asked is not reachable",
+        "3    the program that is asked is not reachable",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

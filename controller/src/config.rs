@@ -25,8 +25,8 @@ pub const DEFAULT_METRICS: &str = "127.0.0.1:9811";
     version = drivebay_common::VERSION,
     about = "Drivebay's CSI Controller service",
     long_about = "Drivebay's CSI Controller service: answers external-provisioner, external-resizer and \
-external-health-monitor from what the agents report, and has the agents create, grow and delete volumes. \
-It keeps nothing on disk: the volumes' records are on their drives.",
+external-health-monitor from what the agents report, and has the agents create, expand and delete volumes. \
+Volumes are recorded on their drives; a state directory keeps what was last known of the nodes.",
     after_help = drivebay_common::cli::exit_codes(&[]),
     max_term_width = 110,
     arg_required_else_help = true
@@ -40,7 +40,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve CSI Identity and Controller on a unix socket, for the agents that dial in
+    /// Serve CSI Identity and Controller on a unix socket, with the agents that connect
     #[command(after_help = "Examples:\n  \
 drivebay-controller run --csi-socket /csi/csi.sock --listen 0.0.0.0:9443 \\\n      \
 --ca ca.pem --cert controller.pem --key controller-key.pem --state-dir /var/lib/drivebay-controller\n  \
@@ -48,10 +48,10 @@ drivebay-controller run --csi-socket /csi/csi.sock --listen unix:/run/drivebay-c
 drivebay-controller run --csi-socket /csi/csi.sock --agent-socket /run/drivebay/agent.sock\n\n\
 Certificates are made by `drivebay-controller certs`, or by cert-manager; the files are read again when they \
 change.\n\n\
-The log's detail is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `drivebay-controller log-level`. SIGTERM and SIGINT let running calls \
-finish for ten seconds, then end it; what an agent has begun, it finishes.")]
+The log filter is set by RUST_LOG, e.g. RUST_LOG=debug, and changed by `drivebay-controller log-level`. On SIGTERM and SIGINT, running \
+calls have ten seconds to finish; agents finish what they have begun.")]
     Run(Box<RunOptions>),
-    /// Make the certificates with which controller and agents know each other
+    /// Create the certificates for TLS between controller and agents
     #[cfg(feature = "certs")]
     #[command(subcommand)]
     Certs(Certs),
@@ -80,12 +80,12 @@ controllers' pods."
 /// Options of `run`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct RunOptions {
-    /// Socket to serve CSI on, for the sidecars; made with mode 0600. A leading unix:// is
-    /// taken off. Default: the environment's CSI_ENDPOINT
+    /// Socket to serve CSI on, for the sidecars; created with mode 0600. A leading unix:// is
+    /// removed. Default: the environment's CSI_ENDPOINT
     #[arg(long, value_name = "PATH")]
     pub csi_socket: Option<String>,
-    /// Where agents dial in: an address, with certificates, or on one machine a unix socket, made with mode 0600, without
-    /// any: only root and the controller's user are let in there
+    /// Where agents connect: an address, with certificates; or, on a single machine, a unix socket without certificates, created
+    /// with mode 0600: only root and the controller's user can connect
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH")]
     pub listen: Option<ListenAddress>,
     /// Certificates of the CAs whose agents are accepted (PEM)
@@ -97,11 +97,11 @@ pub struct RunOptions {
     /// Its key (PEM)
     #[arg(long, value_name = "FILE", requires = "ca")]
     pub key: Option<PathBuf>,
-    /// Read from the cluster's API server which volumes and nodes should exist, so that those of an absent node are listed over
-    /// any restart, and tell events there. In a pod
+    /// Follow PersistentVolumes and CSINodes in the cluster's API server, so that volumes of an absent node are listed after a
+    /// restart, and write events there. Only in a pod
     #[arg(long, requires = "listen")]
     pub kubernetes: bool,
-    /// Ask the cluster's API server for what tokens of agents prove, as which ServiceAccount agents run. In a pod
+    /// Have the cluster's API server review agents' tokens: the ServiceAccount that agents run as. Only in a pod
     #[arg(
         long,
         value_name = "NAMESPACE/NAME",
@@ -109,14 +109,14 @@ pub struct RunOptions {
         value_parser = service_account
     )]
     pub agent_service_account: Option<String>,
-    /// How many controllers there are, when agents reach them all under one virtual address
+    /// Number of controllers, if agents reach all of them under one virtual address
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub replicas: u32,
-    /// A node whose agent is away for less is restarting; after it, its volumes are reported as unreachable and
-    /// new ones go elsewhere
+    /// How long a node whose agent is disconnected counts as restarting; afterwards its volumes are reported as unreachable and
+    /// new ones are placed elsewhere
     #[arg(long, value_name = "SECONDS", default_value_t = AWAY_GRACE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub away_grace: u64,
-    /// Socket of the one agent there is, instead of --listen (agent_socket in its config)
+    /// Socket of the only agent, instead of --listen (`socket` in section [agent] of its config)
     #[arg(
         long,
         value_name = "PATH",
@@ -124,37 +124,37 @@ pub struct RunOptions {
         conflicts_with = "listen"
     )]
     pub agent_socket: Option<PathBuf>,
-    /// Directory for what is last known of the nodes, so that one that is away is still listed after a restart.
+    /// Directory for what was last known of the nodes, so that a disconnected one is still listed after a restart.
     /// Deleting it loses no data
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// File to which who asked what, and whether it was allowed, is appended, a JSON object a line; - for standard output
+    /// File to which every request is appended, with its caller and whether it was allowed, as one JSON object per line; - for standard output
     #[arg(long, value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
-    /// Socket for this program's other commands; made with mode 0600
+    /// Socket for this program's other commands; created with mode 0600
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
     /// Where /metrics, /healthz and /readyz are served over HTTP: an address, a path of a unix socket, or off. Whoever
-    /// reaches it may read names of nodes; there is nothing to change
+    /// can connect can read names of nodes, and change nothing
     #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = DEFAULT_METRICS)]
     pub metrics: Listen,
-    /// Where only /healthz and /readyz are served over HTTP, for the probes of an orchestrator. /healthz answers 503
-    /// when the CSI socket does not answer, /readyz until calls can be answered
+    /// Where only /healthz and /readyz are served over HTTP, for an orchestrator's probes. /healthz returns 503
+    /// while the CSI socket does not answer, /readyz until calls can be served
     #[arg(long, value_name = "ADDRESS:PORT|PATH|off", default_value = "off")]
     pub probes: Listen,
-    /// Config file: nodes that were given up (see `node forget`). It is read again when it changes
+    /// Config file with the forgotten nodes (see `node forget`). Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// CSI driver name; the same as the agents', and as provisioner in StorageClasses
+    /// CSI driver name; the same as the agents', and the provisioner of StorageClasses
     #[arg(long, value_name = "NAME", default_value = names::DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,
-    /// How log lines are written (to stderr)
+    /// Format of log lines (on stderr)
     #[arg(long, value_enum, default_value_t)]
     pub log_format: LogFormat,
     /// Which volume-health API to advertise
     #[arg(long, value_name = "API", value_enum, default_value_t)]
     pub health_api: HealthApi,
-    /// Advertise attaching (ControllerPublishVolume), for external-attacher's real handler. Not needed with
+    /// Advertise ControllerPublishVolume, for external-attacher's real handler. Not needed with
     /// attachRequired: false in the CSIDriver object
     #[arg(long)]
     pub attach: bool,

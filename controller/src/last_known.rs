@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_common::tls::KeyFingerprint;
+use drivebay_common::{tls::KeyFingerprint, units::human_size};
 use drivebay_proto::{
     controller::{LastKnown, Proof, proof::Of},
     volume_id::is_node_id,
@@ -203,7 +203,9 @@ fn decode(
 ) -> Result<(Facts, drivebay_proto::agent::InventoryUpdate), Box<dyn std::error::Error>> {
     if !whole || decoded_file_bytes(bytes) > MAX_FILE_MEMORY {
         return Err(format!(
-            "it is larger than a node may be ({MAX_FILE_BYTES} bytes, {MAX_FILE_MEMORY} when decoded)"
+            "it is larger than a node may be ({}, {} when decoded)",
+            human_size(MAX_FILE_BYTES),
+            human_size(MAX_FILE_MEMORY as u64)
         )
         .into());
     }

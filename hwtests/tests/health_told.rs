@@ -121,7 +121,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     );
     for part in [
         "BAD",
-        "197 pending sectors: 48, +48 since yesterday, limit 40",
+        "Current_Pending_Sector (197): 48, +48 since yesterday, limit 40",
         "temperature-celsius 31",
         "v (512 MiB, ready, in use): DriveFailing",
     ] {
@@ -162,7 +162,8 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     let confirmed = [&ack[..], &["--confirm", &drive.id]].concat();
     let acked = rig.agent.ask(&confirmed).unwrap();
     assert!(
-        said(&acked).contains("acknowledged: PendingSectorsMany (197 pending sectors: 48)"),
+        said(&acked)
+            .contains("acknowledged: PendingSectorsMany (Current_Pending_Sector (197): 48)"),
         "{}",
         said(&acked)
     );

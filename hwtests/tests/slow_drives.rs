@@ -184,7 +184,10 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     assert!(latency > Some(0.1), "{latency:?}");
     let shown = stand.rig.agent.ask(&["drive", "show", &drive.id]).unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(shown.contains("compared with 3 others of its"), "{shown}");
+    assert!(
+        shown.contains("compared with 3 other drives of its"),
+        "{shown}"
+    );
     assert!(shown.contains('█') && shown.contains("slow for"), "{shown}");
     println!("{shown}");
 

@@ -27,7 +27,7 @@ pub enum CheckVolumeError {
     #[error(transparent)]
     Pick(#[from] PickError),
     /// It was not found out.
-    #[error("volume {volume} could not be checked: {what}")]
+    #[error("volume {volume}: {what}")]
     NotChecked {
         /// As it was named.
         volume: String,

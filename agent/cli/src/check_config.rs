@@ -1,6 +1,6 @@
 //! `drivebay-agent check-config`: what a config means, in a few lines. Pure but for the warnings' printing.
 
-use drivebay_common::tls::TlsSource;
+use drivebay_common::{terminal::Terminal, tls::TlsSource};
 use std::{fmt::Write, path::Path, time::Duration};
 
 use super::table::{human_seconds, human_size};
@@ -13,10 +13,13 @@ use drivebay_sys::sysfs;
 /// Prints warnings to stderr.
 pub fn warn(path: &Path, warnings: &[Problem]) {
     if !warnings.is_empty() {
-        for line in listed(path, warnings).lines() {
-            eprintln!("warning: {line}");
-        }
+        listed(path, warnings).lines().for_each(say);
     }
+}
+
+/// One warning, to stderr.
+pub fn say(warning: &str) {
+    eprint!("{}", Terminal::of_stderr().message("warning: ", warning));
 }
 
 /// Links below /dev/disk/by-id that lead to a drive of this host and do not select it: udev named it by what sysfs does not have.

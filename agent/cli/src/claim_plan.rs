@@ -212,9 +212,9 @@ pub fn render(
         .map(|drive| drive.facts.size_bytes)
         .sum();
     text.push_str(&format!(
-        "{} of {} drives would be claimed ({}). Nothing was written.\n",
+        "{} of {} would be claimed ({}). Nothing was written.\n",
         of("would-be-claimed").count(),
-        drives.len() - hidden.len(),
+        drivebay_common::units::count(drives.len() - hidden.len(), "drive"),
         human_size(bytes)
     ));
     text.push_str(&hidden_note(hidden.len()));
@@ -360,8 +360,8 @@ fn table(drives: &[&Scanned], verdicts: &Verdicts, wide: bool, terminal: Termina
             .filter(|_| drive.judgement == Judgement::Claimed)
         {
             below.push(format!(
-                "{} volumes, {} free",
-                contents.volumes.len(),
+                "{}, {} free",
+                drivebay_common::units::count(contents.volumes.len(), "volume"),
                 human_size(contents.free_bytes())
             ));
             below.extend(contents.notes.iter().map(|note| format!("note: {note}")));

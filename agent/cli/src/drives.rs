@@ -83,7 +83,9 @@ pub fn render(
     let mut text = match (shown.is_empty(), all) {
         (false, _) => table(&shown, args, look),
         (true, 0) => "no drives\n".into(),
-        (true, _) if hidden.is_empty() => format!("none of {all} drives\n"),
+        (true, _) if hidden.is_empty() => {
+            format!("none of {}\n", drivebay_common::units::count(all, "drive"))
+        }
         (true, _) => "no drives\n".into(),
     };
     if args.list.no_headers {

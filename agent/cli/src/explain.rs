@@ -8,7 +8,9 @@ use std::{
 
 use drivebay_common::{
     cli::{NOT_FOUND, NOT_PERMITTED, RUN_AS_ROOT, USAGE, WRONG},
+    smart_names,
     table::{human_size, printable},
+    terminal::Terminal,
 };
 use drivebay_view::denied;
 use serde::Serialize;
@@ -414,8 +416,8 @@ impl Explained {
             text.push_str("\nFacts:\n");
         }
         for (name, value) in numbers {
-            let (name, value) = shown(name, value);
-            text.push_str(&format!("  {name:<40}{value}{}\n", self.origin(&name)));
+            let (label, value) = (smart_names::label(name), smart_names::value(name, value));
+            text.push_str(&format!("  {label:<40}{value}{}\n", self.origin(name)));
         }
         for (title, lines) in [
             ("Findings", self.findings()),
@@ -451,7 +453,7 @@ impl Line {
         let limit = self.limit.filter(|_| !self.reading.contains(", its "));
         let limit = limit.map(|limit| format!(", limit {limit}"));
         let head = format!("{code}: {}{}", self.reading, limit.unwrap_or_default());
-        let mut text = wrapped(&format!("  {:<8}", self.verdict), &head);
+        let mut text = wrapped(&format!("  {:<7} ", self.verdict), &head);
         text.push_str(&wrapped("          ", &self.message));
         if let Some(rule) = &self.rule {
             let why = format!("rule: {}: {} ({})", rule.field, rule.condition, rule.source);
@@ -461,25 +463,17 @@ impl Line {
     }
 }
 
-/// A name and a number for a person: rates as fractions, bytes with a unit.
-fn shown(name: &str, value: i64) -> (String, String) {
-    if let Some(name) = name.strip_suffix("-thousandths") {
-        let (whole, rest) = (value / 1000, value % 1000);
-        return (name.to_owned(), format!("{whole}.{rest:03}"));
-    }
-    match (name.strip_suffix("-bytes"), u64::try_from(value)) {
-        (Some(short), Ok(bytes)) => (short.to_owned(), human_size(bytes)),
-        _ => (name.to_owned(), value.to_string()),
-    }
+fn wrapped(beginning: &str, text: &str) -> String {
+    broken(beginning, text, WIDTH)
 }
 
-/// Text after a beginning, broken at the width of a terminal and indented alike; nothing in it moves the cursor.
-pub(super) fn wrapped(beginning: &str, text: &str) -> String {
-    let indent = " ".repeat(beginning.chars().count());
-    let options = textwrap::Options::new(WIDTH)
-        .initial_indent(beginning)
-        .subsequent_indent(&indent);
-    textwrap::fill(&printable(text), options) + "\n"
+/// Text after a beginning, broken at this width and indented alike; nothing in it moves the cursor.
+pub(super) fn broken(beginning: &str, text: &str, width: usize) -> String {
+    let narrow = Terminal {
+        width: Some(width),
+        ..Terminal::NONE
+    };
+    narrow.wrapped(beginning, &printable(text))
 }
 
 #[cfg(test)]

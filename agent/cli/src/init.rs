@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::table::{human_size, printable};
+use drivebay_common::{
+    table::{human_size, printable},
+    units::count,
+};
 
 use super::{
     claim_plan::{self, PlanError, is_noise},
@@ -116,8 +119,7 @@ fn counted(found: &Found) -> String {
     let drives = || found.drives.iter().filter(|drive| !is_noise(drive));
     let claimable = drives().filter(|drive| is_claimable(drive)).count();
     let all = drives().count();
-    let plural = if all == 1 { "" } else { "s" };
-    format!("{all} drive{plural} found, {claimable} can be claimed")
+    format!("{} found, {claimable} can be claimed", count(all, "drive"))
 }
 
 fn is_claimable(drive: &Scanned) -> bool {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use drivebay_common::table::{human_seconds, human_size};
+use drivebay_common::units::{count, human_seconds, human_size};
 use drivebay_proto::agent::{DirectionLatency, DriveLatencyResponse};
 use drivebay_proto::words::Peers;
 use drivebay_smart::slow::rounded;
@@ -17,8 +17,14 @@ pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
         return String::new();
     }
     let compared = match told.known_peers() {
-        Some(Peers::Model) => format!("compared with {} others of its model", told.peers),
-        Some(Peers::Media) => format!("compared with {} others of its medium", told.peers),
+        Some(Peers::Model) => format!(
+            "compared with {} of its model",
+            count(told.peers, "other drive")
+        ),
+        Some(Peers::Media) => format!(
+            "compared with {} of its medium",
+            count(told.peers, "other drive")
+        ),
         Some(Peers::TooFew) | None => {
             "fewer than three others of its kind: not compared".to_owned()
         }
@@ -133,7 +139,7 @@ mod tests {
         assert_eq!(
             shown,
             "
-Latency, minute by minute (compared with 3 others of its model):
+Latency, minute by minute (compared with 3 other drives of its model):
   reads      0.31 ms at 12 MiB/s, expected 0.081 ms, usually 0.08 ms
              ·▁▁▃▆█
              slow for 10m, acknowledged: 0.3 ms instead of 0.08 ms

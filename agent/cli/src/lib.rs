@@ -245,7 +245,8 @@ pub fn complain(error: &(dyn Error + 'static)) {
     if denied(error) && !text.contains(RUN_AS_ROOT) {
         text.push_str("; run as root");
     }
-    eprintln!("drivebay-agent: {}", printed(&text));
+    let shown = Terminal::of_stderr().message("drivebay-agent: ", &printed(&text));
+    eprint!("{shown}");
 }
 
 async fn execute(command: Command) -> Result<(), CommandError> {
@@ -416,7 +417,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             let checked = config::load(&config.config, &HostFacts::with_kernel())?;
             check_config::warn(&config.config, &checked.warnings);
             for warning in check_config::unmatched_links(&checked.config) {
-                eprintln!("warning: {warning}");
+                check_config::say(&warning);
             }
             print(&check_config::summary(&checked.config))
         }

@@ -31,7 +31,7 @@ pub enum MountError {
     Directory(PathBuf, #[source] io::Error),
     #[error("{} is not text (UTF-8)", .0.display())]
     NotText(PathBuf),
-    #[error("{failed} of {all} volumes could not be mounted")]
+    #[error("{failed} of {} could not be mounted", drivebay_common::units::count(*all, "volume"))]
     Some { failed: usize, all: usize },
     #[error(transparent)]
     Pick(#[from] PickError),

@@ -90,7 +90,7 @@ fn shown(volume: &Volume, drive: &str) -> String {
     let (name, id) = (printable(&volume.name), printable(&volume.id));
     let drive = printable(drive);
     let mut text = format!(
-        "volume {name} ({}) would be served from drive {drive} from now on. What was written to it elsewhere is not there, and is given up:\n\n",
+        "volume {name} ({}) would be served from drive {drive} from now on. What was written to it elsewhere is not there, and is lost:\n\n",
         human_size(volume.size_bytes)
     );
     let first = format!("{}: {}", volume.drive, volume.state);
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "\
-volume db (1 GiB) would be served from drive wwn-b from now on. What was written to it elsewhere is not there, and is given up:
+volume db (1 GiB) would be served from drive wwn-b from now on. What was written to it elsewhere is not there, and is lost:
 
   drive wwn-a: ambiguous
   drive wwn-b: incoming, generation 2

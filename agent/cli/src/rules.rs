@@ -2,7 +2,7 @@
 
 use drivebay_common::table::{Align::Left, Table};
 
-use super::{args::Format, explain::wrapped};
+use super::{args::Format, explain::broken};
 use drivebay_smart::{Thresholds, rules::table};
 
 /// The widest line of a table.
@@ -28,7 +28,7 @@ pub fn render(format: Format) -> serde_json::Result<String> {
                 ("acknowledge", row.acknowledge),
                 ("source", row.source),
             ] {
-                text.push_str(&wrapped(&format!("  {name:<12}"), value));
+                text.push_str(&broken(&format!("  {name:<12}"), value, WIDTH));
             }
         }
         return Ok(text);
@@ -45,11 +45,8 @@ pub fn render(format: Format) -> serde_json::Result<String> {
             ("code", row.code),
             ("from", row.source),
         ] {
-            let lines = textwrap::wrap(value, WIDTH - NARROW);
-            for (index, line) in lines.iter().enumerate() {
-                let name = if index == 0 { name } else { "" };
-                below.push(format!("{name:<5}{line}"));
-            }
+            let lines = broken(&format!("{name:<5}"), value, WIDTH - NARROW + 5);
+            below.extend(lines.lines().map(str::to_owned));
         }
         let cells = [row.verdict, row.drives, row.field].map(str::to_owned);
         table.row(cells.to_vec(), below);

@@ -1,6 +1,6 @@
 //! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, and where they are mounted by hand.
 
-use drivebay_common::{ask::AskError, pick::Part};
+use drivebay_common::{ask::AskError, pick::Part, units::count};
 use drivebay_proto::agent::{Drive, HandMount, InventoryUpdate, ListMountsRequest, Volume};
 use drivebay_view::{
     args::{ListFormat, VolumeSort},
@@ -113,7 +113,7 @@ pub fn render(
         }
         (true, _) if args.list.no_headers => return Ok(String::new()),
         (true, 0) => "no volumes\n".to_owned(),
-        (true, all) => format!("none of {all} volumes\n"),
+        (true, all) => format!("none of {}\n", count(all, "volume")),
     };
     if !is_whole(args) && look.terminal.height.is_none() {
         let mut legend = Legend::default();

@@ -19,7 +19,8 @@ const HEAD: &str = "\
 Every section and key of `/etc/drivebay/drivebay.toml`, in the order of `drivebay.example.toml`. Made from that file and from the code:
 change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib configuration_reference`.
 
-A default is what holds without the key. Sizes: \"10GiB\" (binary) or \"500GB\" (decimal). Durations: \"30s\", \"5m\", \"24h\".
+A default is what holds without the key. Sizes: \"10GiB\" (binary) or \"500GB\" (decimal); a number without a unit is bytes, at least 1 MiB of
+them. Durations: \"30s\", \"5m\", \"24h\".
 `drivebay-agent check-config` reports every mistake with its line, keys that there are none of, and mount options that this host's
 kernel refuses; it warns of selectors that can never match.
 ";

@@ -613,6 +613,20 @@ fn a_selector_that_can_never_match_is_warned_of() {
 }
 
 #[test]
+fn a_size_without_a_unit_that_nobody_means_is_refused() {
+    for size in ["'100'", "100"] {
+        let text = format!("[[class]]\nname = 'a'\n[class.select]\nmin-size = {size}\n");
+        assert_eq!(
+            mistakes(&text),
+            "drivebay.toml:4: [class.select] min-size: \"100\" has no unit and would be 100 bytes; write 100GiB or 100MiB, or 100B if bytes are meant"
+        );
+    }
+    let bytes = "[[class]]\nname = 'a'\n[class.select]\nmin-size = 100000000000\n";
+    let config = parse(bytes, &bare()).unwrap().config;
+    assert_eq!(config.classes[0].select.min_bytes, Some(100_000_000_000));
+}
+
+#[test]
 fn erasing_can_be_unlimited() {
     let config = parse(
         &format!("erase.max-bytes-per-second = 'unlimited'\n{CLASS}"),

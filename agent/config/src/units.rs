@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use drivebay_common::units::count;
+use drivebay_model::MIB;
 use serde::{Deserialize, Deserializer, de::Error};
 
 /// Why a size or a duration cannot be read. Says what is allowed.
@@ -20,9 +22,19 @@ pub enum UnitError {
         /// Decimal spelling.
         decimal: &'static str,
     },
+    /// "2": nobody means so few bytes.
+    #[error(
+        "{number:?} has no unit and would be {}; write {number}GiB or {number}MiB, or {number}B if bytes are meant",
+        count(*bytes, "byte")
+    )]
+    NoUnit {
+        number: String,
+        /// What it would be.
+        bytes: u64,
+    },
     /// Not a size at all.
     #[error(
-        "{0:?} is not a size; write for example \"10GiB\" (binary), \"500GB\" (decimal), or a number of bytes"
+        "{0:?} is not a size; write for example \"10GiB\" (binary), \"500GB\" (decimal), or a number of bytes of at least 1 MiB"
     )]
     NotASize(String),
     /// Not a duration at all.
@@ -50,7 +62,8 @@ const SIZES: [(&str, u64); 13] = [
 ];
 
 /// Bytes. Decimal and binary units are told apart, and a bare "G" is refused: the difference is 7 %
-/// of a drive. Fractions ("1.5TiB") are cut to whole bytes.
+/// of a drive. So is a number without a unit that is below 1 MiB and not 0: its unit was forgotten. Larger ones are bytes, as
+/// programs write them. Fractions ("1.5TiB") are cut to whole bytes.
 pub fn parse_size(text: &str) -> Result<u64, UnitError> {
     let trimmed = text.trim();
     let split = trimmed
@@ -97,7 +110,14 @@ pub fn parse_size(text: &str) -> Result<u64, UnitError> {
             .checked_add(part * u128::from(*factor) / 10_u128.pow(scale))
             .ok_or_else(too_large)?;
     }
-    u64::try_from(bytes).map_err(|_| too_large())
+    let bytes = u64::try_from(bytes).map_err(|_| too_large())?;
+    if unit.is_empty() && (1..MIB).contains(&bytes) {
+        return Err(UnitError::NoUnit {
+            number: number.to_owned(),
+            bytes,
+        });
+    }
+    Ok(bytes)
 }
 
 /// A duration of one or more parts, largest unit first: `ms`, `s`, `m`, `h`, `d`.
@@ -167,7 +187,7 @@ mod tests {
     fn decimal_and_binary_sizes_are_told_apart() {
         for (text, bytes) in [
             ("0", 0),
-            ("512", 512),
+            ("1048576", 1 << 20),
             ("512B", 512),
             ("1kB", 1000),
             ("1KiB", 1024),
@@ -191,6 +211,23 @@ mod tests {
             error.to_string(),
             "\"10G\" does not say which unit: write 10GiB (binary, 1024) or 10GB (decimal, 1000)"
         );
+    }
+
+    #[test]
+    fn a_number_without_a_unit_that_nobody_means_is_refused_with_what_to_write() {
+        for (number, bytes) in [
+            ("1", "1 byte"),
+            ("2", "2 bytes"),
+            ("1048575", "1048575 bytes"),
+        ] {
+            assert_eq!(
+                parse_size(number).unwrap_err().to_string(),
+                format!(
+                    "{number:?} has no unit and would be {bytes}; write {number}GiB or {number}MiB, or {number}B if bytes are meant"
+                )
+            );
+        }
+        assert_eq!(parse_size("2B"), Ok(2));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::{
 };
 use drivebay_layout::error::sector_size;
 use drivebay_layout::probe::{Blankness, GptState, PV_KIND, Probed};
-use drivebay_model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode};
+use drivebay_model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode, units::human_sizes};
 use drivebay_model::{Signature, Signatures};
 use drivebay_sys::blkid;
 
@@ -37,12 +37,10 @@ pub(super) fn of(
         return vec![reject(RejectCode::SectorSizeChanged, text)];
     }
     if probed.size_bytes != evidence.facts.size_bytes {
+        let [was, is] = human_sizes([probed.size_bytes, evidence.facts.size_bytes]);
         reasons.push(reject(
             RejectCode::ProbeFailed,
-            format!(
-                "it had {} bytes when it was probed and has {} now; it is probed again",
-                probed.size_bytes, evidence.facts.size_bytes
-            ),
+            format!("it had {was} when it was probed and has {is} now; it is probed again"),
         ));
     }
     if probed.busy {

@@ -6,7 +6,9 @@ use super::{
     identity::is_twin,
 };
 use drivebay_layout::probe::ProbeError;
-use drivebay_model::{ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause};
+use drivebay_model::{
+    ClassConfig, DriveFacts, LEAST_BYTES, Reject, RejectCode, Transport, cause, units::human_sizes,
+};
 use drivebay_sys::sysfs::identity::alone;
 
 pub(super) fn reject(code: RejectCode, detail: impl Into<String>) -> Reject {
@@ -93,10 +95,8 @@ pub(super) fn of_facts(
         facts.size_bytes > 0 && facts.size_bytes < LEAST_BYTES,
         Code::TooSmall,
         &|| {
-            format!(
-                "it has {} bytes; a drive needs at least {LEAST_BYTES}",
-                facts.size_bytes
-            )
+            let [size, least] = human_sizes([facts.size_bytes, LEAST_BYTES]);
+            format!("it has {size}; a drive needs at least {least}")
         },
     );
     add(facts.zoned, Code::Zoned, &|| {

@@ -9,6 +9,7 @@ use drivebay_model::{
     Drive, Finding,
     condition::{Condition, Reason},
     finding::Code,
+    units::count,
     unreadable::{Holds, UnreadableRange},
 };
 
@@ -51,7 +52,7 @@ pub fn condition(drive: &Drive, ranges: &[UnreadableRange]) -> Option<Condition>
     match affected_files(ranges) {
         0 => {}
         1 => parts.push("1 file is affected".to_owned()),
-        files => parts.push(format!("{files} files are affected")),
+        files => parts.push(format!("{} are affected", count(files, "file"))),
     }
     if any(|holds| matches!(holds, Holds::FilesystemMetadata)) {
         parts.push("filesystem metadata is affected".to_owned());

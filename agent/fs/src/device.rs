@@ -9,7 +9,7 @@ use std::{
 
 use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
-use drivebay_model::{Cause, DriveRef, Placed};
+use drivebay_model::{Cause, DriveRef, Placed, units::human_sizes};
 use drivebay_sys::{
     attribute,
     dm::{self, DmDevice},
@@ -180,16 +180,18 @@ fn is_of_record(
     bytes: u64,
 ) -> Result<Result<(), Wrong>, FsError> {
     let record = &placed.record;
-    let right_size = |bytes: u64| {
-        bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len)
+    let wrong_size = |bytes: u64| {
+        let is_right =
+            bytes == record.extent.len || record.growing_to.is_some_and(|to| bytes == to.len);
+        (!is_right).then(|| human_sizes([bytes, record.extent.len]))
     };
     let checked = match &device.dm_uuid {
         Some(dm_uuid) => {
             let found = dm::read(Path::new("/sys"), &device.name)
                 .map_err(|error| io_error("looking at", &node(&device.name), error))?;
-            logical_volume(&found, drive, dm_uuid, right_size)
+            logical_volume(&found, drive, dm_uuid, wrong_size)
         }
-        None => partition(&device.name, drive, placed, bytes, right_size),
+        None => partition(&device.name, drive, placed, bytes, wrong_size),
     };
     if checked.is_err() {
         return Ok(checked);
@@ -225,7 +227,7 @@ fn partition(
     drive: &DriveRef,
     placed: &Placed,
     bytes: u64,
-    right_size: impl Fn(u64) -> bool,
+    wrong_size: impl Fn(u64) -> Option<[String; 2]>,
 ) -> Result<(), Wrong> {
     let parent = std::fs::canonicalize(sysfs(device))
         .ok()
@@ -251,13 +253,15 @@ fn partition(
         .and_then(|text| text.parse::<u64>().ok())
         .map(|sectors| sectors * 512);
     let extent = placed.record.extent;
-    if start != Some(extent.start) || !right_size(bytes) {
+    let wrong = wrong_size(bytes);
+    if start != Some(extent.start) || wrong.is_some() {
+        let [size, expected] = wrong.unwrap_or_else(|| human_sizes([bytes, extent.len]));
         return Err((
             format!(
-                "a partition at byte {} with {bytes} bytes",
+                "a partition at byte {} with {size}",
                 start.map_or("?".to_owned(), |s| s.to_string())
             ),
-            format!("byte {} and {} bytes", extent.start, extent.len),
+            format!("byte {} and {expected}", extent.start),
         ));
     }
     Ok(())
@@ -268,7 +272,7 @@ fn logical_volume(
     found: &DmDevice,
     drive: &DriveRef,
     dm_uuid: &str,
-    right_size: impl Fn(u64) -> bool,
+    wrong_size: impl Fn(u64) -> Option<[String; 2]>,
 ) -> Result<(), Wrong> {
     if found.uuid != dm_uuid {
         return Err((
@@ -288,10 +292,10 @@ fn logical_volume(
             "one that takes IO".into(),
         ));
     }
-    if !right_size(found.size_bytes) {
+    if let Some([size, expected]) = wrong_size(found.size_bytes) {
         return Err((
-            format!("a device with {} bytes", found.size_bytes),
-            "the size of its record".into(),
+            format!("a device with {size}"),
+            format!("the {expected} of its record"),
         ));
     }
     Ok(())
@@ -425,7 +429,8 @@ mod tests {
         let check = |change: fn(&mut DmDevice)| {
             let mut device = good.clone();
             change(&mut device);
-            logical_volume(&device, &drive, "LVM-aabb", |bytes| bytes == 3 << 20)
+            let wrong_size = |bytes: u64| (bytes != 3 << 20).then(|| human_sizes([bytes, 3 << 20]));
+            logical_volume(&device, &drive, "LVM-aabb", wrong_size)
                 .err()
                 .map(|(found, _)| found)
                 .unwrap_or_default()
@@ -437,6 +442,7 @@ mod tests {
         assert!(check(|device| device.slaves.push("sdb".into())).contains("[sda, sdb]"));
         assert!(check(|device| device.slaves.clear()).contains("[]"));
         assert!(check(|device| device.suspended = true).contains("suspended"));
-        assert!(check(|device| device.size_bytes += 512).contains("3146240 bytes"));
+        assert!(check(|device| device.size_bytes += 512).contains("with 3.0004 MiB"));
+        assert!(check(|device| device.size_bytes += 1 << 20).contains("with 4 MiB"));
     }
 }

@@ -5,7 +5,10 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use drivebay_model::{Cause, DriveId, Extent, Placed};
+use drivebay_model::{
+    Cause, DriveId, Extent, Placed,
+    units::{human_millis, size_beside},
+};
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
 /// next look repairs.
@@ -40,7 +43,10 @@ pub enum CarveError {
         source: Cause,
     },
     /// The flock was not to be had in time.
-    #[error("drive {drive} is locked by another program (flock); it was waited for {waited_ms} ms")]
+    #[error(
+        "drive {drive} is locked by another program (flock), and stayed so for {}",
+        human_millis(*waited_ms)
+    )]
     Locked {
         drive: String,
         /// Milliseconds.
@@ -87,7 +93,9 @@ pub enum CarveError {
     },
     /// No free run is large enough, or with LVM all of them together are not.
     #[error(
-        "drive {drive} has no room for a volume of {needed} bytes; the largest that would fit is {largest} bytes"
+        "drive {drive} has no room for a volume of {}; the largest that would fit is {}",
+        size_beside(*needed, *largest),
+        size_beside(*largest, *needed)
     )]
     NoSpace {
         drive: String,
@@ -144,7 +152,9 @@ pub enum CarveError {
     Ambiguous { uuid: Uuid, reason: String },
     /// The space behind it is taken, or with LVM all of the drive's.
     #[error(
-        "volume {uuid} cannot grow to {needed} bytes on its drive; it could grow to {possible} bytes"
+        "volume {uuid} cannot grow to {} on its drive; it could grow to {}",
+        size_beside(*needed, *possible),
+        size_beside(*possible, *needed)
     )]
     CannotGrow {
         uuid: Uuid,
@@ -211,7 +221,9 @@ pub enum CarveError {
     },
     /// A raw volume would show what is in these bytes, and they are not zeroed yet. Nothing was changed.
     #[error(
-        "drive {drive} is still being zeroed: {zeroed} of {needed} bytes for this raw volume are zeros by now; it is made once all of them are. `raw-space = \"sampled\"` of the class does not wait, and may show a former owner's data"
+        "drive {drive} is still being zeroed: {} of {} for this raw volume are zeros by now; it is made once all of them are. `raw-space = \"sampled\"` of the class does not wait, and may show a former owner's data",
+        size_beside(*zeroed, *needed),
+        size_beside(*needed, *zeroed)
     )]
     NotZeroed {
         drive: String,

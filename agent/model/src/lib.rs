@@ -38,6 +38,7 @@ pub use created_for::CreatedFor;
 pub use drive::{
     Bay, DriveFacts, DriveId, DriveRef, DriveState, Media, Reject, RejectCode, Transport,
 };
+pub use drivebay_common::{smart_names, units};
 pub use drivebay_proto::{condition, words};
 pub use finding::Finding;
 pub use health::{DriveHealth, Override, PollState, Verdict};

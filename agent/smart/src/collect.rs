@@ -36,6 +36,11 @@ pub const DEEP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// The exit status that we ask smartctl for when the drive sleeps. Its own ones for not opening and for
 /// a wrong command line never come together.
 const ASLEEP: i32 = 3;
+/// What a shell ends with when it cannot execute a program, and when it finds none: of a script in smartctl's place, no bits.
+const SHELL: [(i32, FailureReason, &str); 2] = [
+    (126, FailureReason::NotStarted, "command not executable"),
+    (127, FailureReason::Missing, "command not found"),
+];
 /// How much of a message is quoted.
 const QUOTE: usize = 200;
 
@@ -308,7 +313,10 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
         Err(_) if code == ASLEEP && sleeping(&output.stdout).is_some() => return Outcome::Standby,
         Err(error) => return of_garbage(&error, &output, code),
     };
-    let status = u64::from(facts.exit.bits()) | u64::from(code.unsigned_abs());
+    // What smartctl ended with is in its answer. A shell's own code is that of a script around it.
+    let of_shell = SHELL.iter().any(|(of_shell, ..)| *of_shell == code);
+    let own = if of_shell { 0 } else { code.unsigned_abs() };
+    let status = u64::from(facts.exit.bits()) | u64::from(own);
     of_facts(Facts {
         exit: ExitStatus::new(status),
         not_running: poll.not_running.clone(),
@@ -376,6 +384,15 @@ fn of_garbage(error: &ParseError, output: &Output, code: i32) -> Outcome {
     } else {
         format!("; on standard error: {stderr:?}")
     };
+    let of_shell = SHELL.iter().find(|(of_shell, ..)| *of_shell == code);
+    if let (Some((_, reason, what)), ParseError::Empty) = (of_shell, error) {
+        return failed(
+            *reason,
+            format!(
+                "smartctl was not run: its script ended with {code}, {what}{said}; install smartmontools 7.0 or later, or correct the script that stands for it"
+            ),
+        );
+    }
     let status = ExitStatus::new(u64::from(code.unsigned_abs()));
     failed(
         reason(error),

@@ -1,6 +1,6 @@
 //! The CSI Node service.
 
-use drivebay_common::rpc::logged;
+use drivebay_common::{rpc::logged, units::size_beside};
 use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{self, node_server::Node, node_service_capability, volume_usage::Unit},
@@ -228,7 +228,8 @@ impl Node for NodeService {
                     uuid: volume.uuid,
                     needed,
                     why: format!(
-                        "its device has {bytes} bytes; ControllerExpandVolume comes first"
+                        "its device has {}; ControllerExpandVolume comes first",
+                        size_beside(bytes, needed)
                     ),
                 });
             }

@@ -25,7 +25,7 @@ use super::{
     drive::{self, OpenError, io_error, node_of},
     ioctl,
 };
-use drivebay_model::DriveRef;
+use drivebay_model::{DriveRef, units::human_millis};
 
 /// Why a drive was not opened or locked.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum BlockDevError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Another program holds the flock.
-    #[error("{node} stayed locked for {waited_ms} ms; see which program keeps it open")]
+    #[error("{node} stayed locked for {}; see which program keeps it open", human_millis(*waited_ms))]
     Locked {
         node: String,
         /// Milliseconds.

@@ -30,6 +30,7 @@ use nix::{
 };
 
 use super::seclude::Secluded;
+use drivebay_model::units::human_millis;
 
 /// What is kept of each stream, in bytes; the rest is read and thrown away, so that the tool
 /// never blocks on a full pipe.
@@ -84,7 +85,7 @@ pub enum CmdError {
         source: std::io::Error,
     },
     /// The deadline passed; its process group was killed.
-    #[error("{program} did not end within {limit_ms} ms")]
+    #[error("{program} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         program: &'static str,
         /// Milliseconds.

@@ -13,7 +13,7 @@ use std::{
 
 use super::ioctl;
 use super::sysfs;
-use drivebay_model::DriveRef;
+use drivebay_model::{DriveRef, units::human_sizes};
 
 /// Why a drive was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -156,7 +156,8 @@ fn compare_size(drive: &DriveRef, size: u64) -> Result<(), OpenError> {
     if size == drive.size_bytes {
         return Ok(());
     }
-    let seen = format!("{size} bytes where {} were expected", drive.size_bytes);
+    let [found, expected] = human_sizes([size, drive.size_bytes]);
+    let seen = format!("{found} where {expected} were expected");
     Err(other(drive, seen))
 }
 

@@ -22,6 +22,7 @@ use super::{
     cmd::{self, CmdError, Output, Tool},
     dm, ioctl, statefile,
 };
+use drivebay_model::units::human_millis;
 pub use report::{LvReport, VgReport};
 
 /// How a worker learns where the configuration is.
@@ -84,7 +85,7 @@ pub enum LvmError {
         waited_ms: u64,
     },
     /// It did not end in time, and not because of a lock.
-    #[error("lvm {command} did not end within {limit_ms} ms")]
+    #[error("lvm {command} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         command: String,
         /// Milliseconds.

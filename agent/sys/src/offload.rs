@@ -7,6 +7,8 @@
 
 use std::{io, time::Duration};
 
+use drivebay_model::units::human_duration;
+
 use tokio::sync::oneshot;
 
 /// Runs `work` on its own thread; TimedOut when it takes longer than `limit` (it is then left to itself).
@@ -27,7 +29,7 @@ pub async fn offload<T: Send + 'static>(
         Ok(Err(_)) => Err(io::Error::other(format!("{what}: its thread panicked"))),
         Err(_) => Err(io::Error::new(
             io::ErrorKind::TimedOut,
-            format!("{what} did not end within {} ms", limit.as_millis()),
+            format!("{what} did not end within {}", human_duration(limit)),
         )),
     }
 }

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::files::{self, Durability};
+use drivebay_common::{
+    files::{self, Durability},
+    units::human_size,
+};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::offload::offload;
@@ -49,7 +52,7 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("more than {max} bytes"),
+            format!("more than {}", human_size(max)),
         ));
     }
     Ok(bytes)

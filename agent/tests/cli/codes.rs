@@ -34,12 +34,8 @@ async fn a_check_tells_damage_not_checkable_and_unknown_apart() {
     for (name, code, says) in [
         ("clean", 0, "clean: it is clean"),
         ("corrupt", 1, "volume corrupt: it is corrupt"),
-        (
-            "inconclusive",
-            5,
-            "could not be checked: it is inconclusive",
-        ),
-        ("not-checkable", 5, "could not be checked"),
+        ("inconclusive", 5, "volume inconclusive: it is inconclusive"),
+        ("not-checkable", 5, "volume not-checkable: it is"),
         ("no-such", 6, "no volume no-such"),
         ("c", 2, "ambiguous"),
     ] {
@@ -69,6 +65,7 @@ async fn a_name_that_nothing_has_and_one_that_several_have_are_told_apart_everyw
         ("smart explain /nonexistent.json", 6),
         ("drives --sort nonsense", 2),
         ("volume create x --size 0", 2),
+        ("volume create x --size 2", 2),
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         let output = match line.starts_with("smart") {

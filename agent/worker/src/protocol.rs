@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::job::Outcome;
+use drivebay_model::units::size_beside;
 
 /// A longer frame is refused on both sides. The largest real one is the contents of a drive with
 /// 128 volumes, well under 1 MiB.
@@ -61,7 +62,7 @@ pub enum ProtocolError {
     #[error("the connection between agent and worker failed")]
     Io(#[source] io::Error),
     /// Over `MAX_FRAME`.
-    #[error("a frame of {len} bytes is over the limit of {MAX_FRAME} bytes")]
+    #[error("a frame of {} is over the limit of {}", size_beside(*len as u64, MAX_FRAME as u64), size_beside(MAX_FRAME as u64, *len as u64))]
     TooLarge {
         /// Bytes announced, or to be written.
         len: usize,

@@ -5,7 +5,7 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Job};
-use drivebay_model::{Cause, DriveRef, MIB};
+use drivebay_model::{Cause, DriveRef, MIB, units::size_beside};
 use drivebay_sys::{
     direct::{ALIGN, Aligned},
     drive::{self, OpenError},
@@ -41,7 +41,9 @@ pub enum ReadError {
     },
     /// The request itself is wrong.
     #[error(
-        "a sample of {len} bytes at byte {offset} is not within drive {drive} ({size} bytes) or not within the limit of {MAX_SAMPLE} bytes"
+        "a sample of {} at byte {offset} is not within drive {drive} ({size} bytes) or not within the limit of {}",
+        size_beside((*len).into(), MAX_SAMPLE.into()),
+        size_beside(MAX_SAMPLE.into(), (*len).into())
     )]
     Outside {
         drive: String,

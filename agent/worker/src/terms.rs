@@ -6,6 +6,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{JobTarget, WorkerKey};
+use drivebay_model::units::{human_millis, human_seconds};
 
 /// What a drive's workers are for. Each slot has at most one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -109,7 +110,8 @@ pub enum RunError<E: std::error::Error + 'static> {
     },
     /// One step hangs.
     #[error(
-        "{target} is stuck: {step} has not returned for {age_s} s; check the drive (dmesg), it may need to be replaced"
+        "{target} is stuck: {step} has not returned for {}; check the drive (dmesg), it may need to be replaced",
+        human_seconds(*age_s)
     )]
     Stuck {
         target: JobTarget,
@@ -119,7 +121,7 @@ pub enum RunError<E: std::error::Error + 'static> {
         age_s: u64,
     },
     /// The deadline passed while it ran; the worker was killed.
-    #[error("{job} on {target} did not end within {limit_ms} ms (at {step})")]
+    #[error("{job} on {target} did not end within {} (at {step})", human_millis(*limit_ms))]
     Deadline {
         target: JobTarget,
         job: &'static str,

@@ -10,19 +10,19 @@ use super::names::Name;
 /// What to make.
 #[derive(Debug, Clone, Subcommand)]
 pub enum CertsCommand {
-    /// Make the CA, and the controller's certificate
+    /// Create the CA, and the controller's certificate
     #[command(after_help = "Example:\n  \
 drivebay-controller certs init --dir /root/drivebay-ca --name drivebay.example.com\n\n\
 Where the CA is there already, only the controller's certificate is made. Nothing is overwritten. \
 Certificates are valid from an hour ago, for hosts whose clocks differ.")]
     Init(InitArgs),
-    /// Make a node's certificate, or renew it
+    /// Create or renew a node's certificate
     #[command(after_help = "Examples:\n  \
 drivebay-controller certs node node-7 --dir /root/drivebay-ca\n  \
 drivebay-controller certs node node-7 --dir /root/drivebay-ca --renew\n\n\
 Copy the directory that it makes to the node, keeping modes. A running agent notices renewed files by itself.")]
     Node(NodeArgs),
-    /// Make the controller's certificate, or renew it
+    /// Create or renew the controller's certificate
     #[command(after_help = "Examples:\n  \
 drivebay-controller certs controller --dir /root/drivebay-ca --renew\n  \
 drivebay-controller certs controller --dir /root/drivebay-ca --renew --name drivebay.example.com --name 10.0.0.7\n\n\
@@ -33,18 +33,18 @@ A running controller notices renewed files by itself.")]
 /// Options of `certs init`.
 #[derive(Debug, Clone, Args)]
 pub struct InitArgs {
-    /// Directory of the CA; made with mode 0700
+    /// Directory of the CA; created with mode 0700
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// DNS name or IP address by which agents dial the controller; may be repeated. Default:
+    /// DNS name or IP address by which agents connect to the controller; may be repeated. Default:
     /// drivebay-controller, the same in namespace drivebay (also with .svc and .svc.cluster.local),
     /// localhost, 127.0.0.1 and ::1
     #[arg(long = "name", value_name = "DNS-OR-IP")]
     pub names: Vec<Name>,
-    /// For how long the controller's certificate is valid
+    /// Validity of the controller's certificate
     #[arg(long, value_name = "DAYS", default_value_t = LEAF_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub days: u32,
-    /// For how long the CA is valid; after that every certificate has to be created again
+    /// Validity of the CA; after that, every certificate has to be created again
     #[arg(long, value_name = "DAYS", default_value_t = CA_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub ca_days: u32,
 }
@@ -61,10 +61,10 @@ pub struct NodeArgs {
     /// Directory for ca.pem, node.pem and node-key.pem. Default: nodes/NODE_ID in the CA's directory
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// For how long it is valid, but never longer than the CA
+    /// Validity, at most that of the CA
     #[arg(long, value_name = "DAYS", default_value_t = LEAF_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub days: u32,
-    /// Replace certificate and key by new ones. The former certificate stays valid until it expires
+    /// Replace certificate and key. The former certificate stays valid until it expires
     #[arg(long)]
     pub renew: bool,
 }
@@ -75,14 +75,14 @@ pub struct ControllerArgs {
     /// Directory of the CA
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
-    /// DNS name or IP address by which agents dial the controller; may be repeated. Default: the names
+    /// DNS name or IP address by which agents connect to the controller; may be repeated. Default: the names
     /// of the certificate to be renewed, else those of `certs init`
     #[arg(long = "name", value_name = "DNS-OR-IP")]
     pub names: Vec<Name>,
-    /// For how long it is valid, but never longer than the CA
+    /// Validity, at most that of the CA
     #[arg(long, value_name = "DAYS", default_value_t = LEAF_DAYS, value_parser = clap::value_parser!(u32).range(1..=MAX_DAYS))]
     pub days: u32,
-    /// Replace certificate and key by new ones. The former certificate stays valid until it expires
+    /// Replace certificate and key. The former certificate stays valid until it expires
     #[arg(long)]
     pub renew: bool,
 }

@@ -2,7 +2,10 @@
 
 use std::{io, path::PathBuf};
 
-use drivebay_common::tls::{NODE_URI, NotACertificate, UtcTime};
+use drivebay_common::{
+    tls::{NODE_URI, NotACertificate, UtcTime},
+    units::count,
+};
 
 /// No certificate was made, or not all of them.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +128,7 @@ pub enum CertsError {
     #[error("the certificate cannot be made")]
     Make(#[source] rcgen::Error),
     /// A validity beyond what a certificate can say.
-    #[error("{days} days from now is further than a certificate can reach; choose fewer --days")]
+    #[error("{} from now is further than a certificate can reach; choose fewer --days", count(*days, "day"))]
     TooLong {
         /// What was asked for.
         days: u32,

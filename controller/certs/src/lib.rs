@@ -78,7 +78,7 @@ fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
     pair.create(&leaf)?;
     summary.controller(dir, &pair, &names, &leaf);
     summary.line(format!(
-        "Keep {} from everybody and off the cluster, with a backup: whoever has it can be any node, and without it none can be added.",
+        "Store {} offline, with a backup. Anyone with this key can impersonate any node; without it, no node can be added.",
         ca.key.display()
     ));
     summary.line(format!(

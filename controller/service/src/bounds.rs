@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use drivebay_common::units::human_size;
 use drivebay_proto::agent::{
     Class, Condition, Drive, DriveHealth, FilesystemCheck, Finding, InventoryUpdate, Overridden,
     Reading, Reject, SmartFinding, SmartReport, UnreadableRange, Volume,
@@ -56,11 +57,17 @@ pub enum Bound {
     #[error("the node reports more than {MAX_CLASSES} classes")]
     Classes,
     #[error(
-        "the node's inventory, or a volume, drive or class in it, is too large (at most {MAX_NODE_BYTES}, {MAX_VOLUME_BYTES}, {MAX_DRIVE_BYTES}, {MAX_CLASS_BYTES} bytes)"
+        "the node's inventory, or a volume, drive or class in it, is too large (at most {}, {}, {}, {})",
+        human_size(MAX_NODE_BYTES as u64),
+        human_size(MAX_VOLUME_BYTES as u64),
+        human_size(MAX_DRIVE_BYTES as u64),
+        human_size(MAX_CLASS_BYTES as u64)
     )]
     Bytes,
     #[error(
-        "a message of the node is too large (at most {MAX_MESSAGE_BYTES} bytes, and {MAX_MESSAGE_MEMORY} when decoded)"
+        "a message of the node is too large (at most {}, and {} when decoded)",
+        human_size(MAX_MESSAGE_BYTES as u64),
+        human_size(MAX_MESSAGE_MEMORY as u64)
     )]
     Message,
 }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use drivebay_common::units::human_duration;
 use tonic::{Code, Response, Status};
 
 /// The agent's answer to a change is waited for this long. The agent finishes regardless;
@@ -36,7 +37,7 @@ pub enum CallError {
         message: String,
     },
     /// Not answered in time: the change may happen yet.
-    #[error("the agent has not answered for {} s and may be at it still; call again", .0.as_secs())]
+    #[error("the agent has not answered for {} and may still be executing the request; call again", human_duration(*.0))]
     Deadline(Duration),
     /// An answer that contradicts the request.
     #[error(

@@ -6,6 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use drivebay_common::units::size_beside;
 use drivebay_proto::csi::TopologyRequirement;
 
 use crate::inventory::Classes;
@@ -93,7 +94,9 @@ pub enum PlacementError {
     Size(#[from] SizeError),
     /// No piece of free space is large enough.
     #[error(
-        "no node has room in class {class:?}: {needed} bytes are needed, and the largest that would fit is {largest} bytes, on node {node}"
+        "no node has room in class {class:?}: {} are needed, and the largest that would fit is {}, on node {node}",
+        size_beside(*needed, *largest),
+        size_beside(*largest, *needed)
     )]
     NoRoom {
         class: String,

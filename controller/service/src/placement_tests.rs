@@ -126,6 +126,10 @@ fn no_room_says_what_is_needed_and_what_there_is() {
             node: "b".into()
         })
     );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "no node has room in class \"hdd\": 3 GiB are needed, and the largest that would fit is 2 GiB, on node b"
+    );
 }
 
 #[test]

@@ -31,16 +31,16 @@ Examples:
 /// Everything that is asked of a controller.
 #[derive(Debug, Subcommand)]
 pub enum Ask {
-    /// Say what is wrong in the cluster, worst first, and what to do about it
+    /// Show the problems of the cluster, worst first, and what to do about them
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(Show),
-    /// Show the nodes: connected or not, and with what conditions
+    /// List the nodes with their state and conditions
     #[command(after_help = "\
 States:
-  connected  its agent is there
-  starting   its agent is there, and still looking at its drives
-  away       its agent was there, and is not now; its volumes are listed as last reported
-  forgotten  given up for good (`drivebay-controller node forget`)
+  connected  its agent is connected
+  starting   its agent is connected, and still scanning its drives
+  away       its agent is disconnected; its volumes are listed as last reported
+  forgotten  will not return (`drivebay-controller node forget`)
 
 Examples:
   drivebay-controller nodes
@@ -48,7 +48,7 @@ Examples:
   drivebay-controller nodes -o wide --node n7
   drivebay-controller nodes -o json | jq -r '.nodes[] | select(.drives_in_trouble > 0) | .node'")]
     Nodes(NodesArgs),
-    /// Show the drives of all nodes
+    /// List the drives of all nodes
     ///
     /// One line a drive. What keeps it from being used, or should be known of it, is shown as codes, and explained below: once for each
     /// code. -o wide, or naming a drive, shows every reason of each.
@@ -57,19 +57,19 @@ States are those of `drivebay-agent drives`: claimed, available, rejected, missi
 
 Examples:
   drivebay-controller drives --abnormal
-  drivebay-controller drives sdb wwn-0x5000c5 --node n7              these, by any name or a beginning of one
+  drivebay-controller drives sdb wwn-0x5000c5 --node n7              only these, by name or unique prefix
   drivebay-controller drives --node n7 --node n8 -o wide
   drivebay-controller drives -o json | jq -r '.drives[] | select(.verdict == \"BAD\") | .serial'")]
     Drives(DrivesArgs),
-    /// Show the volumes of all nodes
+    /// List the volumes of all nodes
     #[command(after_help = "\
---unclaimed shows what is left over: volumes that no PersistentVolume names, because a creation stayed in \
-doubt or because the PersistentVolume was lost. A volume that is just being created has no PersistentVolume \
-yet, so look twice, some minutes apart. The list must be of all PersistentVolumes of this cluster; one that \
-names no volume here at all is refused. One that names a volume on the wrong node (its drive was moved) is noted.
+--unclaimed lists volumes without a PersistentVolume, because the result of their creation was never known or \
+because the PersistentVolume was lost. A volume that is being created has no PersistentVolume yet: repeat the \
+command after some minutes. The list must contain all PersistentVolumes of this cluster; a list that names no \
+volume of Drivebay is refused. A PersistentVolume that names the wrong node (the drive was moved) is noted.
 
-How full a volume is, the controller does not know: `drivebay-agent volumes` on its node shows it, and so do \
-the node's metrics.
+The controller does not know how full a volume is: `drivebay-agent volumes` on its node and the node's metrics \
+show it.
 
 Examples:
   drivebay-controller volumes --abnormal
@@ -79,7 +79,7 @@ Examples:
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
     Volumes(VolumesArgs),
-    /// Show the moves of a node's volumes to other drives: how far they are, and what they wait for
+    /// List the moves of a node's volumes to other drives: progress, and what they wait for
     ///
     /// A move is listed until the old place of its volume is erased. Phases are those of `drivebay-agent moves`.
     #[command(after_help = "\
@@ -94,16 +94,16 @@ Examples:
     /// Show one volume, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
-    /// Show one node; give it up for good, or take that back
+    /// Show a node, forget it, or undo that
     #[command(subcommand, arg_required_else_help = true)]
     Node(NodeCommand),
-    /// Show what the running controller logs, or change it until it ends
+    /// Show or change the log filter of the running controller; a change lasts until it stops
     #[command(after_help = "\
 Examples:
-  drivebay-controller log-level                                  what is logged
+  drivebay-controller log-level                                  the current filter
   drivebay-controller log-level debug
   drivebay-controller log-level info,drivebay_controller=trace
-  drivebay-controller log-level reset                            as it was started")]
+  drivebay-controller log-level reset                            as at its start")]
     LogLevel(LogLevelArgs),
 }
 
@@ -159,48 +159,48 @@ pub enum DriveCommand {
     /// The same as `drivebay-controller drives`
     #[command(visible_alias = "ls")]
     List(DrivesArgs),
-    /// Show everything about a drive: its findings, its SMART data, its volumes
+    /// Show all details of a drive: findings, SMART data, volumes
     #[command(after_help = "\
 Examples:
   drivebay-controller drive show wwn-0x5000c500a1b2c3d4
   drivebay-controller drive show sdb --node n7 -o wide")]
     Show(ShowOneArgs),
-    /// Put no new volumes on a claimed drive; those on it stay and are served as before
+    /// Stop placing new volumes on a claimed drive; its volumes are not affected
     ///
-    /// Recorded on the drive by its node's agent, so that it holds after a restart and on another node, until drive uncordon. The
-    /// agent's configuration says whether it takes this from a controller (drive-verbs in its section controller).
+    /// Recorded on the drive by its node's agent: it lasts over restarts and on another node, until `drive uncordon`. The agent accepts
+    /// this from a controller only if its configuration allows it (drive-verbs in section controller).
     #[command(after_help = "\
 Examples:
   drivebay-controller drive cordon sdb --node n7 --plan               shows what would change
   drivebay-controller drive cordon wwn-0x5000c500a1b2c3d4 --by ann --reason 'replaced on Friday, ticket-4711'")]
     Cordon(CordonArgs<NodesArg>),
-    /// Put new volumes on a cordoned drive again
+    /// Place new volumes on a cordoned drive again
     #[command(after_help = "\
 Examples:
   drivebay-controller drive uncordon wwn-0x5000c500a1b2c3d4 --by ann")]
     Uncordon(UncordonArgs<NodesArg>),
     /// Move the volumes of a drive to other drives of its node, and cordon it
     ///
-    /// Recorded by the node's agent, which goes on after a restart; a repeat changes nothing. A volume that is in use is moved when it
-    /// is unstaged; a pod that starts meanwhile never waits for a copy. Refused as a whole, with every reason, unless all can be moved.
-    /// The command waits and shows progress; Ctrl-C ends it and not the moves. What waits for being unstaged is not waited for: exit
-    /// code 8. The agent's configuration says whether it takes this from a controller (drive-verbs in its section controller).
+    /// Recorded by the node's agent, which continues after a restart; repeating the command changes nothing. A volume in use is moved
+    /// when it is unstaged; a pod that starts meanwhile never waits for a copy. Refused as a whole, with every reason, unless all
+    /// volumes can be moved. The command waits and shows progress; Ctrl-C ends the command, not the moves. It does not wait for volumes
+    /// in use: exit code 8. The agent accepts this from a controller only if its configuration allows it (drive-verbs in section
+    /// controller).
     #[command(after_help = "\
 Examples:
   drivebay-controller drive evacuate sdb --node n7 --plan             shows what would be moved where
   drivebay-controller drive evacuate wwn-0x5000c500a1b2c3d4 --by ann --to sdc --to sdd
   drivebay-controller drive evacuate wwn-0x5000c500a1b2c3d4 --by ann --cancel")]
     Evacuate(EvacuateArgs<NodesArg>),
-    /// Move all volumes of a drive to another drive of its node that takes its place
+    /// Move all volumes of a drive to its replacement on the same node
     ///
-    /// The same as drive evacuate OLD --to NEW: NEW may be blank, and has to have room for all of them. NEW is claimed for it if it is
-    /// not claimed.
+    /// The same as `drive evacuate OLD --to NEW`. NEW needs room for all of them; a blank drive is claimed.
     #[command(after_help = "\
 Examples:
   drivebay-controller drive replace sdb sdf --node n7 --plan
   drivebay-controller drive replace wwn-0x5000c500a1b2c3d4 sdf --by ann")]
     Replace(ReplaceArgs<NodesArg>),
-    /// Switch the light of a drive's place in its enclosure
+    /// Switch the locate light of a drive's bay
     #[command(after_help = "\
 Examples:
   drivebay-controller drive locate wwn-0x5000c500a1b2c3d4 on
@@ -211,12 +211,12 @@ Examples:
 /// Options of `drive locate`.
 #[derive(Debug, Args)]
 pub struct LocateArgs {
-    /// Its identity, or another name of it (kernel name, serial); whole
+    /// Identity, kernel name or serial number; no prefix
     pub drive: String,
-    /// Whether it is to shine
+    /// Whether the light is on
     #[arg(value_enum)]
     pub light: Light,
-    /// The node that it is on, where others have a drive of that name
+    /// Its node, if several nodes have a drive of that name
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
     /// Where the controller is.
@@ -227,7 +227,7 @@ pub struct LocateArgs {
 /// Where the controller is, and on which nodes the drive or volume is looked for.
 #[derive(Debug, Args)]
 pub struct NodesArg {
-    /// The node that it is on, where others have one of that name
+    /// Its node, if several nodes have one of that name
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
     /// Where the controller is.
@@ -249,7 +249,7 @@ pub struct OneNodeArg {
 /// What is shown, and how.
 #[derive(Debug, Args)]
 pub struct ShowOneArgs {
-    /// Its identity or id, another name of it (name, PersistentVolume, claim, device, serial), or a beginning that no other has
+    /// Identity or id, or another name (name, PersistentVolume, claim, device, serial number), or a unique prefix
     #[arg(value_name = "ID")]
     pub id: String,
     /// How to show it.
@@ -263,7 +263,7 @@ pub enum VolumeCommand {
     /// The same as `drivebay-controller volumes`
     #[command(visible_alias = "ls")]
     List(VolumesArgs),
-    /// Show everything that is known of a volume: what is wrong, where it is mounted, how its drive is
+    /// Show all details of a volume: conditions, mounts, and the health of its drive
     #[command(after_help = "\
 Examples:
   drivebay-controller volume show pvc-3f2c9d1e
@@ -271,24 +271,24 @@ Examples:
     Show(ShowOneArgs),
     /// Move a volume to another drive of its node
     ///
-    /// Its id, its PersistentVolume and what mounts it stay as they are. A volume in use is moved when it is unstaged. The old place is
-    /// kept until the volume was staged from the new one, and for a while, then erased. The command waits and shows progress; Ctrl-C
-    /// ends it and not the move.
+    /// Its id, PersistentVolume and mounts do not change. A volume in use is moved when it is unstaged. The old place is kept until the
+    /// volume has been staged from the new one, and for a delay, then erased. The command waits and shows progress; Ctrl-C ends the
+    /// command, not the move.
     #[command(after_help = "\
 Examples:
   drivebay-controller volume move pvc-3f2c9d1e-58f3-4f0e-9d1a-2f6c1f0b3a77 --to sdc --plan
   drivebay-controller volume move shop/data-db-0 --to sdc --by ann
   drivebay-controller volume move shop/data-db-0 --cancel --by ann")]
     Move(MoveVolumeArgs<NodesArg>),
-    /// Print the PersistentVolume that makes a volume usable on the node where it is now
+    /// Print a PersistentVolume that makes a volume usable on the node where it is now
     ///
-    /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes
-    /// nothing: what is printed to stderr says what to do before it is applied.
+    /// For a volume whose drive was moved to another node, or whose PersistentVolume was lost. Changes nothing; what to do before
+    /// applying it is printed to stderr.
     #[command(after_help = "\
 Examples:
   ID=7b1d5c1e-58f3-4f0e-9d1a-2f6c1f0b3a77@n1
   drivebay-controller volume pv $ID --pvc shop/data-db-0 --storage-class fast > pv.json
-  drivebay-controller volume pv pvc-3f2c9d1e --pvc shop/data-db-0    a beginning that no other has
+  drivebay-controller volume pv pvc-3f2c9d1e --pvc shop/data-db-0    a unique prefix
   kubectl apply -f pv.json")]
     Pv(PvArgs),
 }
@@ -296,7 +296,7 @@ Examples:
 /// What can be done about one node.
 #[derive(Debug, Subcommand)]
 pub enum NodeCommand {
-    /// Show everything that is known of a node: its agent, its last sessions, and who was refused under its name
+    /// Show all details of a node: its agent, its last sessions, and refused connections under its name
     #[command(after_help = "\
 Examples:
   drivebay-controller node show n7
@@ -304,21 +304,21 @@ Examples:
     Show(ShowNodeArgs),
     /// Forget a node that will not return: ITS VOLUMES ARE LOST TO THE CLUSTER
     ///
-    /// Adds the node to the controller's config. From then on deleting one of its volumes is answered with OK,
-    /// so that PersistentVolumes and namespaces that wait for it can go. Nothing on the node is touched. If it
-    /// returns after all, volumes that were deleted meanwhile are quarantined there before they are erased.
-    /// Refused while the node is connected. Without --confirm nothing is done: what would be given up is shown.
+    /// Adds the node to the controller's config. From then on, deleting one of its volumes succeeds, so that PersistentVolumes and
+    /// namespaces that wait for it can be removed. Nothing on the node is changed. If it returns, volumes that were deleted meanwhile
+    /// are quarantined there before they are erased. Refused while the node is connected. Without --confirm nothing is changed: what
+    /// would be lost is shown.
     #[command(after_help = "\
 Examples:
-  drivebay-controller node forget n7 --config c.toml                  shows what would be given up
-  drivebay-controller node forget n7 --config c.toml --confirm n7     gives it up
+  drivebay-controller node forget n7 --config c.toml                  shows what would be lost
+  drivebay-controller node forget n7 --config c.toml --confirm n7     forgets it
   drivebay-controller node forget n7 --print                          the entry, for a ConfigMap
 
-Every replica of the controller needs the entry. Each takes it up when it reads its config again.")]
+Every replica of the controller needs the entry, and applies it when its config has changed.")]
     Forget(ForgetArgs),
     /// Undo `node forget`
     ///
-    /// Removes the node from the controller's config. What was deleted in the meantime stays deleted.
+    /// Removes the node from the controller's config. Volumes that were deleted meanwhile stay deleted.
     #[command(after_help = "\
 Examples:
   drivebay-controller node remember n7 --config c.toml")]
@@ -331,7 +331,7 @@ pub struct ShowNodeArgs {
     /// Its name
     #[arg(value_name = "NODE")]
     pub node: String,
-    /// How to show it; JSON and YAML have bytes and stable field names
+    /// Output format; JSON and YAML have stable field names and sizes in bytes
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Where the controller is.
@@ -350,10 +350,10 @@ pub struct SocketArg {
 /// How a list is shown.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// How to show it; JSON and YAML have bytes and stable field names
+    /// Output format; JSON and YAML have stable field names and sizes in bytes
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// Only this node; may be given again
+    /// Only this node; may be repeated
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
     /// Where the controller is.
@@ -370,7 +370,7 @@ pub struct ShowList {
     /// How often.
     #[command(flatten)]
     pub watch: WatchArg,
-    /// Only this node; may be given again
+    /// Only this node; may be repeated
     #[arg(long = "node", value_name = "NODE")]
     pub nodes: Vec<String>,
     /// Where the controller is.
@@ -392,13 +392,13 @@ pub struct NodesArgs {
 /// How a node stands with the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum NodeState {
-    /// Its agent is there.
+    /// Its agent is connected
     Connected,
-    /// Its agent is there and still looks at its drives.
+    /// Its agent is connected and still scanning its drives
     Starting,
-    /// Its agent was there.
+    /// Its agent is disconnected
     Away,
-    /// It was given up.
+    /// It will not return
     Forgotten,
 }
 
@@ -417,13 +417,13 @@ impl NodeState {
 /// Options of `drives`.
 #[derive(Debug, Args)]
 pub struct DrivesArgs {
-    /// Only these, by any name or a beginning of one
+    /// Only these, by name or unique prefix
     #[arg(value_name = "DRIVE")]
     pub names: Vec<String>,
     /// How to show them.
     #[command(flatten)]
     pub show: ShowList,
-    /// Virtual devices and partitions too (loop, ram, dm, ...)
+    /// Include virtual devices and partitions (loop, ram, dm, ...)
     #[arg(long)]
     pub all: bool,
     /// Only drives of this class
@@ -432,7 +432,7 @@ pub struct DrivesArgs {
     /// Only drives that `drivebay-controller health` reports
     #[arg(long, alias = "trouble")]
     pub abnormal: bool,
-    /// Sorted by this instead of by node and kernel name; with --watch, by health
+    /// Sort by this instead of by node and kernel name; with --watch, by health
     #[arg(long, value_enum, value_name = "BY")]
     pub sort: Option<DriveSort>,
 }
@@ -440,7 +440,7 @@ pub struct DrivesArgs {
 /// Options of `volumes`.
 #[derive(Debug, Args)]
 pub struct VolumesArgs {
-    /// Only these, by any name or a beginning of one
+    /// Only these, by name or unique prefix
     #[arg(value_name = "VOLUME")]
     pub names: Vec<String>,
     /// How to show them.
@@ -452,17 +452,17 @@ pub struct VolumesArgs {
     /// Only volumes on this drive, by its identity
     #[arg(long, value_name = "DRIVE")]
     pub drive: Option<String>,
-    /// Only volumes with something wrong
+    /// Only volumes with an abnormal condition
     #[arg(long)]
     pub abnormal: bool,
-    /// Sorted by this instead of by id; with --watch, by condition
+    /// Sort by this instead of by id; with --watch, by condition
     #[arg(long, value_name = "BY", value_parser = sort_without_usage())]
     pub sort: Option<VolumeSort>,
-    /// Deleted ones too: being erased, or quarantined
+    /// Include deleted volumes: being erased, or quarantined
     #[arg(long)]
     pub deleted: bool,
-    /// Only volumes that no PersistentVolume names. PVS is what `kubectl get pv -o json` prints, or - for
-    /// standard input; without it, those that the controller has not seen named for ten minutes (run --kubernetes)
+    /// Only volumes without a PersistentVolume. PVS is a file with the output of `kubectl get pv -o json`, or - for
+    /// standard input; without it, those that have had none for ten minutes (needs run --kubernetes)
     #[arg(long, value_name = "PVS", conflicts_with_all = ["deleted", "names"], num_args = 0..=1)]
     pub unclaimed: Option<Option<PathBuf>>,
 }
@@ -479,7 +479,7 @@ fn sort_without_usage() -> impl TypedValueParser<Value = VolumeSort> {
 /// Options of `volume pv`.
 #[derive(Debug, Args)]
 pub struct PvArgs {
-    /// Its id, another name of it, or a beginning that no other has; an id of the node that its drive was moved from, too
+    /// Id, another name, or a unique prefix; also an id of the node that its drive was moved from
     #[arg(value_name = "ID")]
     pub id: String,
     /// For whom.
@@ -496,13 +496,13 @@ pub struct ForgetArgs {
     /// The node
     #[arg(value_name = "NAME", value_parser = node_id)]
     pub node: String,
-    /// The controller's config, to be changed
+    /// The controller's config, which is changed
     #[arg(long, value_name = "FILE", required_unless_present = "print")]
     pub config: Option<PathBuf>,
-    /// The node's name, spelled out again
+    /// The node's name, again
     #[arg(long, value_name = "NAME")]
     pub confirm: Option<String>,
-    /// Print the entry and change nothing
+    /// Print the entry; change nothing
     #[arg(long, conflicts_with_all = ["config", "confirm"])]
     pub print: bool,
     /// Where the controller is.
@@ -516,7 +516,7 @@ pub struct RememberArgs {
     /// The node
     #[arg(value_name = "NAME", value_parser = node_id)]
     pub node: String,
-    /// The controller's config, to be changed
+    /// The controller's config, which is changed
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
 }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use drivebay_common::ask::AskError;
+use drivebay_common::{ask::AskError, units::count};
 use drivebay_proto::{VolumeId, agent::Volume, controller::VolumeOnNode};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -50,7 +50,7 @@ pub enum ClaimsError {
     Partial { path: PathBuf },
     /// None of its PersistentVolumes is Drivebay's.
     #[error(
-        "{} names no volume of Drivebay, so it seems to be the wrong list ({others} other PersistentVolumes). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display()
+        "{} names no volume of Drivebay, so it seems to be the wrong list ({}). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display(), count(*others, "other PersistentVolume")
     )]
     NoneOfOurs {
         path: PathBuf,
@@ -329,11 +329,11 @@ impl Tally {
             nobody,
         } = self;
         let mut text = format!(
-            "({nobody} of {} volumes without a PersistentVolume; {here} with one, {elsewhere} with one that names another node)\n",
-            here + elsewhere + nobody
+            "({nobody} of {} without a PersistentVolume; {here} with one, {elsewhere} with one that names another node)\n",
+            count(here + elsewhere + nobody, "volume")
         );
         if *nobody > 0 {
-            text.push_str("(one that is just being created has none yet: look again in some minutes before taking it for left over)\n");
+            text.push_str("(a volume that is being created has none yet: repeat the command in some minutes before deleting one)\n");
         }
         if *nobody > here + elsewhere {
             text.push_str("(most volumes have none: was the list made of ALL PersistentVolumes, without a selector?)\n");

@@ -6,7 +6,10 @@ use std::{
     rc::Rc,
 };
 
-use drivebay_common::pick::{Typed, select};
+use drivebay_common::{
+    pick::{Typed, select},
+    units::count,
+};
 use drivebay_proto::{
     agent::{Drive, Volume},
     controller::NodeDrives,
@@ -52,7 +55,7 @@ pub async fn run(
     let mut columns = columns(wide);
     columns.insert(0, ("NODE", Left));
     let mut listing = Listing::new(out, list, terminal, "drives", &columns, yielding(wide));
-    let (mut all, mut hidden) = (0, 0);
+    let (mut all, mut hidden) = (0_u64, 0);
     let (mut legend, mut tally) = (Legend::default(), Tally::default());
     let abnormal = match args.abnormal {
         true => abnormal(client, &args.show.nodes).await?,
@@ -134,8 +137,8 @@ pub async fn run(
     let filtered = args.abnormal || args.class.is_some();
     let nothing = match (all, args.abnormal) {
         (0, _) => "no drives\n".to_owned(),
-        (_, true) => format!("nothing is wrong with {all} drives\n"),
-        (_, false) => format!("none of {all} drives\n"),
+        (_, true) => format!("nothing is wrong with {}\n", count(all, "drive")),
+        (_, false) => format!("none of {}\n", count(all, "drive")),
     };
     let hidden = if filtered {
         String::new()

@@ -51,7 +51,8 @@ pub async fn run(
     }
     if unclaimed > 0 {
         health.notes.push(format!(
-            "{unclaimed} volumes are named by no PersistentVolume; see `drivebay-controller volumes --unclaimed`"
+            "{} without a PersistentVolume; see `drivebay-controller volumes --unclaimed`",
+            count(unclaimed as u64)
         ));
     }
     let mut incoming = client.drives(&args.nodes).await?;

@@ -181,7 +181,8 @@ pub fn complain(error: &(dyn Error + 'static)) {
         Some(given) => given.repeated_in(&text),
         None => text.as_str().into(),
     };
-    eprintln!("drivebay-controller: {text}");
+    let shown = Terminal::of_stderr().message("drivebay-controller: ", &text);
+    eprint!("{shown}");
 }
 
 /// Runs any command but `run`, outside of any runtime: what answers the question goes to `out`, what a person

@@ -122,7 +122,7 @@ pub async fn run(
     let mut columns = columns(wide, false);
     columns.insert(0, ("NODE", Left));
     let mut listing = Listing::new(out, list, terminal, "volumes", &columns, yielding(wide));
-    let (mut all, mut tally) = (0, Tally::default());
+    let (mut all, mut tally) = (0_u64, Tally::default());
     let mut waiting: Vec<VolumeOnNode> = Vec::new();
     // What changes is looked at for what is wrong.
     let watched = args.show.watch.watch.map(|_| VolumeSort::Condition);
@@ -208,7 +208,7 @@ pub async fn run(
     }
     let nothing = match all {
         0 => "no volumes\n".to_owned(),
-        _ => format!("none of {all} volumes\n"),
+        _ => format!("none of {}\n", drivebay_common::units::count(all, "volume")),
     };
     let told = if wants_unclaimed && all > 0 {
         tally.describe()

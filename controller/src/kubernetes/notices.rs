@@ -2,6 +2,7 @@
 //!
 //! Pure. The name of an event follows from what it says, so whichever replica is first makes it, and a restart makes no other.
 
+use drivebay_common::units::count;
 use drivebay_proto::{
     agent::{Drive, Finding, Volume},
     words::{DriveState, Verdict, VolumeState},
@@ -94,8 +95,8 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
         .collect();
     if !quarantined.is_empty() {
         let note = format!(
-            "{} volumes on node {node} were deleted while it was forgotten; they are kept in quarantine and erased after the delay: drivebay-controller volumes --deleted --node {node}",
-            quarantined.len()
+            "{} of node {node} deleted while it was forgotten, kept in quarantine and erased after the delay: drivebay-controller volumes --deleted --node {node}",
+            count(quarantined.len(), "volume")
         );
         let of_node = Object::Node(node.to_owned());
         notices.push(Notice::new(
@@ -154,10 +155,10 @@ impl Trouble {
         let name = printable(&drive.named());
         let since = since.to_string();
         let of = [drive.id.as_str(), since.as_str()];
-        let volumes = on_it.len();
+        let volumes = count(on_it.len(), "volume");
         let id = printable(&drive.id);
         let note = format!(
-            "drive {name} of node {node} {what}; {volumes} volumes are on it: drivebay-controller drive show {id} --node {node}"
+            "drive {name} of node {node} {what}; {volumes} on it: drivebay-controller drive show {id} --node {node}"
         );
         let of_node = Notice::new(Object::Node(node.to_owned()), reason, &note, &of);
         let claims = on_it.iter().filter_map(|on| on.claim.clone());

@@ -20,6 +20,7 @@ use std::{
     time::SystemTime,
 };
 
+use drivebay_common::units::human_size;
 use drivebay_proto::volume_id::is_node_id;
 use serde::Deserialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -79,9 +80,9 @@ pub enum SettingsError {
     },
     /// It is no config.
     #[error(
-        "the config {} is larger than {} KiB; is it the right file?",
+        "the config {} is larger than {}; is it the right file?",
         path.display(),
-        MAX_FILE >> 10
+        human_size(MAX_FILE)
     )]
     TooLarge { path: PathBuf },
     /// It was read and is wrong.

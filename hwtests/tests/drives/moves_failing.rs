@@ -140,7 +140,8 @@ async fn bad_sectors_in_free_space_do_not_stop_a_move_and_under_a_file_they_do_u
     it.from.spoil_also(free..free + SECTOR);
 
     it.move_away().await;
-    it.stops(&["4096 bytes", "do not read", "1 ranges"]).await;
+    it.stops(&["4 KiB of drive", "in 1 range", "unreadable"])
+        .await;
     // It is used where it is, and what does not read is an error there.
     use_volume(&it.rig, &it.volume).await;
     assert_eq!(fs::read(target.join("letter")).unwrap(), b"kept");

@@ -180,7 +180,7 @@ fn a_drive_that_is_missing_is_shown_at_its_node_and_at_the_claim_and_the_pod_on_
     ]);
     let told = cluster.event(
         "default",
-        &["Node/node-1", "DriveMissing", "1 volumes are on it"],
+        &["Node/node-1", "DriveMissing", "1 volume on it"],
     );
     println!("the node: {told}");
     if cluster.version() >= (1, 37) {

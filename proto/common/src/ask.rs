@@ -13,6 +13,7 @@ use tonic::{Code, Status, transport::Channel};
 use crate::{
     cli::{NOT_FOUND, NOT_PERMITTED, RUN_AS_ROOT, UNREACHABLE, WRONG},
     dial,
+    units::human_duration,
 };
 
 /// Largest answer that is taken, bytes: a full snapshot of a thousand volumes is below 1 MiB. tonic's own limit is 4 MiB.
@@ -45,8 +46,8 @@ pub enum AskError {
         socket: PathBuf,
     },
     #[error(
-        "the {} at {} did not answer within {} s; see its log",
-        program.name, socket.display(), limit.as_secs()
+        "the {} at {} did not answer within {}; see its log",
+        program.name, socket.display(), human_duration(*limit)
     )]
     Silent {
         program: &'static Program,

@@ -62,8 +62,10 @@ pub const EXIT_CODES: [(u8, &str); 10] = [
 
 /// The table of exit codes for the end of a help, with rows that only this program has.
 pub fn exit_codes(further: &[(u8, &str)]) -> String {
-    let rows = EXIT_CODES.iter().chain(further);
-    let rows = rows.map(|(code, meaning)| format!("\n  {code:<3}{meaning}"));
+    let mut rows: Vec<_> = EXIT_CODES.iter().chain(further).collect();
+    rows.sort_unstable_by_key(|(code, _)| *code);
+    let rows = rows.iter();
+    let rows = rows.map(|(code, meaning)| format!("\n  {code:<5}{meaning}"));
     format!("Exit codes:{}", rows.collect::<String>())
 }
 
@@ -114,6 +116,21 @@ pub const NOBODY: &str = "cannot tell who you are: the environment has no SUDO_U
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exit_codes_are_in_order_and_apart_from_their_meaning() {
+        let text = exit_codes(&[(10, "of this program")]);
+        let codes = text
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().next());
+        let codes: Vec<u8> = codes.map(|code| code.unwrap().parse().unwrap()).collect();
+        assert!(codes.is_sorted(), "{codes:?}");
+        assert!(
+            text.contains("\n  10   of this program\n  130  ended"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn who_it_was_is_taken_from_the_option_then_sudo_and_never_with_control_characters() {

@@ -31,12 +31,14 @@ pub mod pick;
 pub mod printed;
 pub mod progress;
 pub mod rpc;
+pub mod smart_names;
 pub mod socket;
 pub mod state_trouble;
 pub mod table;
 pub mod terminal;
 pub mod text;
 pub mod tls;
+pub mod units;
 
 pub use identity::{IdentityConfig, IdentityService};
 

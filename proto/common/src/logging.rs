@@ -34,10 +34,10 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text
     #[default]
     Text,
-    /// One JSON object per line.
+    /// One JSON object per line
     Json,
 }
 

@@ -2,6 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+pub use crate::units::{human_seconds, human_size};
 use crate::{paint::Paint, terminal::Terminal, text::acts};
 
 /// Between two columns.
@@ -382,53 +383,6 @@ pub fn printable(text: &str) -> String {
     clean
 }
 
-/// Bytes as a person reads them: binary units, one decimal below 10, cut and not rounded up (free space
-/// shown must exist).
-pub fn human_size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut index = 0;
-    while index + 1 < UNITS.len() && bytes >> (10 * (index + 2)) > 0 {
-        index += 1;
-    }
-    let unit = 1_u64 << (10 * (index + 1));
-    let (whole, rest) = (bytes / unit, bytes % unit);
-    let tenth = u128::from(rest) * 10 / u128::from(unit);
-    let name = UNITS.get(index).copied().unwrap_or("");
-    if whole >= 100 || (whole >= 10 && tenth == 0) || rest == 0 {
-        format!("{whole} {name}")
-    } else {
-        format!("{whole}.{tenth} {name}")
-    }
-}
-
-/// Seconds as a person reads them: the two largest units, the second one only when it is not zero.
-pub fn human_seconds(seconds: u64) -> String {
-    let parts = [
-        (seconds / 86_400, "d"),
-        (seconds / 3600 % 24, "h"),
-        (seconds / 60 % 60, "m"),
-        (seconds % 60, "s"),
-    ];
-    let first = parts
-        .iter()
-        .position(|(count, _)| *count > 0)
-        .unwrap_or(parts.len() - 1);
-    let shown = parts.iter().skip(first).take(2).enumerate();
-    shown
-        .filter(|(index, (count, _))| *index == 0 || *count > 0)
-        .map(|(index, (count, unit))| {
-            if index == 0 {
-                format!("{count}{unit}")
-            } else {
-                format!("{count:02}{unit}")
-            }
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -599,39 +553,5 @@ wwn-0x50…a1b2c3d4  BAD     100%  Filesystem, M…
             "A\\u{1b}[2J\\u{a}B\\u{202e}"
         );
         assert_eq!(printable("größe 数据"), "größe 数据");
-    }
-
-    #[test]
-    fn sizes_are_cut_never_rounded_up() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (1536, "1.5 KiB"),
-            ((1 << 20) - 1, "1023 KiB"),
-            (10 << 30, "10 GiB"),
-            ((10 << 30) + (1 << 29), "10.5 GiB"),
-            ((2 << 40) - 1, "1.9 TiB"),
-            (500_000_000_000, "465 GiB"),
-            (u64::MAX, "15.9 EiB"),
-        ] {
-            assert_eq!(human_size(bytes), text);
-        }
-    }
-
-    #[test]
-    fn durations_show_two_units_at_most() {
-        for (seconds, text) in [
-            (0, "0s"),
-            (59, "59s"),
-            (60, "1m"),
-            (61, "1m01s"),
-            (3661, "1h01m"),
-            (3601, "1h"),
-            (86_400, "1d"),
-            (90_000, "1d01h"),
-        ] {
-            assert_eq!(human_seconds(seconds), text);
-        }
     }
 }

@@ -1,6 +1,9 @@
 //! Where an answer is shown: how wide it is, and whether it has colours. Through a pipe nothing is broken or left out.
 
-use std::io::stdout;
+use std::{
+    borrow::Cow,
+    io::{stderr, stdout},
+};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -49,8 +52,34 @@ impl Terminal {
         }
     }
 
-    /// Text after a beginning, broken at the width and indented alike; each line ended. A word that is longer stays whole, so
-    /// that it can be copied.
+    /// Standard error as it is now, without colours.
+    pub fn of_stderr() -> Self {
+        let size = terminal_size::terminal_size_of(stderr());
+        Self {
+            width: size.map(|(width, _)| usize::from(width.0).max(NARROWEST)),
+            ..Self::NONE
+        }
+    }
+
+    /// A message of one or several lines after a beginning. Each is broken at the width, but for one that is indented: a command to
+    /// be typed, or a row of a table.
+    pub fn message(&self, beginning: &str, text: &str) -> String {
+        let mut shown = String::new();
+        for (index, line) in text.lines().enumerate() {
+            match index {
+                0 => shown.push_str(&self.hanging(beginning, "  ", line)),
+                _ if line.is_empty() || line.starts_with(' ') => {
+                    shown.push_str(line);
+                    shown.push('\n');
+                }
+                _ => shown.push_str(&self.hanging("", "  ", line)),
+            }
+        }
+        shown
+    }
+
+    /// Text after a beginning, broken at the width and indented alike; each line ended. A word that is longer stays whole, and so
+    /// does a command in backticks, so that it can be copied.
     pub fn wrapped(&self, beginning: &str, text: &str) -> String {
         self.hanging(beginning, &" ".repeat(beginning.width()), text)
     }
@@ -66,8 +95,24 @@ impl Terminal {
             .break_words(false)
             .word_separator(textwrap::WordSeparator::AsciiSpace)
             .word_splitter(textwrap::WordSplitter::NoHyphenation);
-        textwrap::fill(text, options) + "\n"
+        textwrap::fill(&with_whole_commands(text), options).replace(HELD, " ") + "\n"
     }
+}
+
+/// Stands for a space at which no line is broken.
+const HELD: char = '\u{e000}';
+
+fn with_whole_commands(text: &str) -> Cow<'_, str> {
+    // An odd backtick quotes nothing.
+    if !text.contains('`') || !text.matches('`').count().is_multiple_of(2) {
+        return Cow::Borrowed(text);
+    }
+    let mut quoted = false;
+    let held = text.chars().map(|c| {
+        quoted ^= c == '`';
+        if quoted && c == ' ' { HELD } else { c }
+    });
+    Cow::Owned(held.collect())
 }
 
 #[cfg(test)]
@@ -94,5 +139,23 @@ mod tests {
             narrow.wrapped("  a  ", &format!("b {long}")),
             format!("  a  b\n     {long}\n")
         );
+    }
+
+    #[test]
+    fn a_message_is_broken_between_words_and_never_within_a_command() {
+        let text = "nothing was changed; run `drivebay-agent volume show db` to see what uses it\n\n  drivebay-agent volume delete db --confirm db";
+        assert_eq!(
+            Terminal::NONE.message("error: ", text),
+            format!("error: {text}\n")
+        );
+        let narrow = Terminal {
+            width: Some(40),
+            ..Terminal::NONE
+        };
+        assert_eq!(
+            narrow.message("error: ", text),
+            "error: nothing was changed; run\n  `drivebay-agent volume show db` to see\n  what uses it\n\n  drivebay-agent volume delete db --confirm db\n"
+        );
+        assert_eq!(narrow.message("error: ", "a ` alone"), "error: a ` alone\n");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use drivebay_common::mount_flags::mount_flags;
+use drivebay_common::{mount_flags::mount_flags, units::size_beside};
 use drivebay_proto::{
     agent::{self, Class, CreatedFor},
     csi, names,
@@ -217,12 +217,16 @@ fn agent_range(required: u64, limit: u64) -> Result<SizeRange, InvalidField> {
     if required == 0 || !required.is_multiple_of(AGENT_EXTENT_BYTES) {
         return Err(InvalidField {
             field: "required_bytes",
-            why: format!("must be a multiple of 1 MiB above 0, got {required}"),
+            why: format!("must be a multiple of 1 MiB above 0, got {required} bytes"),
         });
     }
     validate::size_range(required, limit).map_err(|_| InvalidField {
         field: "limit_bytes",
-        why: format!("{limit} is less than required_bytes {required}"),
+        why: format!(
+            "{} is less than required_bytes {}",
+            size_beside(limit, required),
+            size_beside(required, limit)
+        ),
     })
 }
 

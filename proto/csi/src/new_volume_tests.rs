@@ -111,14 +111,14 @@ fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
             |r| r.fs_type = "ntfs".into(),
         ),
         (
-            "required_bytes: must be a multiple of 1 MiB above 0, got 0",
+            "required_bytes: must be a multiple of 1 MiB above 0, got 0 bytes",
             |r| r.required_bytes = 0,
         ),
         (
-            "required_bytes: must be a multiple of 1 MiB above 0, got 67108865",
+            "required_bytes: must be a multiple of 1 MiB above 0, got 67108865 bytes",
             |r| r.required_bytes += 1,
         ),
-        ("limit_bytes: 1 is less than required_bytes 67108864", |r| {
+        ("limit_bytes: 1 B is less than required_bytes 64 MiB", |r| {
             r.limit_bytes = 1
         }),
         (
@@ -154,7 +154,7 @@ fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
             r.required_bytes = 0;
         }),
         (
-            "required_bytes: must be a multiple of 1 MiB above 0, got 0",
+            "required_bytes: must be a multiple of 1 MiB above 0, got 0 bytes",
             |r| {
                 r.required_bytes = 0;
                 r.mount_options = "bind".into();

@@ -1,5 +1,6 @@
 //! From what a request says about size to the exact bytes a volume gets. Pure.
 
+use drivebay_common::units::{human_size, human_sizes, size_beside};
 use drivebay_proto::names;
 
 use crate::validate::SizeRange;
@@ -13,14 +14,20 @@ pub const DEFAULT_EXTENT_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// Beyond anything that exists.
-    #[error("capacity_range asks for {required} bytes; a volume has at most {MAX_VOLUME_BYTES}")]
+    #[error(
+        "capacity_range asks for {}; a volume has at most {}",
+        size_beside(*required, MAX_VOLUME_BYTES),
+        size_beside(MAX_VOLUME_BYTES, *required)
+    )]
     TooLarge {
         /// What was asked for, bytes.
         required: u64,
     },
     /// The smallest possible volume is over the limit.
     #[error(
-        "capacity_range.limit_bytes {limit} is less than the smallest volume, {smallest} bytes for {what}"
+        "capacity_range.limit_bytes {} is less than the smallest volume, {} for {what}",
+        size_beside(*limit, *smallest),
+        size_beside(*smallest, *limit)
     )]
     LimitBelowSmallest {
         /// limit_bytes.
@@ -32,7 +39,11 @@ pub enum SizeError {
     },
     /// Sizes are multiples of the extent, and the next one is over the limit.
     #[error(
-        "capacity_range.required_bytes {required} rounds up to {rounded}, a multiple of {extent} bytes, which exceeds limit_bytes {limit}"
+        "capacity_range.required_bytes {} rounds up to {}, a multiple of {}, which exceeds limit_bytes {}",
+        human_sizes([*required, *rounded, *limit])[0],
+        human_sizes([*required, *rounded, *limit])[1],
+        human_size(*extent),
+        human_sizes([*required, *rounded, *limit])[2]
     )]
     RoundingExceedsLimit {
         /// required_bytes.
@@ -46,7 +57,9 @@ pub enum SizeError {
     },
     /// A volume does not shrink.
     #[error(
-        "capacity_range.limit_bytes {limit} is less than the volume has already, {size} bytes; volumes do not shrink"
+        "capacity_range.limit_bytes {} is less than the volume has already, {}; volumes do not shrink",
+        size_beside(*limit, *size),
+        size_beside(*size, *limit)
     )]
     LimitBelowCurrent {
         /// limit_bytes.
@@ -216,6 +229,16 @@ mod tests {
             Err(SizeError::LimitBelowCurrent { .. })
         ));
         assert_eq!(grown_volume(range(MIB, 0), 2 * MIB, MIB), Ok(2 * MIB));
+        let rounded = new_volume(range(MIB + 1, MIB + 2), rules(None)).unwrap_err();
+        assert_eq!(
+            rounded.to_string(),
+            "capacity_range.required_bytes 1.000000 MiB rounds up to 2 MiB, a multiple of 1 MiB, which exceeds limit_bytes 1.000001 MiB"
+        );
+        let shrunk = grown_volume(range(0, 20 << 30), 30 << 30, MIB).unwrap_err();
+        assert_eq!(
+            shrunk.to_string(),
+            "capacity_range.limit_bytes 20 GiB is less than the volume has already, 30 GiB; volumes do not shrink"
+        );
     }
 
     proptest! {

@@ -10,7 +10,10 @@ use drivebay_proto::{csi, names};
 pub mod anti_affinity;
 
 pub use crate::capability::{Access, Capability, capabilities, capability};
-use drivebay_common::mount_flags::{OptionError, mount_flags};
+use drivebay_common::{
+    mount_flags::{OptionError, mount_flags},
+    units::size_beside,
+};
 
 /// Longest string of a request, bytes (CSI: 128 unless a field says otherwise).
 pub const MAX_STRING_BYTES: usize = 128;
@@ -122,7 +125,9 @@ pub enum InvalidRequest {
     Negative { field: &'static str, value: i64 },
     /// A range that no size is in.
     #[error(
-        "capacity_range.limit_bytes {limit} is less than capacity_range.required_bytes {required}"
+        "capacity_range.limit_bytes {} is less than capacity_range.required_bytes {}",
+        size_beside(*limit, *required),
+        size_beside(*required, *limit)
     )]
     LimitBelowRequired {
         /// required_bytes.

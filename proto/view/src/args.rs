@@ -46,13 +46,13 @@ pub fn log_filter(level: Option<&str>) -> Option<&str> {
 /// How one thing is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Aligned columns.
+    /// Table
     Table,
-    /// More of them.
+    /// Table with all columns
     Wide,
-    /// For programs.
+    /// JSON
     Json,
-    /// The same as YAML.
+    /// YAML
     Yaml,
 }
 
@@ -70,15 +70,15 @@ impl Format {
 /// How a list is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// Aligned columns; where the terminal is too narrow, without some of them
+    /// Table, with fewer columns on a narrow terminal
     Table,
-    /// All columns
+    /// Table with all columns
     Wide,
-    /// Bytes, and stable field names
+    /// JSON, with stable field names and sizes in bytes
     Json,
-    /// The same as YAML
+    /// YAML, with the same fields as JSON
     Yaml,
-    /// Names alone, one a line
+    /// Names only, one per line
     Name,
 }
 
@@ -101,10 +101,10 @@ impl ListFormat {
 /// How a list is shown, and which part of it.
 #[derive(Debug, Clone, Args)]
 pub struct ListArgs {
-    /// How to show it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = ListFormat::Table)]
     pub output: ListFormat,
-    /// Rows alone, without a header and notes
+    /// Omit the header and notes
     #[arg(long)]
     pub no_headers: bool,
 }
@@ -154,13 +154,13 @@ pub enum VolumeSort {
 /// For whom a PersistentVolume is, and how it is printed.
 #[derive(Debug, Args)]
 pub struct PvClaimArgs {
-    /// The claim that shall have it, and no other
+    /// Claim to reserve it for
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = kube::claim_ref)]
     pub pvc: Option<ClaimRef>,
     /// The claim's StorageClass
     #[arg(long, value_name = "NAME", value_parser = kube::subdomain)]
     pub storage_class: Option<String>,
-    /// How to print it
+    /// Output format; instructions are printed to stderr
     #[arg(short, long, value_enum, default_value_t = PvFormat::Json)]
     pub output: PvFormat,
 }
@@ -168,9 +168,9 @@ pub struct PvClaimArgs {
 /// How a manifest is printed: as kubectl takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PvFormat {
-    /// What to do first goes to stderr.
+    /// JSON
     Json,
-    /// The same as YAML.
+    /// YAML
     Yaml,
 }
 

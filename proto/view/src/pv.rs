@@ -15,6 +15,7 @@ use super::{
     kube::{is_subdomain, resembling},
     table::{human_size, printable},
 };
+use drivebay_common::units::exact_size;
 use drivebay_csi::validate::{InvalidRequest, driver_name};
 
 /// Why there is no PersistentVolume for a volume.
@@ -226,7 +227,10 @@ fn first(
     };
     lines.extend([
         format!("5. Make {claim} again (a StatefulSet does it when it is scaled up): {class},"),
-        format!("   at most {} bytes. Start the pods.", volume.size_bytes),
+        format!(
+            "   at most {}. Start the pods.",
+            exact_size(volume.size_bytes)
+        ),
     ]);
     if args.pvc.is_none() {
         lines.push(

@@ -227,10 +227,10 @@ pub fn drive(
         sheet.line("trouble", &drive.trouble);
     }
     smart(&mut sheet, health.smart.as_ref(), wide);
-    findings(&mut sheet, "Against it:", health.counting());
+    findings(&mut sheet, "Findings:", health.counting());
     let known = health.findings.iter().filter(|one| one.acknowledged);
     findings(&mut sheet, "Acknowledged:", known);
-    findings(&mut sheet, "Good to know:", health.conditions.iter());
+    findings(&mut sheet, "Conditions:", health.conditions.iter());
     let rejects = drive
         .rejects
         .iter()
@@ -262,7 +262,7 @@ pub fn drive(
     });
     list(
         &mut sheet,
-        "What does not read:",
+        "Unreadable ranges:",
         unreadable::of_drive(drive, volumes).into_iter(),
     );
     list(&mut sheet, "Volumes on it:", on_it);
@@ -285,7 +285,7 @@ fn verdict(drive: &Drive, paint: Paint) -> String {
 
 fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
     let Some(report) = report else {
-        sheet.line("SMART", "not asked yet");
+        sheet.line("SMART", "not polled yet");
         return;
     };
     let mut told = vec![format!("answered {}", sheet.ago(report.answered_at))];
@@ -293,13 +293,13 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
         told.push(format!("as {}", report.device_type));
     }
     if report.asleep {
-        told.push("asleep now, and left so".to_owned());
+        told.push("asleep now, not woken".to_owned());
     }
     sheet.line("SMART", &told.join(", "));
     if !report.failure.is_empty() {
         sheet.line(
             "",
-            &format!("not asked successfully the last time: {}", report.failure),
+            &format!("last poll failed: {}", report.failure),
         );
     }
     let first = report
@@ -307,7 +307,7 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
         .iter()
         .take(if wide { usize::MAX } else { 4 });
     let readings: Vec<String> = first
-        .map(|one| format!("{} {}", one.name, one.value))
+        .map(|one| drivebay_common::smart_names::shown(&one.name, one.value))
         .collect();
     if !readings.is_empty() {
         sheet.line("", &readings.join(", "));
@@ -392,9 +392,9 @@ pub fn volume(
     sheet.line("size", &format!("{}, {fs}", human_size(volume.size_bytes)));
     if let Some(usage) = &volume.usage {
         let text = format!(
-            "{} ({}), {} free",
+            "{}{}, {} free",
             human_size(usage.used_bytes),
-            super::volumes::full(usage).map_or_else(String::new, |full| format!("{full}%")),
+            super::volumes::full(usage).map_or_else(String::new, |full| format!(" ({full}%)")),
             human_size(usage.available_bytes)
         );
         let age = match usage.age_seconds {
@@ -426,13 +426,17 @@ pub fn volume(
                 .into_iter()
                 .filter(|word| !word.is_empty());
             let named: Vec<&str> = named.map(String::as_str).collect();
-            sheet.line("drive", &format!("{} ({})", drive.id, named.join(", ")));
+            let named = match named.as_slice() {
+                [] => drive.id.clone(),
+                named => format!("{} ({})", drive.id, named.join(", ")),
+            };
+            sheet.line("drive", &named);
             let smart = drive
                 .health
                 .as_ref()
                 .and_then(|health| health.smart.as_ref());
             let asked = smart.map_or_else(
-                || "SMART not asked yet".to_owned(),
+                || "SMART not polled yet".to_owned(),
                 |smart| format!("SMART answered {}", sheet.ago(smart.answered_at)),
             );
             let word = verdict(drive, paint);
@@ -481,13 +485,13 @@ pub fn volume(
         }
     }
     let lost = unreadable::of_volume(volume, its_drive);
-    list(&mut sheet, "What does not read:", lost.into_iter());
+    list(&mut sheet, "Unreadable ranges:", lost.into_iter());
     if let Some(drive) = its_drive {
         let health = drive.health.clone().unwrap_or_default();
-        findings(&mut sheet, "Against its drive:", health.counting());
+        findings(&mut sheet, "Findings of its drive:", health.counting());
         findings(
             &mut sheet,
-            "Good to know of its drive:",
+            "Conditions of its drive:",
             health.conditions.iter(),
         );
     }
@@ -579,6 +583,9 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("Volumes on it:"), "{text}");
+        // A drive of which there is no name but its identity.
+        let text = volume(None, &moved, Some(&old), false, 0, Terminal::NONE);
+        assert!(text.contains("  drive      wwn-a\n"), "{text}");
         moved.places.clear();
         moved.generation = 1;
         let text = volume(None, &moved, None, false, 0, Terminal::NONE);

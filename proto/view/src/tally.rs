@@ -5,6 +5,8 @@ use drivebay_proto::{
     words::{DriveState, Verdict},
 };
 
+use drivebay_common::units::count;
+
 use super::{drives::used_bytes, table::human_size, terminal::Terminal};
 
 /// Drives so far.
@@ -62,11 +64,10 @@ impl Tally {
             0 => String::new(),
             all => format!("; {} used", part_of(self.used_bytes, all)),
         };
-        let drives = match self.drives {
-            0 => return String::new(),
-            1 => "1 drive".to_owned(),
-            many => format!("{many} drives"),
-        };
+        if self.drives == 0 {
+            return String::new();
+        }
+        let drives = count(self.drives, "drive");
         let line = format!("{drives}: {}{space}", parts.join(", "));
         terminal.hanging("", "  ", &line)
     }

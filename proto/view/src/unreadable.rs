@@ -6,12 +6,10 @@ use drivebay_proto::{
 };
 
 use super::table::printable;
+use drivebay_common::units::count;
 
 fn sectors(bytes: u64, sector: u64) -> String {
-    match bytes.div_ceil(sector.max(512)) {
-        1 => "1 sector".to_owned(),
-        several => format!("{several} sectors"),
-    }
+    count(bytes.div_ceil(sector.max(512)), "sector")
 }
 
 /// Where a range lies, in words.
@@ -38,10 +36,8 @@ fn place(range: &UnreadableRange) -> String {
 
 fn files(range: &UnreadableRange) -> String {
     let mut names: Vec<String> = range.files.clone();
-    match range.more_files {
-        0 => {}
-        1 => names.push("1 more file".to_owned()),
-        more => names.push(format!("{more} more files")),
+    if range.more_files > 0 {
+        names.push(count(range.more_files, "more file"));
     }
     match names.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),

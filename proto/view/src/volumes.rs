@@ -21,10 +21,7 @@ use super::{
 
 /// So many volumes, in words.
 pub fn count(volumes: u64) -> String {
-    match volumes {
-        1 => "1 volume".to_owned(),
-        more => format!("{more} volumes"),
-    }
+    drivebay_common::units::count(volumes, "volume")
 }
 
 /// The columns of a volume. `usage`: how full it is and which pods have it can be known, which only the node's own agent tells.

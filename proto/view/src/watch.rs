@@ -16,7 +16,7 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 /// Whether a list is shown again and again.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct WatchArg {
-    /// Show it again whenever it has changed, asking every 2 seconds, or as often as is said
+    /// Watch for changes: poll every 2 seconds, or at this interval
     #[arg(
         short,
         long,

@@ -225,10 +225,7 @@ impl Health {
 
     /// For a person. `of`: what is well, or is not. `nodes`: each is named. `now`: seconds since 1970.
     pub fn text(&self, of: &str, nodes: bool, wide: bool, now: u64, terminal: Terminal) -> String {
-        let count = |count: u64, what: &str| match count {
-            1 => format!("1 {what}"),
-            _ => format!("{count} {what}s"),
-        };
+        let count = drivebay_common::units::count::<u64>;
         let drives = count(self.drives, "drive");
         let not_polled = format!(
             "{} of {drives} not polled since the agent started; ask again in a minute",
@@ -263,7 +260,7 @@ impl Health {
             text.push_str(&format!("\n{not_polled}\n"));
         }
         if !self.notes.is_empty() {
-            text.push_str("\nGood to know:\n");
+            text.push_str("\nNotes:\n");
         }
         for note in &self.notes {
             text.push_str(&terminal.hanging("    ", "      ", &printable(note)));

@@ -164,7 +164,7 @@ WARNING  drive wwn-c (sdc, ST4000)
 
 8 drives: 3 GOOD, 1 SUSPECT, 2 BAD, 1 missing, 1 not used
 
-Good to know:
+Notes:
     drive wwn-c: its replacement will be due
     drive wwn-g is GOOD: overridden by the operator: old cable (the evidence alone says SUSPECT)
     drive wwn-h is BAD, acknowledged by ann: GrownDefectsMany

@@ -11,7 +11,7 @@ use drivebay_config::{DEFAULT_AGENT_SOCKET, DEFAULT_PATH};
 #[derive(Debug, Args)]
 pub struct ShowOne {
     /// A drive's identity, kernel name, link below /dev/disk/by-id or serial number; a volume's name, uuid, id,
-    /// PersistentVolume, claim or device; or a beginning that no other has
+    /// PersistentVolume, claim or device; or a unique prefix
     #[arg(value_name = "ID")]
     pub id: String,
     /// How to show it, and where the agent is.
@@ -38,7 +38,7 @@ pub struct SocketArg {
 /// How to show what the agent knows.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// How to show it; JSON and YAML have bytes and stable field names
+    /// Output format; JSON and YAML have stable field names and sizes in bytes
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
     /// Where the agent is.

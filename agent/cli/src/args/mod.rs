@@ -51,7 +51,7 @@ Examples:
 const START: &str = "\
 Start here:
   drivebay-agent init                         a first config from the drives of this host, which claims none (as root)
-  drivebay-agent check-config --config FILE   is the config right?
+  drivebay-agent check-config --config FILE   checks the config
   drivebay-agent claim-plan --config FILE     which drives would be used, which not, and why
   drivebay-agent run --config FILE            the agent (as root)
   drivebay-agent drives                       what the running agent sees
@@ -73,22 +73,22 @@ pub struct Cli {
 pub enum Command {
     /// Run the agent (as root; one per machine)
     ///
-    /// Discovers drives, carves volumes from those the config allows, and serves CSI on a unix socket.
-    /// SIGTERM stops it; mounted volumes stay mounted and in use.
+    /// Discovers drives, creates volumes on those that the config selects, and serves CSI on a unix socket.
+    /// SIGTERM stops it; mounted volumes stay mounted and usable.
     #[command(after_help = "\
 Examples:
   drivebay-agent run --config /etc/drivebay/drivebay.toml
   drivebay-agent run --config drivebay.toml --headless          one machine, no controller: CSI Controller too
-  DRIVEBAY_LOG=debug drivebay-agent run --log-format json       what to log: as tracing's EnvFilter reads it")]
+  DRIVEBAY_LOG=debug drivebay-agent run --log-format json       a filter of tracing's EnvFilter")]
     Run(RunArgs),
-    /// Say what is wrong on this host, worst first, and what to do about it
+    /// Show the problems of this host, worst first, and what to do about them
     #[command(after_help = HEALTH_EXAMPLES)]
     Health {
         /// How to show it, and where the agent is.
         #[command(flatten)]
         show: Show,
     },
-    /// Show the drives of this node as the running agent sees them
+    /// List the drives of this node as the running agent sees them
     ///
     /// One line a drive. What keeps it from being used, or should be known of it, is shown as codes, and explained below: once for each
     /// code. -o wide, or naming a drive, shows every reason of each.
@@ -103,21 +103,21 @@ States:
 
 Examples:
   drivebay-agent drives
-  drivebay-agent drives sdb wwn-0x5000c5                                    these, by any name or a beginning of one
+  drivebay-agent drives sdb wwn-0x5000c5                                    only these, by name or unique prefix
   drivebay-agent drives --abnormal --sort health
   drivebay-agent drives --class fast -o name
   drivebay-agent drives -o json | jq -r '.drives[] | select(.state == \"rejected\") | .id, .rejects[].code'")]
     Drives(DrivesArgs),
-    /// Show the volumes of this node as the running agent sees them: how full, for whom, and what is wrong
+    /// List the volumes of this node as the running agent sees them: usage, claims and conditions
     #[command(after_help = "\
 Examples:
   drivebay-agent volumes
-  drivebay-agent volumes db pvc-3f2c9d1e                                    these, by any name or a beginning of one
+  drivebay-agent volumes db pvc-3f2c9d1e                                    only these, by name or unique prefix
   drivebay-agent volumes --drive sdb --sort full --watch
   drivebay-agent volumes -o json | jq -r '.volumes[] | select(.state == \"erasing\") | .name'
   drivebay-agent volumes -o json | jq -r '.mounts[] | select(.persist) | .path'")]
     Volumes(VolumesArgs),
-    /// Show the moves of volumes to other drives: how far they are, and what they wait for
+    /// List the moves of volumes to other drives: progress, and what they wait for
     ///
     /// A move is listed until the old place of its volume is erased.
     #[command(after_help = "\
@@ -135,7 +135,7 @@ Examples:
     Moves(MovesArgs<SocketArg>),
     /// Show which drives would be claimed with this config, and why the others would not
     ///
-    /// Looks at the drives itself (as root) and needs no running agent. Writes nothing to any drive.
+    /// Scans the drives itself (as root) and needs no running agent. Writes nothing to any drive.
     #[command(after_help = "\
 Examples:
   drivebay-agent claim-plan --config drivebay.toml
@@ -144,57 +144,57 @@ Examples:
         /// The config.
         #[command(flatten)]
         config: ConfigArg,
-        /// How to show it
+        /// Output format
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
-        /// Virtual devices and partitions too (loop, ram, dm, ...)
+        /// Include virtual devices and partitions (loop, ram, dm, ...)
         #[arg(long)]
         all: bool,
     },
     /// Show one drive, or act on it
     #[command(subcommand, arg_required_else_help = true)]
     Drive(DriveCommand),
-    /// Judge SMART data without a running agent
+    /// Evaluate SMART data without a running agent
     #[command(subcommand, arg_required_else_help = true)]
     Smart(SmartCommand),
-    /// Show the rules that SMART data is judged by
+    /// Show the rules for evaluating SMART data
     ///
-    /// The table is made from the data that the agent executes, with the default thresholds; `[smart.thresholds]` in the config changes
-    /// them. JSON adds what each finding means, what to do, and whether it can be acknowledged.
+    /// These are the rules that the agent executes, with the default thresholds; `[smart.thresholds]` in the config changes them.
+    /// JSON adds what each finding means, what to do, and whether it can be acknowledged.
     #[command(after_help = "\
 Examples:
   drivebay-agent rules
   drivebay-agent rules -o wide                         with meaning and action
   drivebay-agent rules -o json | jq -r '.[] | select(.verdict == \"BAD\") | .code'")]
     Rules {
-        /// How to show them
+        /// Output format
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
-    /// Show one volume, check it, or use volumes by hand: create, mount, expand, unmount, delete
+    /// Show or check a volume, or manage volumes manually: create, mount, expand, unmount, delete
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
-    /// Be Nomad's dynamic host volume plugin (Nomad executes this; 1.10 or newer)
+    /// Dynamic host volume plugin of Nomad (executed by Nomad 1.10 or newer)
     ///
-    /// /usr/lib/drivebay/nomad/drivebay calls it; put that into the client's host_volume_plugin_dir. Volumes are made as by `volume
-    /// create`, called nomad-ID, and mounted in Nomad's directory of volumes. The answer is JSON on standard output.
+    /// Called by /usr/lib/drivebay/nomad/drivebay, which belongs in the client's host_volume_plugin_dir. Volumes are created as by
+    /// `volume create`, named nomad-ID, and mounted in Nomad's volume directory. The result is JSON on standard output.
     #[command(after_help = "\
 Examples:
-  drivebay-agent nomad-plugin fingerprint                                   what Nomad asks when it starts")]
+  drivebay-agent nomad-plugin fingerprint                                   the call that Nomad makes when it starts")]
     NomadPlugin(super::nomad::NomadArgs),
-    /// Have the running agent look at all drives again, now
+    /// Have the running agent scan all drives now
     Rescan {
         /// Where the agent is.
         #[command(flatten)]
         socket: SocketArg,
     },
-    /// Show what the running agent logs, or change it until it ends
+    /// Show or change the log filter of the running agent; a change lasts until it stops
     #[command(after_help = "\
 Examples:
-  drivebay-agent log-level                             what is logged
+  drivebay-agent log-level                             the current filter
   drivebay-agent log-level debug
   drivebay-agent log-level info,drivebay=trace
-  drivebay-agent log-level reset                       as it was started")]
+  drivebay-agent log-level reset                       as at its start")]
     LogLevel {
         /// off, error, warn, info, debug, trace; or target=level, separated by commas; or reset
         #[arg(value_name = "LEVEL")]
@@ -203,7 +203,7 @@ Examples:
         #[command(flatten)]
         socket: SocketArg,
     },
-    /// Print what is in the JSON of a command: a JSON Schema
+    /// Print the JSON Schema of a command's output
     #[command(after_help = "\
 Examples:
   drivebay-agent schema volumes | jq -r '.\"$defs\".Volume.properties | to_entries[] | .key, .value.description'")]
@@ -212,14 +212,14 @@ Examples:
         #[arg(value_enum, value_name = "COMMAND")]
         of: Of,
     },
-    /// Print the udev rule that keeps the host off what is inside volumes
+    /// Print the udev rule that keeps the host from using the contents of volumes
     ///
     /// It belongs in /etc/udev/rules.d/09-drivebay.rules of the host.
     UdevRule,
-    /// Write a first config from the drives of this host; it claims none of them
+    /// Write an initial config that lists the drives of this host; it claims none of them
     ///
-    /// Scans the drives (as root) and lists each in the file, with what stands against claiming it. The classes are commented out:
-    /// take the "#" away where a drive may be used. The layout is lvm where that works. An existing file is left as it is.
+    /// Scans the drives (as root) and lists each in the file, with the reasons why it cannot be claimed. The classes are commented out:
+    /// remove the "#" where a drive may be used. The layout is lvm where that works. An existing file is not changed.
     #[command(after_help = "\
 Examples:
   drivebay-agent init                              writes /etc/drivebay/drivebay.toml
@@ -228,17 +228,17 @@ Examples:
         /// Where it is written to.
         #[command(flatten)]
         config: ConfigArg,
-        /// Print it and write nothing
+        /// Print it; write no file
         #[arg(long)]
         print: bool,
-        /// Loop devices count as drives, for demos and tests
+        /// Treat loop devices as drives, for demos and tests
         #[arg(long)]
         allow_loop: bool,
     },
-    /// Check a config: OK with a summary, or every mistake with its line
+    /// Check a config: print a summary, or every mistake with its line
     ///
-    /// Mount options are checked by this host's kernel (as root), which loads the filesystem's module for it. Rules about several options,
-    /// and some about values (XFS: logbufs), are seen only when a filesystem is mounted.
+    /// Mount options are checked by this host's kernel (as root), which loads the filesystem's module. Rules about several options,
+    /// and about some values (XFS: logbufs), apply only when a filesystem is mounted.
     #[command(after_help = "\
 Examples:
   drivebay-agent check-config --config drivebay.toml")]

@@ -19,13 +19,13 @@ pub struct RunArgs {
 /// What is said at the command line and not in the config.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct RunOptions {
-    /// Serve the CSI Controller service on the CSI socket too (one machine, Nomad, tests)
+    /// Serve the CSI Controller service on the CSI socket, too (a single machine, Nomad, tests)
     #[arg(long)]
     pub headless: bool,
     /// Which health API to advertise: VOLUME_CONDITION of CSI 1.12, the health calls of 1.13, both or none
     #[arg(long, value_name = "API", value_enum, default_value_t = HealthApi::Legacy)]
     pub health_api: HealthApi,
-    /// How log lines are written (to stderr)
+    /// Format of log lines (on stderr)
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 }

@@ -20,8 +20,8 @@ pub enum SmartCommand {
     /// Show the facts, findings and verdict of a drive, with the rule behind each
     ///
     /// Reads what `smartctl --json -x DEVICE` printed, from a file or from standard input (-), or asks a device with smartctl
-    /// (as root). Several answers, one after the other or in an array, are judged each, the worst verdict is that of the exit code,
-    /// and JSON is an array then. Needs no running agent and no config, and writes nothing. One answer shows no growth: rules on it need an agent.
+    /// (as root). Several answers, one after the other or in an array, are evaluated separately: the worst verdict determines the exit
+    /// code, and JSON output is an array. Needs no running agent and no config, and writes nothing. Rules about growth need an agent.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 }
@@ -32,10 +32,10 @@ pub struct ExplainArgs {
     /// A file with smartctl's JSON, a device, or - for standard input
     #[arg(value_name = "FILE|DEVICE|-")]
     pub source: PathBuf,
-    /// How smartctl reaches the device (its -d), such as megaraid,0 or sat
+    /// Device type, as for smartctl -d, such as megaraid,0 or sat
     #[arg(short, long, value_name = "TYPE", value_parser = DeviceType::parse)]
     pub device_type: Option<DeviceType>,
-    /// How to show it; JSON and YAML have stable field names
+    /// Output format; JSON and YAML have stable field names
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub output: Format,
 }

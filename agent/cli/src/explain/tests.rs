@@ -29,10 +29,10 @@ fn each_finding_is_shown_with_its_rule_and_every_line_fits_80_columns() {
     let text = found.render(Format::Table).unwrap();
     for part in [
         "verdict      BAD\n",
-        "GrownDefectsMany: grown defects: 16396, limit 1000\n",
-        "BackgroundScanHalted: background-scan = 3\n",
+        "GrownDefectsMany: Elements in grown defect list: 16396, limit 1000\n",
+        "BackgroundScanHalted: background-scan: 3\n",
         "rule: scsi_grown_defect_list: 1000 or more",
-        "  manufactured-year                       2014\n",
+        "  Year Of Manufacture                     2014\n",
     ] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
@@ -149,13 +149,14 @@ fn rates_are_fractions_and_bytes_have_a_unit() {
     let text = explained(&format!("{DRIVES}/nvme-worn-out.json"));
     let text = text.render(Format::Table).unwrap();
     for line in [
-        "  written                                 280 TiB\n",
-        "  drive-writes-per-day                    1.129\n",
-        "  unsafe-shutdowns                        213\n",
+        "  Data Units Written                      280 TiB\n",
+        "  Drive Writes Per Day                    1.129\n",
+        "  Unsafe Shutdowns                        213\n",
     ] {
         assert!(text.contains(line), "no {line:?} in:\n{text}");
     }
-    assert_eq!(shown("x-thousandths", 50).1, "0.050");
+    // A level that is longer than a verdict.
+    assert!(text.contains("\n  no new volumes Wear: "), "{text}");
 }
 
 #[test]

@@ -2,7 +2,11 @@
 
 use std::{io, path::PathBuf};
 
-use drivebay_common::{ask::AskError, cli::chain};
+use drivebay_common::{
+    ask::AskError,
+    cli::chain,
+    units::{human_duration, size_beside},
+};
 
 use super::{LIMIT, request::RequestError};
 use crate::by_hand::ByHandError;
@@ -19,8 +23,8 @@ pub enum NomadError {
     #[error("the agent is still scanning its drives; try again")]
     NotReady,
     #[error(
-        "not done within {} s. The agent goes on with it: try again; if Nomad no longer knows the volume, delete it with `drivebay-agent volume delete {volume}`",
-        LIMIT.as_secs()
+        "not done within {}. The agent goes on with it: try again; if Nomad no longer knows the volume, delete it with `drivebay-agent volume delete {volume}`",
+        human_duration(LIMIT)
     )]
     Late { volume: String },
     #[error(
@@ -40,7 +44,9 @@ pub enum NomadError {
         asked: String,
     },
     #[error(
-        "capacity_max {largest} is too small: the smallest volume of this class for capacity_min has {size} bytes"
+        "capacity_max {} is too small: the smallest volume of this class for capacity_min has {}",
+        size_beside(*largest, *size),
+        size_beside(*size, *largest)
     )]
     OverLargest { largest: u64, size: u64 },
     #[error("{error}; and what was created cannot be taken back: {}. Delete it with `drivebay-agent volume delete {volume}`", chain(undo.as_ref()))]

@@ -1,7 +1,7 @@
 //! How a volume's filesystem can be checked now, so that the answer can be believed. Pure.
 
 use crate::kind::{self, LiveCheck};
-use drivebay_model::{CheckOutcome, FsType, Inconclusive, Layout};
+use drivebay_model::{CheckOutcome, FsType, Inconclusive, Layout, units::human_sizes};
 
 /// Smallest snapshot that is worth making, bytes.
 const LEAST_SNAPSHOT: u64 = 64 << 20;
@@ -113,15 +113,15 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
 
 /// The size of a snapshot that can be made, or why none can.
 fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
-    const WHILE: &str = "not checkable while mounted";
+    const MOUNTED: &str = "it is mounted, and";
     if facts.layout != Layout::Lvm {
         return Err(format!(
-            "{WHILE}: a partition has no snapshots; it is checked after it is unmounted"
+            "{MOUNTED} a partition has no snapshots; it is checked after it is unmounted"
         ));
     }
     if facts.reserve_bytes == 0 {
         return Err(format!(
-            "{WHILE}: its class has check-reserve = \"0\"; it is checked after it is unmounted"
+            "{MOUNTED} its class has check-reserve = \"0\"; it is checked after it is unmounted"
         ));
     }
     // No snapshot needs to hold more than all of its origin, and LVM's own table beside it.
@@ -130,10 +130,9 @@ fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
         .min(facts.bytes.saturating_add(facts.bytes / 64))
         .max(LEAST_SNAPSHOT);
     if wanted > facts.free_bytes {
+        let [free, needed] = human_sizes([facts.free_bytes, wanted]);
         return Err(format!(
-            "{WHILE}: its drive has {} MiB free, and a snapshot takes {} MiB (check-reserve of its class); it is checked after it is unmounted",
-            facts.free_bytes >> 20,
-            wanted >> 20
+            "{MOUNTED} its drive has {free} free, and a snapshot takes {needed} (check-reserve of its class); it is checked after it is unmounted"
         ));
     }
     Ok(wanted)
@@ -186,13 +185,22 @@ mod tests {
             layout: Layout::Partition,
             ..mounted()
         };
-        assert!(why(&partition).starts_with("not checkable while mounted"));
+        let outcome = CheckOutcome::NotCheckable {
+            why: why(&partition),
+        };
+        assert!(
+            outcome
+                .text()
+                .starts_with("not checkable: it is mounted, and a partition"),
+            "{}",
+            outcome.text()
+        );
         assert!(
             why(&Facts {
                 free_bytes: GIB - 1,
                 ..mounted()
             })
-            .contains("check-reserve")
+            .contains("1023 MiB free, and a snapshot takes 1 GiB (check-reserve")
         );
         assert!(
             why(&Facts {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{Program, counters};
+use drivebay_common::units::human_seconds;
 use drivebay_sys::cmd::{self, CmdError, Tool};
 use drivebay_worker::Context;
 
@@ -67,7 +68,8 @@ pub fn run(
             let now = counters(device);
             if now != before {
                 before = now;
-                context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
+                let running = human_seconds(began.elapsed().as_secs());
+                context.step(&format!("{step}, {running}"));
             }
         }
         !context.is_alone()

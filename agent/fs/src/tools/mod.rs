@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_common::text::both_ends;
+use drivebay_common::{text::both_ends, units::human_seconds};
 
 use super::{backend::StageBackend, jobs::FsError};
 use drivebay_model::Cause;
@@ -91,7 +91,8 @@ pub fn watched<T: Send>(
             let now = self::counters(device);
             if now != counters {
                 counters = now;
-                context.step(&format!("{step}, {} s", began.elapsed().as_secs()));
+                let running = human_seconds(began.elapsed().as_secs());
+                context.step(&format!("{step}, {running}"));
             }
         }
         runner.join()

@@ -173,7 +173,7 @@ fn besides_smart((finding, subject): (Finding, &str)) -> SmartFinding {
         subject: subject.to_owned(),
         value: 1,
         threshold: None,
-        reading: format!("{subject} = 1"),
+        reading: subject.to_owned(),
         message: finding.message,
         acknowledged: true,
     }

@@ -25,7 +25,7 @@ use crate::{
     device::{self, Device, Medium},
     zeroed,
 };
-use drivebay_model::Extent;
+use drivebay_model::{Extent, units::human_size};
 
 const MAGIC: &[u8; 8] = b"DRVBAYMD";
 const FORMAT: u32 = 1;
@@ -100,7 +100,7 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
     if raw.len() as u64 > half(area) - zeroed::SLOT {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,
-            format!("the metadata text has {} bytes", text.len()),
+            format!("the metadata text has {}", human_size(text.len() as u64)),
         ));
     }
     dev.write_at(area.start + slot * half(area), &raw)?;

@@ -23,7 +23,7 @@ use crate::{
     jobs::Claim,
     space,
 };
-use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing};
+use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing, units::human_sizes};
 use drivebay_sys::{blockdev::BlockDev, lvm};
 
 /// Whose the VG of ours on a drive is; None: it has none.
@@ -151,9 +151,10 @@ pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), C
     let has = session.view.contents.usable_bytes;
     let promised = plan::claimable_bytes(dev.size());
     if has < promised {
+        let [room, planned] = human_sizes([has, promised]);
         return Err(damaged(
             id,
-            format!("its VG has room for {has} bytes where {promised} were planned"),
+            format!("its VG has room for {room} where {planned} were planned"),
         ));
     }
     session.keep_copy()

@@ -17,7 +17,7 @@ use std::io;
 use super::label;
 pub use super::vg::{Lv, Pv, Segment, Vg, only_pv, parse};
 use crate::device::Medium;
-use drivebay_model::Extent;
+use drivebay_model::{Extent, units::human_size};
 
 /// What a drive carries, as far as LVM is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -324,8 +324,9 @@ fn label_sector<D: Medium + ?Sized>(
     for area in &metadata {
         if !disk.holds(*area) || area.len <= SECTOR || area.start < LABEL_SECTORS * SECTOR {
             return Err(format!(
-                "its metadata area ({} bytes at byte {}) is not on the drive",
-                area.len, area.start
+                "its metadata area ({} at byte {}) is not on the drive",
+                human_size(area.len),
+                area.start
             ));
         }
     }
@@ -340,8 +341,9 @@ fn label_sector<D: Medium + ?Sized>(
     };
     if let Some(area) = bootloader.iter().find(|area| !disk.holds(**area)) {
         return Err(format!(
-            "its bootloader area ({} bytes at byte {}) is not on the drive",
-            area.len, area.start
+            "its bootloader area ({} at byte {}) is not on the drive",
+            human_size(area.len),
+            area.start
         ));
     }
     Ok(PvHeader {
@@ -424,7 +426,8 @@ fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, AreaTrou
     let room = area.len - SECTOR;
     if offset < SECTOR || offset >= area.len || size == 0 || size > room || size > MOST_TEXT {
         return Err(damaged(&format!(
-            "its metadata area's header names a text of {size} bytes at {offset}"
+            "its metadata area's header names a text of {} at byte {offset}",
+            human_size(size)
         )));
     }
     Ok(Some(Location {

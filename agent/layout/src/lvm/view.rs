@@ -11,6 +11,7 @@ use super::{
 };
 use drivebay_model::{
     Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState, Space,
+    units::{human_size, human_sizes},
 };
 use drivebay_sys::dm::DmDevice;
 
@@ -52,8 +53,10 @@ pub fn view(
     }
     if vg.extent_bytes != plan::EXTENT_BYTES || !vg.pv.pe_start.is_multiple_of(plan::EXTENT_BYTES) {
         return Err(format!(
-            "the VG {} has extents of {} bytes from byte {}, which we do not make",
-            vg.name, vg.extent_bytes, vg.pv.pe_start
+            "the VG {} has extents of {} from byte {}, which we do not make",
+            vg.name,
+            human_size(vg.extent_bytes),
+            vg.pv.pe_start
         ));
     }
     let extents = vg.pv.pe_count.saturating_mul(vg.extent_bytes);
@@ -142,9 +145,10 @@ pub fn view(
                 ambiguous = Some(if device.suspended {
                     format!("its device {} is suspended", device.kernel_name)
                 } else {
+                    let [of_device, of_lv] = human_sizes([device.size_bytes, extent.len]);
                     format!(
-                        "its device {} has {} bytes, and the LV {}",
-                        device.kernel_name, device.size_bytes, extent.len
+                        "its device {} has {of_device}, and the LV {of_lv}",
+                        device.kernel_name
                     )
                 });
             }

@@ -168,12 +168,12 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
         ((|_| {}) as fn(&mut DmDevice), "", 0),
         (
             |dm| dm.size_bytes = 4 * MIB,
-            "has 4194304 bytes, and the LV 3145728",
+            "has 4 MiB, and the LV 3 MiB",
             0,
         ),
         (
             |dm| dm.size_bytes = 2 * MIB,
-            "has 2097152 bytes, and the LV 3145728",
+            "has 2 MiB, and the LV 3 MiB",
             1,
         ),
         (|dm| dm.suspended = true, "is suspended", 1),
@@ -273,7 +273,7 @@ fn a_vg_that_cannot_be_believed_has_no_contents() {
     assert!(err(|vg| vg.tags.clear()).contains("not ours"));
     assert!(err(|vg| vg.tags.truncate(3)).contains("gone"));
     assert!(err(|vg| vg.strange.push("it has 2 PVs".into())).contains("2 PVs"));
-    assert!(err(|vg| vg.extent_bytes = 4 * MIB).contains("4194304"));
+    assert!(err(|vg| vg.extent_bytes = 4 * MIB).contains("extents of 4 MiB"));
     assert!(err(|vg| vg.pv.pe_start += 512).contains("which we do not make"));
 }
 

@@ -8,6 +8,7 @@ use super::{EXTENT_BYTES, free_runs, overlap, usable};
 use crate::gpt::{Entry, Table};
 use drivebay_model::{
     ERASING_TYPE, Extent, Placed, Record, RecordState, VOLUME_TYPE, drive::PartitionFacts,
+    units::exact_size,
 };
 
 /// One thing that a look with repair does.
@@ -167,8 +168,9 @@ fn lies_well(record: &Record, room: Extent) -> Result<(), String> {
             || !inside
         {
             return Err(format!(
-                "its record has it at byte {}, {} bytes long, where no volume can be",
-                run.start, run.len
+                "its record has it at byte {}, {} long, where no volume can be",
+                run.start,
+                exact_size(run.len)
             ));
         }
     }
@@ -248,9 +250,11 @@ fn fit(table: &Table, record: &Record) -> Result<Fit, String> {
 }
 
 fn elsewhere(number: u32, table: Extent, record: Extent) -> String {
+    // Who mends the table needs both.
+    let (in_table, in_record) = (exact_size(table.len), exact_size(record.len));
     format!(
-        "table entry {number} has it at byte {}, {} bytes long; its record at byte {}, {} bytes long",
-        table.start, table.len, record.start, record.len
+        "table entry {number} has it at byte {}, {in_table} long; its record at byte {}, {in_record} long",
+        table.start, record.start
     )
 }
 
@@ -308,9 +312,10 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
                 steps.push(Step::ResizePartition { number, extent });
             } else if seen != extent {
                 steps.push(Step::RemovePartition { number });
+                let (in_kernel, in_table) = (exact_size(seen.len), exact_size(extent.len));
                 placed.ambiguous = Some(format!(
-                    "the kernel has {} at byte {}, {} bytes long; the table at byte {}, {} bytes long",
-                    facts.kernel_name, seen.start, seen.len, extent.start, extent.len
+                    "the kernel has {} at byte {}, {in_kernel} long; the table at byte {}, {in_table} long",
+                    facts.kernel_name, seen.start, extent.start
                 ));
                 return placed;
             }

@@ -457,6 +457,7 @@ fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
         for number in [at.start, at.len, to.len, 2] {
             assert!(said.contains(&number.to_string()), "{said}");
         }
+        assert!(said.contains(", 10 MiB (10485760 bytes) long"), "{said}");
     }
     let other = live(7, at).with_identity(Uuid::from_u128(9), Uuid::from_u128(7));
     for state in [RecordState::New, RecordState::Creating, erasing(0)] {

@@ -53,6 +53,7 @@ use super::{
     device::{self, Device, Medium},
     gpt::LABEL_EXTENT,
 };
+use drivebay_model::units::size_beside;
 pub use payload::{Content, Stored};
 use slot::{SLOT_BYTES, Slot};
 
@@ -97,7 +98,7 @@ pub enum Other {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// It does not fit its slot.
-    #[error("the label would need {0} bytes; a slot holds {max}", max = SLOT_BYTES)]
+    #[error("the label would need {}; a slot holds {}", size_beside(*.0, SLOT_BYTES), size_beside(SLOT_BYTES, *.0))]
     TooLarge(u64),
     /// There is no further number for it: the last one was not counted up to.
     #[error(

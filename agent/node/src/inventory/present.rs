@@ -10,7 +10,7 @@ use crate::state::merge::is_acknowledged;
 use drivebay_discovery::claim::{self, Judgement};
 use drivebay_model::{
     ClassConfig, Contents, Drive, DriveFacts, DriveHealth, DriveId, DriveState, Reject, RejectCode,
-    Stamp,
+    Stamp, units::count,
 };
 
 /// A present drive, as far as it was observed. A job that changed the drive brings its contents, and no judgement: whatever is
@@ -210,7 +210,8 @@ fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
         drive.rejects.push(Reject {
             code: RejectCode::OursDamaged,
             detail: format!(
-                "its label is gone, and it holds {lost} volumes that were not deleted; restore the label, or delete the volumes"
+                "its label is gone, and it holds {}; restore the label, or delete what it held",
+                count(lost, "undeleted volume")
             ),
         });
         drive.rejects.sort_by_key(|reject| reject.code);

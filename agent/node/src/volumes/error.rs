@@ -8,7 +8,10 @@ use crate::mounts::MountTableError;
 use crate::{keeper::KeeperError, state::StateError};
 use drivebay_fs::jobs::FsError;
 use drivebay_layout::jobs::CarveError;
-use drivebay_model::DriveId;
+use drivebay_model::{
+    DriveId,
+    units::{human_size, size_beside},
+};
 use drivebay_worker::RunError;
 
 /// Why a volume call failed.
@@ -64,7 +67,9 @@ pub enum VolumeError {
     },
     /// Nothing is large enough.
     #[error(
-        "no drive of class {class} has room for a volume of {needed} bytes; the largest that would fit is {largest} bytes{place}"
+        "no drive of class {class} has room for a volume of {}; the largest that would fit is {}{place}",
+        size_beside(*needed, *largest),
+        size_beside(*largest, *needed)
     )]
     NoRoom {
         /// Class.
@@ -78,7 +83,8 @@ pub enum VolumeError {
     },
     /// Every drive that has room has a volume of the same group.
     #[error(
-        "each drive of class {class} with room for {needed} bytes has a volume of group {group:?} already: {drives}; add a drive, or set antiAffinity to soft in the StorageClass"
+        "each drive of class {class} with room for {} has a volume of group {group:?} already: {drives}; add a drive, or set antiAffinity to soft in the StorageClass",
+        human_size(*needed)
     )]
     NoDriveApart {
         class: String,
@@ -89,7 +95,7 @@ pub enum VolumeError {
         drives: String,
     },
     /// It cannot grow where it lies.
-    #[error("volume {uuid} cannot grow to {needed} bytes: {why}")]
+    #[error("volume {uuid} cannot grow to {}: {why}", human_size(*needed))]
     CannotGrow {
         uuid: Uuid,
         /// Bytes.
@@ -219,5 +225,44 @@ impl VolumeError {
             KeeperError::Stopping => Self::Stopping,
             KeeperError::Write(source) => Self::Remember { uuid, source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::GIB;
+
+    #[test]
+    fn sizes_that_are_compared_are_for_people_and_never_look_equal() {
+        let no_room = |needed, largest| VolumeError::NoRoom {
+            class: "bulk".into(),
+            needed,
+            largest,
+            place: " on drive wwn-a".into(),
+        };
+        for (needed, largest, expected) in [
+            (20_000_000_704_512, 100 * GIB, ["18.1 TiB", "100 GiB"]),
+            (500 * GIB + GIB / 2, 500 * GIB, ["500.5 GiB", "500 GiB"]),
+        ] {
+            let [needed_text, largest_text] = expected;
+            assert_eq!(
+                no_room(needed, largest).to_string(),
+                format!(
+                    "no drive of class bulk has room for a volume of {needed_text}; the largest that would fit is {largest_text} on drive wwn-a"
+                )
+            );
+        }
+        let cannot_grow = VolumeError::CannotGrow {
+            uuid: Uuid::nil(),
+            needed: 20 * GIB,
+            why: "no".into(),
+        };
+        assert!(
+            cannot_grow
+                .to_string()
+                .ends_with("cannot grow to 20 GiB: no"),
+            "{cannot_grow}"
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use drivebay_layout::jobs::{CarveError, Expand};
-use drivebay_model::{MIB, Volume};
+use drivebay_model::{
+    MIB, Volume,
+    units::{human_sizes, size_beside},
+};
 use drivebay_worker::{RunError, Slot};
 
 impl Volumes {
@@ -19,15 +22,20 @@ impl Volumes {
         if limit != 0 && limit < required {
             return Err(VolumeError::Invalid {
                 field: "limit_bytes",
-                why: format!("{limit} is less than required_bytes {required}"),
+                why: format!(
+                    "{} is less than required_bytes {}",
+                    size_beside(limit, required),
+                    size_beside(required, limit)
+                ),
             });
         }
         let have = volume.placed.record.extent.len;
         if limit != 0 && have > limit {
+            let [has, most] = human_sizes([have, limit]);
             return Err(VolumeError::CannotGrow {
                 uuid: volume.uuid,
                 needed: required,
-                why: format!("it has {have} bytes already, more than the limit of {limit}"),
+                why: format!("it has {has} already, more than the limit of {most}"),
             });
         }
         let size =
@@ -45,7 +53,10 @@ impl Volumes {
             return Err(VolumeError::CannotGrow {
                 uuid: volume.uuid,
                 needed: size,
-                why: format!("sizes are multiples of 1 MiB, and the limit is {limit} bytes"),
+                why: format!(
+                    "sizes are multiples of 1 MiB, and the limit is {}",
+                    size_beside(limit, size)
+                ),
             });
         }
         self.changing_volume(volume.uuid, &id, caller, |this, held| async move {
@@ -88,8 +99,9 @@ impl Volumes {
                 uuid,
                 needed,
                 why: format!(
-                    "drive {} has no room for that; it could grow to {possible} bytes where it is",
-                    volume.drive
+                    "drive {} has no room for that; it could grow to {} where it is",
+                    volume.drive,
+                    size_beside(possible, needed)
                 ),
             },
             error => error.into(),

@@ -153,6 +153,35 @@ fn garbage_is_quoted() {
 }
 
 #[test]
+fn the_code_of_a_shell_that_finds_no_program_is_not_read_as_smartctls_bits() {
+    for (script, expected, said) in [
+        (
+            "no-such-smartctl \"$@\"",
+            FailureReason::Missing,
+            "127, command not found",
+        ),
+        (
+            "echo denied >&2; exit 126",
+            FailureReason::NotStarted,
+            "126, command not executable; on standard error: \"denied\"",
+        ),
+    ] {
+        let Outcome::Failed(failure) = Fake::new(script).poll(30_000) else {
+            panic!("no failure");
+        };
+        assert_eq!(failure.reason, expected);
+        assert!(failure.detail.contains(said), "{failure}");
+        assert!(!failure.detail.contains("usage"), "{failure}");
+    }
+    // The script ran smartctl, and could not run what comes after it.
+    let Outcome::Answered(facts) = cat(fixtures::NVME, "no-such-logger").poll(30_000) else {
+        panic!("no answer");
+    };
+    assert_eq!(facts.exit.bits(), 0);
+    assert_eq!(facts.status(), Some(true));
+}
+
+#[test]
 fn a_truncated_output_is_told_from_garbage() {
     let fake = cat(&fixtures::NVME[..fixtures::NVME.len() / 2], "");
     assert_eq!(reason(&fake.poll(30_000)), FailureReason::Truncated);

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Ata, Detail, ExitStatus, Facts, Message, NAME, Nvme, Protocol, Scsi, Temperature};
 use crate::json::{Node, tidy};
+use drivebay_model::units::{human_size, size_beside};
 
 /// A longer output is refused unread. Real ones are under 200 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
@@ -21,13 +22,13 @@ pub enum ParseError {
     #[error("smartctl wrote nothing")]
     Empty,
     /// Over `MAX_BYTES`.
-    #[error("smartctl wrote {len} bytes, more than the {MAX_BYTES} that are read")]
+    #[error("smartctl wrote {}, more than the {} that are read", size_beside(*len as u64, MAX_BYTES as u64), size_beside(MAX_BYTES as u64, *len as u64))]
     TooLarge {
         /// Bytes.
         len: usize,
     },
     /// The document begins but does not end.
-    #[error("smartctl's JSON ends in the middle, after {len} bytes")]
+    #[error("smartctl's JSON ends in the middle, after {}", human_size(*len as u64))]
     Truncated {
         /// Bytes.
         len: usize,

@@ -37,7 +37,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use drivebay_model::identity::{is_unique_serial, is_unique_wwn};
+use drivebay_model::{
+    identity::{is_unique_serial, is_unique_wwn},
+    units::size_beside,
+};
 
 pub use counter::Counter;
 pub use series::{Series, Trend};
@@ -234,7 +237,9 @@ pub enum HistoryError {
     Damaged(#[source] serde_json::Error),
     /// Over `MAX_BYTES`.
     #[error(
-        "the drive's health history is {len} bytes long, more than {MAX_BYTES}; move the file aside to begin a new one"
+        "the drive's health history has {}, more than {}; move the file aside to begin a new one",
+        size_beside(*len as u64, MAX_BYTES as u64),
+        size_beside(MAX_BYTES as u64, *len as u64)
     )]
     TooLarge {
         /// Bytes.

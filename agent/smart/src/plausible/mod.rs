@@ -13,6 +13,7 @@ mod tests;
 use super::facts::{Attribute, Detail, Facts, SelfTest, SelfTestResult};
 #[cfg(test)]
 use declare::Declared;
+use drivebay_model::smart_names::label;
 use fields::FIELDS;
 
 pub(crate) use ata::{STATISTICS, current_failure};
@@ -77,7 +78,10 @@ pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
         }
     }
     let texts = by_reason.iter();
-    let texts = texts.map(|(reason, fields)| format!("{} ({reason})", fields.join(", ")));
+    let texts = texts.map(|(reason, fields)| {
+        let labels: Vec<&str> = fields.iter().map(|field| label(field)).collect();
+        format!("{} ({reason})", labels.join(", "))
+    });
     let text = texts.collect::<Vec<String>>().join("; ");
     (!all.is_empty()).then_some((all.len(), text))
 }

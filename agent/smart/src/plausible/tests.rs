@@ -364,7 +364,10 @@ fn a_drive_whose_only_counter_was_dropped_is_unknown_and_says_why() {
     let seen = of(173_870_933);
     assert_eq!(seen.verdict, Verdict::Unknown, "{seen:?}");
     let failure = seen.failure.unwrap();
-    assert!(failure.detail.contains("ata-187"), "{failure}");
+    assert!(
+        failure.detail.contains("Reported_Uncorrect (187)"),
+        "{failure}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::{ConditionKind, RuleFinding, SmartCondition};
 use crate::history::{Counter, Trends};
+use drivebay_model::smart_names::label;
 
 impl RuleFinding {
     /// The number that was read, by what it counts and how it moved lately.
@@ -18,12 +19,10 @@ impl RuleFinding {
                 (Some(id), Some(threshold)) => {
                     format!("attribute {id}: {value}, its threshold is {threshold}")
                 }
-                _ => format!("{} = {value}", self.subject),
+                _ => format!("{}: {value}", label(&self.subject)),
             };
         };
-        let id = counter.as_str().strip_prefix("ata-");
-        let id = id.map(|id| format!("{id} ")).unwrap_or_default();
-        let what = counter.what();
+        let what = label(counter.as_str());
         let trend = trends.get(*counter);
         // Where the value is growth or a number of polls, the count is the trend's.
         let is_level =
@@ -40,7 +39,7 @@ impl RuleFinding {
             (None, Some(week)) => format!(", +{week} within seven days"),
             (None, None) => String::new(),
         };
-        format!("{id}{what}: {count}{grown}")
+        format!("{what}: {count}{grown}")
     }
 
     /// The message with the value where it has the limit.
@@ -79,6 +78,10 @@ impl SmartCondition {
 
 /// Every "LIMIT or more", also with a unit between, and "LIMIT …, or less", with the value and without those words.
 fn with_value(message: &str, limit: &str, value: &str) -> String {
+    // "1 or more sectors" stays: "1 sectors" is none.
+    if value == "1" {
+        return message.to_owned();
+    }
     let mut text = message.to_owned();
     for unit in ["", " %", " polls"] {
         text = text.replace(
@@ -138,15 +141,18 @@ mod tests {
         };
         let of = |finding: &RuleFinding, trends| finding.reading(&trends);
         for (trends, text) in [
-            (Trends::default(), "197 pending sectors: 3"),
-            (moved(3, Some(0), Some(0)), "197 pending sectors: 3"),
+            (Trends::default(), "Current_Pending_Sector (197): 3"),
+            (
+                moved(3, Some(0), Some(0)),
+                "Current_Pending_Sector (197): 3",
+            ),
             (
                 moved(3, Some(2), Some(3)),
-                "197 pending sectors: 3, +2 since yesterday",
+                "Current_Pending_Sector (197): 3, +2 since yesterday",
             ),
             (
                 moved(3, Some(0), Some(1)),
-                "197 pending sectors: 3, +1 within seven days",
+                "Current_Pending_Sector (197): 3, +1 within seven days",
             ),
         ] {
             assert_eq!(of(&pending, trends), text);
@@ -159,12 +165,12 @@ mod tests {
         );
         assert_eq!(
             of(&fast, moved(40, Some(9), Some(9))),
-            "grown defects: 40, +9 since yesterday"
+            "Elements in grown defect list: 40, +9 since yesterday"
         );
         let growing = finding(SmartCode::ErrorsGrowing, "ata-197", 3, Some(3));
         assert_eq!(
             of(&growing, moved(17, Some(5), Some(5))),
-            "197 pending sectors: 17, +5 since yesterday"
+            "Current_Pending_Sector (197): 17, +5 since yesterday"
         );
         let attribute = finding(SmartCode::PrefailNow, "attribute-5", 3, Some(10));
         assert_eq!(
@@ -172,7 +178,7 @@ mod tests {
             "attribute 5: 3, its threshold is 10"
         );
         let other = finding(SmartCode::BackgroundScanHalted, "background-scan", 3, None);
-        assert_eq!(of(&other, Trends::default()), "background-scan = 3");
+        assert_eq!(of(&other, Trends::default()), "background-scan: 3");
     }
 
     #[test]
@@ -209,6 +215,7 @@ mod tests {
                 "the drive has 2 % of its blocks left; go",
             ),
             ("no number", "1", "2", "no number"),
+            ("1 or more sectors", "1", "1", "1 or more sectors"),
         ] {
             assert_eq!(with_value(message, limit, value), text);
         }

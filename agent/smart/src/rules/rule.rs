@@ -8,6 +8,7 @@ use crate::{
 };
 
 use super::{Severity, SmartCode};
+use drivebay_model::units::count;
 
 /// What the rules of findings read.
 pub(super) struct Input<'a> {
@@ -218,9 +219,11 @@ impl Rule {
                 format!("grew by {} or more within {span}", limit.of(limits))
             }
             Test::GrewInPolls(_, limit) => {
-                format!("grew in {} polls in a row", limit.of(limits))
+                format!("grew in {} in a row", count(limit.of(limits), "poll"))
             }
-            Test::TimedOut(limit) => format!("{} polls in a row timed out", limit.of(limits)),
+            Test::TimedOut(limit) => {
+                format!("{} in a row timed out", count(limit.of(limits), "poll"))
+            }
             Test::Says(words, _) => words.to_owned(),
         }
     }

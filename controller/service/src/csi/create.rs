@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use drivebay_common::units::human_sizes;
 use drivebay_proto::{VolumeId, agent, csi::TopologyRequirement};
 
 use super::attempt::Attempt;
@@ -45,7 +46,12 @@ pub(super) fn check_answer(
     let SizeRange { required, limit } = requested.range;
     let size = volume.size_bytes;
     if size < required.max(1) || limit.is_some_and(|limit| size > limit) {
-        return bad(format!("volume {} has {size} bytes", volume.id));
+        let [size, required, most] = human_sizes([size, required, limit.unwrap_or(0)]);
+        let most = limit.map_or_else(String::new, |_| format!(", and at most {most}"));
+        return bad(format!(
+            "volume {} has {size}, requested was at least {required}{most}",
+            volume.id
+        ));
     }
     Ok(())
 }

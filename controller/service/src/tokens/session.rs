@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use drivebay_common::units::human_duration;
 use drivebay_proto::agent::{ProveRequest, agent_client::AgentClient};
 
 use super::{
@@ -97,10 +98,8 @@ fn ends(proven: &Proven, error: &NotProven, now: SystemTime) -> Option<String> {
 fn outlived(proven: &Proven, now: SystemTime) -> Option<String> {
     (proven.until + GRACE <= now).then(|| {
         format!(
-            "its token expired {} s ago and no API server has reviewed a newer one",
-            now.duration_since(proven.until)
-                .unwrap_or_default()
-                .as_secs()
+            "its token expired {} ago and no API server has reviewed a newer one",
+            human_duration(now.duration_since(proven.until).unwrap_or_default())
         )
     })
 }

@@ -69,7 +69,7 @@ n2    pvc-3  fast   10 GiB  ext4  ready          ok           -  -        wwn-a 
 n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok           -  -        wwn-a  -
     no PersistentVolume names it, but it is in use: it is not left over
 (2 of 4 volumes without a PersistentVolume; 1 with one, 1 with one that names another node)
-(one that is just being created has none yet: look again in some minutes before taking it for left over)
+(a volume that is being created has none yet: repeat the command in some minutes before deleting one)
 ",
             id(3, "n2")
         )

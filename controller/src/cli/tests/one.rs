@@ -46,7 +46,7 @@ fn sick() -> Drive {
                 subject: "ata-197".into(),
                 value: 48,
                 threshold: 40,
-                reading: "197 pending sectors: 48, +2 since yesterday".into(),
+                reading: "Current_Pending_Sector (197): 48, +2 since yesterday".into(),
                 message: "move the data off".into(),
                 acknowledged: false,
             }],
@@ -110,13 +110,13 @@ Drive wwn-0x5000b
   free       0 B of 0 B; largest piece 0 B
   verdict    BAD, by its own word for 1d
   SMART      answered 4m ago, as sat
-             temperature-celsius 34
-             197 pending sectors: 48, +2 since yesterday, limit 40: PendingSectorsMany
+             Temperature 34 C
+             Current_Pending_Sector (197): 48, +2 since yesterday, limit 40: PendingSectorsMany
 
-Against it:
+Findings:
   PendingSectorsMany (for 2h): move the data off
 
-Good to know:
+Conditions:
   Wear: its replacement will be due
 
 Notes:
@@ -146,7 +146,7 @@ Volumes on it:
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(
-        !text.contains("Against it:") && !text.contains("Notes:"),
+        !text.contains("Findings:") && !text.contains("Notes:"),
         "{text}"
     );
     let mut calmed = sick();
@@ -201,10 +201,10 @@ What is wrong:
 Conditions:
   VolumeMoving (for 2m): it moves from drive sdb to drive sdc: copying
 
-Against its drive:
+Findings of its drive:
   PendingSectorsMany (for 2h): move the data off
 
-Good to know of its drive:
+Conditions of its drive:
   Wear: its replacement will be due
 ",
             id(2, "n1")
@@ -265,7 +265,7 @@ fn the_clusters_health_is_told_worst_first_with_a_code_for_scripts() {
             "",
             "2 drives: 1 GOOD, 1 BAD",
             "",
-            "Good to know:",
+            "Notes:",
         ]
     );
     assert!(said.out.contains(

@@ -72,7 +72,7 @@ Before applying it, in this order. Where there is no old PersistentVolume, begin
      kubectl delete pv pvc-77
 4. Apply this, and see it: kubectl get pv pvc-77
 5. Make the claim shop/data-db-0 again (a StatefulSet does it when it is scaled up): storageClassName fast-disks,
-   at most 10737418240 bytes. Start the pods.
+   at most 10 GiB (10737418240 bytes). Start the pods.
 The policy stays Retain: set it to Delete once all is well, if it was that before.
 
 "#

@@ -11,6 +11,8 @@ use x509_parser::{
     certificate::X509Certificate, extensions::GeneralName, prelude::FromDer, time::ASN1Time,
 };
 
+use crate::units::count;
+
 /// What precedes the node id in the URI name of a node's certificate.
 pub const NODE_URI: &str = "drivebay://node/";
 /// Scheme of all our URI names; any of it that is not a node's is a mistake, not somebody else's name.
@@ -31,7 +33,7 @@ pub enum NoNodeId {
     #[error("the certificate names no node: it has no URI name {NODE_URI}<node id>")]
     Missing,
     /// More than one.
-    #[error("the certificate names {0} nodes; a node's certificate names one")]
+    #[error("the certificate names {}; a node's certificate names one", count(*.0, "node"))]
     Several(usize),
     /// A URI of ours that is not a node's.
     #[error(
@@ -164,10 +166,8 @@ pub fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Not
     let (rest, certificate) = X509Certificate::from_der(der.as_ref())
         .map_err(|error| NotACertificate(error.to_string()))?;
     if !rest.is_empty() {
-        return Err(NotACertificate(format!(
-            "{} more bytes follow it",
-            rest.len()
-        )));
+        let more = count(rest.len(), "byte");
+        return Err(NotACertificate(format!("{more} behind its end")));
     }
     Ok(certificate)
 }

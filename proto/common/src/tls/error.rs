@@ -8,6 +8,7 @@ use super::{
     explain,
     files::MAX_BYTES,
 };
+use crate::units::human_size;
 
 /// The files cannot be used for TLS, or a peer is not trusted. Messages name the file and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,8 @@ pub enum TlsError {
     },
     /// Too long for what it should be.
     #[error(
-        "{path} has more than {MAX_BYTES} bytes, more than any certificates or key; is it the right file?"
+        "{path} has more than {}, more than any certificates or key; is it the right file?",
+        human_size(MAX_BYTES)
     )]
     TooLong { path: PathBuf },
     /// Nothing in it, or something else.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use drivebay_common::units::count;
 use drivebay_proto::names;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -87,8 +88,9 @@ fn compile(pattern: &str) -> Result<Regex, InvalidRequest> {
     let captures = build(pattern)?.captures_len() - 1;
     if captures != 1 {
         return Err(bad(format!(
-            "it has {captures} captures; put parentheses around the one part of the name that the claims of a group have in \
-             common, as in data-(db-[0-9]+), and write (?:...) for others"
+            "it has {}; put parentheses around the one part of the name that the claims of a group have in \
+             common, as in data-(db-[0-9]+), and write (?:...) for others",
+            count(captures, "capture")
         )));
     }
     build(&format!("^(?:{pattern})$"))

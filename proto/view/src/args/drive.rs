@@ -5,9 +5,9 @@ use clap::Args;
 /// Which drive, and who decides.
 #[derive(Debug, Args)]
 pub struct DecisionArgs<A: Args> {
-    /// Its identity, kernel name (sdb) or serial number, or on its node a link below /dev/disk/by-id; whole
+    /// Identity, kernel name (sdb), serial number, or on its node a link below /dev/disk/by-id; no prefix
     pub drive: String,
-    /// Who decides; needed where the environment does not say, as in kubectl exec
+    /// Operator, for the record; required where the environment has no user name, as in kubectl exec
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
     #[command(flatten)]
@@ -19,7 +19,7 @@ pub struct DecisionArgs<A: Args> {
 pub struct CordonArgs<A: Args> {
     #[command(flatten)]
     pub of: UncordonArgs<A>,
-    /// Shown with the drive
+    /// Reason, shown with the drive
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub reason: String,
 }

@@ -11,10 +11,10 @@ pub struct MoveOptions {
     /// Show what would be moved where, and every reason against it; change nothing
     #[arg(long)]
     pub plan: bool,
-    /// End once the moves are recorded, instead of waiting for them
+    /// Return once the moves are recorded; do not wait for them
     #[arg(long, conflicts_with = "plan")]
     pub no_wait: bool,
-    /// Who decides; needed where the environment does not say, as in kubectl exec
+    /// Operator, for the record; required where the environment has no user name, as in kubectl exec
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }
@@ -22,18 +22,18 @@ pub struct MoveOptions {
 /// Options of `drive evacuate`.
 #[derive(Debug, Args)]
 pub struct EvacuateArgs<A: Args> {
-    /// Its identity, kernel name (sdb) or serial number, or on its node a link below /dev/disk/by-id; whole
+    /// Identity, kernel name (sdb), serial number, or on its node a link below /dev/disk/by-id; no prefix
     pub drive: String,
-    /// Only to this drive of the same node, by any whole name; may be given again. Without it: wherever the class puts new volumes
+    /// Target drive on the same node, by full name; may be repeated. Default: the drives that the class places new volumes on
     #[arg(long = "to", value_name = "DRIVE")]
     pub to: Vec<String>,
-    /// Only this volume, by any whole name; may be given again
+    /// Only this volume, by full name; may be repeated
     #[arg(long = "volume", value_name = "VOLUME")]
     pub volumes: Vec<String>,
-    /// Once copying a volume has begun, have pods that start wait until it has moved: for a drive that must not be read twice
+    /// Once the copy of a volume has begun, hold pods that start until it has moved: for a drive that must not be read twice
     #[arg(long)]
     pub hold: bool,
-    /// End its moves that are not completed; their volumes stay where they are, and copies are erased
+    /// Cancel its moves that are not completed; their volumes stay where they are, and copies are erased
     #[arg(long, conflicts_with_all = ["to", "volumes", "hold", "plan", "no_wait"])]
     pub cancel: bool,
     #[command(flatten)]
@@ -45,9 +45,9 @@ pub struct EvacuateArgs<A: Args> {
 /// Options of `drive replace`.
 #[derive(Debug, Args)]
 pub struct ReplaceArgs<A: Args> {
-    /// The drive that leaves: its identity, kernel name (sdb) or serial number; whole
+    /// Drive to be replaced: identity, kernel name (sdb) or serial number; no prefix
     pub old: String,
-    /// The drive of the same node that gets its volumes, by any whole name
+    /// Drive of the same node that its volumes are moved to, by full name
     pub new: String,
     #[command(flatten)]
     pub options: MoveOptions,
@@ -58,15 +58,15 @@ pub struct ReplaceArgs<A: Args> {
 /// Options of `volume move`.
 #[derive(Debug, Args)]
 pub struct MoveVolumeArgs<A: Args> {
-    /// Its name, uuid, id, PersistentVolume, claim or device; whole
+    /// Name, uuid, id, PersistentVolume, claim or device; no prefix
     pub volume: String,
-    /// The drive of the same node that gets it, by any whole name
+    /// Drive of the same node that it is moved to, by full name
     #[arg(long, value_name = "DRIVE", required_unless_present = "cancel")]
     pub to: Option<String>,
-    /// Once copying has begun, have a pod that starts wait until the volume has moved: for a drive that must not be read twice
+    /// Once the copy has begun, hold a pod that starts until the volume has moved: for a drive that must not be read twice
     #[arg(long)]
     pub hold: bool,
-    /// End its move, if that is not completed; the volume stays where it is, and the copy is erased
+    /// Cancel its move, if that is not completed; the volume stays where it is, and the copy is erased
     #[arg(long, conflicts_with_all = ["to", "hold", "plan", "no_wait"])]
     pub cancel: bool,
     #[command(flatten)]

@@ -7,6 +7,7 @@ use drivebay_csi::{NewVolume, validate::SizeRange};
 use drivebay_model::{
     ClassConfig, FsType, Mode, Record,
     created_for::{is_by_hand, requested},
+    units::human_sizes,
 };
 
 /// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
@@ -46,15 +47,14 @@ pub(super) fn compare(
         };
         format!("class {class}, {mode} {fs_type}, {size}, parameters {parameters:?}, made {made}")
     };
-    let limit = limit.unwrap_or(0);
+    let [size, required, most] = human_sizes([size, required, limit.unwrap_or(0)]);
+    let requested = match limit {
+        None => required,
+        Some(_) => format!("{required} (limit {most})"),
+    };
     Err(VolumeError::Exists {
         name: request.name.clone(),
-        has: described(has, format!("{size} bytes"), &kept, made_by_hand),
-        asked: described(
-            asked,
-            format!("{required} bytes (limit {limit})"),
-            &request.parameters,
-            request.manual,
-        ),
+        has: described(has, size, &kept, made_by_hand),
+        asked: described(asked, requested, &request.parameters, request.manual),
     })
 }

@@ -6,7 +6,7 @@ use drivebay_fs::{
     kernel_options::{self, Asked},
     kind, mkfs_trial, parse_mount_flags,
 };
-use drivebay_model::{DriveState, Record, Snapshot};
+use drivebay_model::{DriveState, Record, Snapshot, units::human_size};
 
 /// Of a drive that does not say otherwise, bytes.
 const SECTOR: u32 = 512;
@@ -66,10 +66,10 @@ pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), Volum
         Some(why) => Err(VolumeError::Invalid {
             field: "mkfs options",
             why: format!(
-                "{} refuses {:?} for {} bytes on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
+                "{} refuses {:?} for {} on a drive with sectors of {sector} bytes ({why}); correct mkfsOptions of the StorageClass, or mkfs-options of class {}",
                 kind::of(fs_type).facts().mkfs.name,
                 record.mkfs_options.join(" "),
-                record.requested_bytes,
+                human_size(record.requested_bytes),
                 record.class
             ),
         }),

@@ -15,6 +15,7 @@ use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyStep, Create};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
     cause::chain,
+    units::{count, human_size},
 };
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
@@ -47,7 +48,9 @@ pub(super) enum MoveError {
     },
     /// The source does not read everywhere: no data is turned into zeros.
     #[error(
-        "{bytes} bytes of drive {drive} in {ranges} ranges of the volume do not read and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on"
+        "{} of drive {drive} in {} of the volume are unreadable and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on",
+        human_size(*bytes),
+        count(*ranges, "range")
     )]
     Unreadable {
         drive: DriveId,

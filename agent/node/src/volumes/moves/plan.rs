@@ -15,7 +15,9 @@ use crate::{
         wipe::named,
     },
 };
-use drivebay_model::{ClassConfig, DriveId, DriveState, Placement, Snapshot, Volume, VolumeState};
+use drivebay_model::{
+    ClassConfig, DriveId, DriveState, Placement, Snapshot, Volume, VolumeState, units::human_sizes,
+};
 
 /// What a request would do. `moves`: those that were asked for before; a volume that moves to where it would be moved is left out.
 pub(super) fn plan(
@@ -204,9 +206,9 @@ fn of_volume(
             false => "none of the named drives".to_owned(),
         };
         let (largest, on) = placement::largest(snapshot, &record.class);
+        let [size, largest] = human_sizes([record.extent.len, largest]);
         return refuse(format!(
-            "{where_to} has room for its {} bytes in sectors that are no larger than its drive's; the largest free piece of its class is {largest} bytes{on}",
-            record.extent.len
+            "{where_to} has room for its {size} in sectors that are no larger than its drive's; the largest free piece of its class is {largest}{on}"
         ));
     };
     let claims = snapshot

@@ -78,7 +78,10 @@ fn volumes_of_a_drive_are_spread_over_the_others_as_new_ones_would_be() {
     let small = super::tests::snapshot(&[("sda", 0), ("sdb", 1), ("sdc", 2)], 4);
     let plan = planned(&small, all_of("sda"), &[]);
     assert_eq!((plan.moves.len(), plan.refusals.len()), (3, 1));
-    refused(&plan, &["no other drive of class bulk has room"]);
+    refused(
+        &plan,
+        &["no other drive of class bulk has room for its 1 GiB"],
+    );
 }
 
 #[test]

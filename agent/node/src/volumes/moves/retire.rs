@@ -9,7 +9,9 @@ use crate::{
     inventory::{assemble::is_live, is_reachable},
     state::moves::MoveRecord,
 };
-use drivebay_model::{Drive, ErasePolicy, RecordState, Snapshot, VolumeState, Zeroing};
+use drivebay_model::{
+    Drive, ErasePolicy, RecordState, Snapshot, VolumeState, Zeroing, units::human_size,
+};
 
 /// What keeps this drive, and what is left on it. `erases_signatures`: deleting volumes of its class leaves their bytes.
 pub(super) fn retirement(
@@ -61,6 +63,7 @@ pub(super) fn retirement(
     for placed in &contents.volumes {
         let record = &placed.record;
         let bytes = record.extent.len;
+        let size = human_size(bytes);
         let what = match record.is_deleted() {
             true => format!("deleted volume {}", record.name),
             false => format!("old place of volume {}", record.name),
@@ -71,12 +74,12 @@ pub(super) fn retirement(
             )),
             RecordState::Erasing { .. } if contents.space.zeroing == Zeroing::Fails => {
                 of.not_erased.push(format!(
-                    "{what}, {bytes} bytes: the drive does not keep zeros that are written to it"
+                    "{what}, {size}: the drive does not keep zeros that are written to it"
                 ));
             }
             _ if record.erase == ErasePolicy::Signatures => {
                 of.not_erased.push(format!(
-                    "{what}, {bytes} bytes: its class erases signatures only"
+                    "{what}, {size}: its class erases signatures only"
                 ));
             }
             RecordState::Erasing { done_bytes, .. } => {
@@ -89,7 +92,7 @@ pub(super) fn retirement(
                     .get(&record.uuid)
                     .is_none_or(|volume| volume.drive == drive.id) => {}
             _ if record.place.is_live() => of.not_erased.push(format!(
-                "{what}, {bytes} bytes: the drive refused to record that it has moved, so that it cannot be erased here"
+                "{what}, {size}: the drive refused to record that it has moved, so that it cannot be erased here"
             )),
             _ => of.erasing_bytes += bytes,
         }
@@ -97,13 +100,15 @@ pub(super) fn retirement(
     let free: u64 = contents.unzeroed().iter().map(|run| run.len).sum();
     if erases_signatures && free > 0 {
         of.not_erased.push(format!(
-            "{free} bytes of free space: deleted volumes of class {} leave their bytes there; drive wipe zeroes all of it",
+            "{} of free space: deleted volumes of class {} leave their bytes there; drive wipe zeroes all of it",
+            human_size(free),
             contents.label.class
         ));
     }
     for (name, run) in &contents.strangers {
+        let size = human_size(run.len);
         of.not_erased
-            .push(format!("{name}, {} bytes: it is not Drivebay's", run.len));
+            .push(format!("{name}, {size}: it is not Drivebay's"));
     }
     of
 }

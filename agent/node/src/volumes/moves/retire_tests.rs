@@ -97,6 +97,10 @@ fn what_will_not_be_erased_is_listed() {
         .push(("data".into(), drivebay_model::Extent { start: 0, len: 9 }));
     let of = super::tests::of(&drive);
     assert_eq!((of.erasing_bytes, of.not_erased.len()), (0, 3), "{of:?}");
+    assert!(
+        of.not_erased[0].contains(", 1 GiB: the drive does not keep zeros"),
+        "{of:?}"
+    );
     let mut silent = cordoned(Vec::new());
     silent.trouble = Some("no answer".into());
     assert_eq!(super::tests::of(&silent).not_erased.len(), 1);
