@@ -1,5 +1,25 @@
 # Shared by deploy/release, deploy/package and deploy/try-packages, sourced after hwtests/lib.sh: which version this is, who answers
-# for it, and archives that come out the same each time.
+# for it, archives that come out the same each time, and what making and trying packages needs.
+
+# What packages are looked at with.
+LOOKING_PACKAGES=(lintian man-db)
+
+# packing_packages ARCH: PACKING_PACKAGES is what makes packages of programs for it.
+packing_packages() {
+    local machine=x86-64
+    [ "$1" = amd64 ] || machine=aarch64
+    PACKING_PACKAGES=(debhelper dpkg-dev python3 rpm "binutils-$machine-linux-gnu")
+}
+
+# missing_from DIRECTORY PROGRAM...: those that are not there, with commas. PATH, as a word, is where commands are looked for.
+missing_from() {
+    local dir=$1 program text=''
+    shift
+    for program in "$@"; do
+        if [ "$dir" = PATH ]; then command -v "$program" >/dev/null; else [ -x "$dir/$program" ]; fi || text+=", $program"
+    done
+    say "${text#, }"
+}
 
 # The version, of which Cargo.toml is the only source.
 workspace_version() {

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     if let Some(code) = worker::child::if_worker(jobs::dispatch) {
         return code;
     }
+    cli::complete::if_completing();
     match drivebay_common::parse::parse::<Cli>().command {
         Command::Run(run) => agent(run),
         other => ask(other),

@@ -10,6 +10,7 @@
 
 mod cli {
     pub(crate) mod codes;
+    pub(crate) mod complete;
     pub(crate) mod fake;
     pub(crate) mod output;
 }
@@ -288,7 +289,7 @@ async fn a_missing_config_ends_with_78_and_points_at_the_example_and_at_init() {
         assert_eq!(
             err(&output),
             "drivebay-agent: there is no configuration file /nonexistent.toml; `drivebay-agent init` writes a first one from the drives \
-             of this host, which claims none, and drivebay.example.toml explains every key\n"
+             of this host, which claims none, and drivebay.toml(5) and drivebay.example.toml explain every key\n"
         );
     }
     // One that is there and cannot be read may come right.

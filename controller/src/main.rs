@@ -13,6 +13,7 @@ use drivebay_controller::{
 use drivebay_controller::{certs, config::Certs};
 
 fn main() -> ExitCode {
+    cli::complete::if_completing();
     let options = match drivebay_common::parse::parse::<Cli>().command {
         Command::Run(options) => options,
         #[cfg(feature = "certs")]

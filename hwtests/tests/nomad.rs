@@ -174,9 +174,23 @@ fn the_first_pages_five_lines_on_nomad_end_with_a_job_that_writes_and_a_restart_
     let volumes = host.volumes();
     assert_eq!(volumes.len(), 1, "{volumes:#?}");
     assert_eq!(volumes[0]["size_bytes"], GIB, "{volumes:#?}");
+    // Everywhere under the name of its specification, and Nomad knows how large it is.
+    assert_eq!(volumes[0]["created_for"]["nomad_volume"], "db");
+    for shown in [
+        "volumes",
+        "volume list",
+        "volume show default/db",
+        "volume show -o wide default/db",
+    ] {
+        let shown = host.run(&format!("drivebay-agent {shown}"));
+        assert!(shown.contains("default/db"), "{shown}");
+    }
     let name = volumes[0]["name"].as_str().unwrap();
     let id = name.strip_prefix("nomad-").unwrap().to_owned();
     let at = format!("/opt/nomad/data/host_volumes/{id}");
+    let status = host.run(&format!("nomad volume status -type host {id}"));
+    let is_capacity = |line: &str| line.starts_with("Capacity ") && line.ends_with(" 1.0 GiB");
+    assert!(status.lines().any(is_capacity), "{status}");
     let written = format!("wc -l <{at}/written");
     let count = |script: &str| host.run(script).trim().parse::<u64>().unwrap();
     assert!(count(&written) > 0);

@@ -120,6 +120,22 @@ fn pages() -> TempDir {
     dir
 }
 
+/// What `man` shows of a page; it must not complain.
+fn shown(page: &Path) -> String {
+    let rendered = Command::new("man")
+        .args(["--warnings", "--encoding=UTF-8", "--local-file"])
+        .arg(page)
+        .envs([
+            ("LC_ALL", "C.UTF-8"),
+            ("MANWIDTH", "100"),
+            ("MANROFFOPT", "-c"),
+        ])
+        .output();
+    let warned = String::from_utf8_lossy(&rendered.as_ref().unwrap().stderr).into_owned();
+    assert_eq!(warned, "", "{}", page.display());
+    text(&rendered)
+}
+
 /// Each command that help shows, with its page's name and its long options.
 fn commands(command: &clap::Command, name: &str, into: &mut Vec<(String, Vec<String>)>) {
     let options = command.get_arguments().filter(|arg| !arg.is_hide_set());
@@ -145,19 +161,10 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
     }
     assert!(expected.len() > 40, "{expected:#?}");
     for (name, options) in &expected {
-        let page = man.join(format!("{name}.1"));
-        let rendered = Command::new("man")
-            .args(["--warnings", "--encoding=UTF-8", "--local-file"])
-            .arg(&page)
-            .envs([
-                ("LC_ALL", "C.UTF-8"),
-                ("MANWIDTH", "100"),
-                ("MANROFFOPT", "-c"),
-            ])
-            .output();
-        let warned = String::from_utf8_lossy(&rendered.as_ref().unwrap().stderr).into_owned();
-        assert_eq!(warned, "", "{name}");
-        let shown = text(&rendered);
+        let shown = shown(&man.join(format!("{name}.8")));
+        for section in ["EXIT STATUS", "SEE ALSO"] {
+            assert!(shown.contains(&format!("\n{section}\n")), "{name}: {shown}");
+        }
         for option in options {
             assert!(
                 shown.contains(&format!("--{option}")),
@@ -166,22 +173,65 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
         }
     }
     // None of a command that is no more.
-    let expected: BTreeSet<String> = expected.into_iter().map(|(name, _)| name).collect();
-    for entry in fs::read_dir(&man).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let is_help = name.ends_with("-help") || name.contains("-help-");
-        assert!(is_help || expected.contains(&name), "{name}");
+    let pages = expected.into_iter().map(|(name, _)| format!("{name}.8"));
+    let pages: BTreeSet<String> = pages.chain(["drivebay.toml.5".to_owned()]).collect();
+    let written = fs::read_dir(&man).unwrap();
+    let written = written.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(written.collect::<BTreeSet<String>>(), pages);
+
+    // What a program reads besides its options, and where it leads.
+    let program = shown(&man.join("drivebay-agent.8"));
+    for named in [
+        "FILES",
+        "/etc/drivebay/drivebay.toml",
+        "ENVIRONMENT",
+        "DRIVEBAY_SOCKET",
+        "drivebay.toml(5)",
+        "78",
+    ] {
+        assert!(program.contains(named), "{named}: {program}");
+    }
+    let configuration = shown(&man.join("drivebay.toml.5"));
+    for named in [
+        "[[class]]",
+        "layout",
+        "Default: \"lvm\"",
+        "drivebay-agent(8)",
+    ] {
+        assert!(configuration.contains(named), "{named}: {configuration}");
+    }
+    // All that a page names is there, of ours.
+    let names = |shown: &str, mark: &str| -> Vec<String> {
+        let before = shown.match_indices(mark).map(|(at, _)| &shown[..at]);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
+        before
+            .map(|text| text[text.trim_end_matches(is_part).len()..].to_owned())
+            .filter(|name| name.starts_with("drivebay"))
+            .collect()
+    };
+    for page in &pages {
+        let shown = shown(&man.join(page));
+        for name in names(&shown, "(8)") {
+            assert!(pages.contains(&format!("{name}.8")), "{page}: {name}");
+        }
     }
 }
 
 #[test]
-fn bash_completes_commands_and_their_options() {
+fn bash_completes_commands_and_their_options_without_anything_that_runs() {
     need!(tool "bash");
     let dir = pages();
+    // The script calls the program by its name.
+    let programs = program::agent().unwrap();
+    let path = format!(
+        "{}:{}",
+        programs.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
     for (program, words, expected) in [
         ("drivebay-agent", "volume cr", "create"),
         ("drivebay-agent", "volume create --bl", "--block"),
+        ("drivebay-agent", "drive show --so", "--socket"),
         ("drivebay-controller", "no", "nodes"),
         ("drivebay-controller", "certs in", "init"),
     ] {
@@ -194,7 +244,14 @@ fn bash_completes_commands_and_their_options() {
         let said = Command::new("bash")
             .args(["-c", script, "bash"])
             .args([file.as_os_str(), program.as_ref(), words.as_ref()])
+            .env("PATH", &path)
+            .envs([
+                ("DRIVEBAY_SOCKET", "/nonexistent/agent.sock"),
+                ("DRIVEBAY_CONTROLLER_SOCKET", "/nonexistent/controller.sock"),
+            ])
             .output();
+        let complaints = &said.as_ref().unwrap().stderr;
+        assert_eq!(String::from_utf8_lossy(complaints), "", "{program} {words}");
         let offered = text(&said);
         assert!(
             offered.lines().any(|word| word == expected),
@@ -217,8 +274,139 @@ fn a_release_is_refused_for_a_tag_that_is_not_this_version_and_for_programs_that
     };
     let said = release(&["v0.0.0-none"]);
     assert!(said.contains(&format!("it has to be v{VERSION}")), "{said}");
-    let said = release(&["--programs", ".", &format!("v{VERSION}")]);
+    let tag = format!("v{VERSION}");
+    let said = release(&["--programs", ".", &tag]);
     assert!(said.contains("--programs goes with --try"), "{said}");
+    let said = release(&["--no-sbom", &tag]);
+    assert!(said.contains("--no-sbom goes with --try"), "{said}");
+}
+
+#[test]
+fn what_a_try_of_a_release_misses_is_named_at_once_before_anything_is_made() {
+    need!(tool "git");
+    need!(tool "dpkg");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let tag = format!("v{VERSION}");
+    let missing = |words: &[&str]| {
+        let done = Command::new(repository().join("deploy/release"))
+            .args(["--try", "--no-image"])
+            .args(words)
+            .arg("--programs")
+            .arg(dir.path())
+            .arg(&tag)
+            .arg(&out)
+            .output()
+            .unwrap();
+        assert!(!done.status.success() && !out.exists(), "{done:?}");
+        String::from_utf8(done.stderr).unwrap()
+    };
+    let all = missing(&[]);
+    assert!(
+        all.contains("no drivebay-agent, drivebay-controller, drivebay-pages in"),
+        "{all}"
+    );
+    // Nothing is compiled, for no other machine either.
+    let here = text(&Command::new("dpkg").arg("--print-architecture").output());
+    let other = if here.trim() == "amd64" {
+        "arm64"
+    } else {
+        "amd64"
+    };
+    let refused = missing(&["--arch", other]);
+    assert!(refused.contains("nothing is compiled for"), "{refused}");
+}
+
+#[test]
+fn an_sbom_is_made_only_where_its_program_is_when_nothing_is_compiled() {
+    let script = fs::read_to_string(repository().join("deploy/release")).unwrap();
+    let from = script.find("need_sbom() {").unwrap();
+    let function = &script[from..from + script[from..].find("\n}\n").unwrap() + 3];
+    let dir = tempfile::tempdir().unwrap();
+    let run = |settings: &str| {
+        let script = format!(
+            "set -euo pipefail; say() {{ printf '%s\\n' \"$*\"; }}; target_dir() {{ say {dir}; }}; cargo() {{ say \"cargo $*\"; }}\n\
+             CARGO_SBOM_VERSION=1.2.3 sbom=1 given=\n{settings}\n{function}need_sbom\nsay \"by: $SBOM_PROGRAM\"",
+            dir = dir.path().display()
+        );
+        text(
+            &Command::new("bash")
+                .args(["-c", &script])
+                .env("PATH", "/usr/bin:/bin")
+                .output(),
+        )
+    };
+    let left_out = run("sbom=");
+    assert_eq!(left_out, "SBOM: left out (--no-sbom)\nby: \n");
+    let not_there = run("given=/programs");
+    assert!(
+        not_there.starts_with("SBOM: left out: nothing is compiled")
+            && not_there.ends_with("by: \n"),
+        "{not_there}"
+    );
+    // A release installs the pinned one.
+    let strict = run("");
+    assert!(
+        strict.starts_with("cargo install --quiet --locked --root")
+            && strict.contains(" --version 1.2.3 cargo-sbom\n"),
+        "{strict}"
+    );
+    assert!(strict.ends_with("/tools/bin/cargo-sbom\n"), "{strict}");
+}
+
+#[test]
+fn the_configuration_that_is_installed_claims_nothing_and_is_what_init_takes_for_a_packages() {
+    let dir = pages();
+    let file = dir.path().join("drivebay.toml");
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        drivebay_config::packaged()
+    );
+    let checked = Command::new(program::agent().unwrap())
+        .args(["check-config", "--config"])
+        .arg(&file)
+        .output();
+    text(&checked);
+}
+
+#[test]
+fn every_link_of_an_installed_document_leads_to_one() {
+    need!(tool "python3");
+    let dir = tempfile::tempdir().unwrap();
+    text(
+        &Command::new(repository().join("deploy/documents"))
+            .arg(dir.path())
+            .output(),
+    );
+    for named in [
+        "README.md",
+        "agent/drivebay.example.toml",
+        "deploy/docs/reference/configuration.md",
+        "deploy/nomad/host-volume.hcl",
+        "systemd/README.md",
+    ] {
+        assert!(dir.path().join(named).is_file(), "{named}");
+    }
+    let mut files = Vec::new();
+    texts(dir.path(), &mut files);
+    let mut seen = 0;
+    for (path, text) in &files {
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        // What is between backticks is no link.
+        let plain: String = text.split('`').step_by(2).collect();
+        for link in plain.split("](").skip(1) {
+            let link = link.split([')', '#']).next().unwrap();
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            seen += 1;
+            let there = path.parent().unwrap().join(link);
+            assert!(there.exists(), "{}: {link}", path.display());
+        }
+    }
+    assert!(seen > 60, "{seen}");
 }
 
 /// A program that asks for a symbol of a glibc that there is not, as one does that was linked on a newer system.
@@ -245,26 +433,33 @@ fn program_for_glibc(version: &str, at: &Path) {
 fn packing_refuses_a_program_that_debian_12_cannot_start() {
     need!(tool "gcc");
     need!(tool "dpkg-query");
-    let pack = |version: &str| {
+    let pack = |controller: &str| {
         let dir = tempfile::tempdir().unwrap();
-        let agent = dir.path().join("drivebay-agent");
-        program_for_glibc(version, &agent);
+        for (program, version) in [
+            ("drivebay-agent", "2.36"),
+            ("drivebay-controller", controller),
+            ("drivebay-pages", "2.36"),
+        ] {
+            if !version.is_empty() {
+                program_for_glibc(version, &dir.path().join(program));
+            }
+        }
         let done = Command::new(repository().join("deploy/package"))
             .arg("--programs")
             .args([dir.path(), &dir.path().join("packages")])
             .output()
             .unwrap();
         assert!(!done.status.success(), "{done:?}");
-        String::from_utf8(done.stderr).unwrap()
+        [done.stdout, done.stderr].map(|text| String::from_utf8(text).unwrap())
     };
-    let refused = pack("2.38");
+    let [said, refused] = pack("2.38");
     assert!(
-        refused.contains("needs glibc 2.38, and Debian 12 has 2.36"),
+        refused.contains("drivebay-controller needs glibc 2.38, and Debian 12 has 2.36"),
         "{refused}"
     );
-    // This one would start; the other program is not there.
-    let accepted = pack("2.36");
-    assert!(accepted.contains("no drivebay-controller in"), "{accepted}");
+    assert!(said.contains("drivebay-agent needs glibc 2.36"), "{said}");
+    let [_, refused] = pack("");
+    assert!(refused.contains("no drivebay-controller in"), "{refused}");
 }
 
 #[test]

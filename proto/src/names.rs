@@ -57,15 +57,25 @@ pub const PARAMETERS: [&str; 6] = [
 /// there, and not in a field of its own, because every release keeps and compares a volume's parameters.
 pub const KEPT_ANTI_AFFINITY_GROUP: &str = "antiAffinityGroup";
 
-/// Among the parameters that are kept with a volume, the claim that it was created for. Neither this nor the next two are
+/// Among the parameters that are kept with a volume, the claim that it was created for. Neither this nor the next four are
 /// parameters that a StorageClass can have.
 pub const KEPT_CLAIM: &str = "claim";
 /// The claim's namespace.
 pub const KEPT_CLAIM_NAMESPACE: &str = "claimNamespace";
 /// The PersistentVolume, where its name is not the volume's.
 pub const KEPT_PERSISTENT_VOLUME: &str = "persistentVolume";
-/// These three: for people and metrics, and not a part of the request that a repeat is compared with.
-pub const KEPT_FOR_CLAIM: [&str; 3] = [KEPT_CLAIM, KEPT_CLAIM_NAMESPACE, KEPT_PERSISTENT_VOLUME];
+/// What Nomad's user calls it: the name of a dynamic host volume.
+pub const KEPT_NOMAD_VOLUME: &str = "nomadVolume";
+/// Nomad's namespace of it.
+pub const KEPT_NOMAD_NAMESPACE: &str = "nomadNamespace";
+/// These five: for people and metrics, and not a part of the request that a repeat is compared with.
+pub const KEPT_CREATED_FOR: [&str; 5] = [
+    KEPT_CLAIM,
+    KEPT_CLAIM_NAMESPACE,
+    KEPT_PERSISTENT_VOLUME,
+    KEPT_NOMAD_VOLUME,
+    KEPT_NOMAD_NAMESPACE,
+];
 
 /// Among the parameters that are kept with a volume: it was made by hand, on its node. Its value is "true".
 pub const KEPT_BY_HAND: &str = "byHand";

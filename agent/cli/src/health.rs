@@ -41,6 +41,7 @@ pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(St
             node: inventory.node_id.clone(),
             id: inventory.node_id.clone(),
             name: String::new(),
+            claim: String::new(),
             reasons: vec![Reason {
                 code: String::new(),
                 message: "the agent is still scanning its drives; try again".to_owned(),

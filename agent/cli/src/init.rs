@@ -30,8 +30,25 @@ const LVM_ANSWER: Duration = Duration::from_secs(10);
 /// Why there is no first configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
-    #[error("{path} exists and is left as it is; give another file with --config, or use --print")]
+    #[error(
+        "{path} exists, sets something, and is left as it is; give another file with --config, or use --print"
+    )]
     Exists { path: PathBuf },
+    #[error("cannot read {path}, which would be replaced")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "cannot keep a copy of {path}, which has been edited, as {copy}; nothing was written. Move what is there away, or use --print"
+    )]
+    Copy {
+        path: PathBuf,
+        copy: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error(
         "permission denied; run as root: a drive that cannot be read cannot be told from an empty one"
     )]
@@ -62,13 +79,11 @@ struct Found {
 
 /// Writes the configuration to this file, unless it is only printed. Answers what to print.
 pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, InitError> {
-    let exists = || InitError::Exists {
-        path: path.to_owned(),
-    };
     // Before the drives are read, which may take a minute.
-    if !print && statefile::exists(path) {
-        return Err(exists());
-    }
+    let before = match print {
+        true => None,
+        false => replaceable(path)?,
+    };
     if !nix::unistd::geteuid().is_root() {
         return Err(InitError::NotRoot);
     }
@@ -77,18 +92,73 @@ pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, I
     if print {
         return Ok(text);
     }
-    statefile::write_new(path, text.as_bytes()).map_err(|source| match source.kind() {
-        io::ErrorKind::AlreadyExists => exists(),
-        _ => InitError::Write {
-            path: path.to_owned(),
-            source,
-        },
-    })?;
-    let file = path.display();
+    let copy = write(path, &text, before.as_deref())?;
+    let (file, kept) = (path.display(), copy.map(|copy| copy.display().to_string()));
+    let kept = kept.map_or_else(String::new, |copy| {
+        format!(", and kept what was there as {copy}")
+    });
     Ok(format!(
-        "wrote {file}: {}; none is, until a class selects it\n\nNext: choose drives in {file}, then\n  drivebay-agent claim-plan --config {file}\n",
+        "wrote {file}{kept}: {}; none is, until a class selects it\n\nNext: choose drives in {file}, then\n  drivebay-agent claim-plan --config {file}\n",
         counted(&found)
     ))
+}
+
+/// What is there and may be replaced, since it sets nothing, as what packages install. None: there is nothing.
+fn replaceable(path: &Path) -> Result<Option<String>, InitError> {
+    if !statefile::exists(path) {
+        return Ok(None);
+    }
+    let exists = || InitError::Exists {
+        path: path.to_owned(),
+    };
+    // Whoever made a link to another file wants that one to be there.
+    if path.is_symlink() {
+        return Err(exists());
+    }
+    let text = statefile::read_text(path, config::MAX_FILE).map_err(|source| InitError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    config::sets_nothing(&text)
+        .then_some(Some(text))
+        .ok_or_else(exists)
+}
+
+/// Writes the file as a whole: where there was none, or in place of `before`, which must still be there. Answers where `before` was
+/// kept, unless it is what a package installs.
+fn write(path: &Path, text: &str, before: Option<&str>) -> Result<Option<PathBuf>, InitError> {
+    let exists = || InitError::Exists {
+        path: path.to_owned(),
+    };
+    let failed = |source| InitError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let Some(before) = before else {
+        let written = statefile::write_new(path, text.as_bytes());
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => exists(),
+            _ => failed(source),
+        })?;
+        return Ok(None);
+    };
+    if replaceable(path)?.as_deref() != Some(before) {
+        return Err(exists());
+    }
+    let mut copy = None;
+    if before != config::packaged() {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".before-init");
+        let at = PathBuf::from(name);
+        statefile::write_new(&at, before.as_bytes()).map_err(|source| InitError::Copy {
+            path: path.to_owned(),
+            copy: at.clone(),
+            source,
+        })?;
+        copy = Some(at);
+    }
+    statefile::write_atomic(path, text.as_bytes()).map_err(failed)?;
+    Ok(copy)
 }
 
 async fn find(allow_loop: bool) -> Result<Found, InitError> {
@@ -139,7 +209,7 @@ fn text(path: &Path, found: &Found) -> String {
 #   3. drivebay-agent claim-plan --config {file}
 #      shows which drives would be claimed, and why the others would not
 #   4. restart the agent
-# Every other key, with its default: drivebay.example.toml, configuration.md.
+# Every other key, with its default: drivebay.toml(5), drivebay.example.toml.
 
 [node]
 # The node id. It is part of every volume id: do not change it while there are volumes.
@@ -275,6 +345,64 @@ mod tests {
     use super::*;
     use drivebay_discovery::scan::Seen;
     use drivebay_model::{DriveFacts, samples};
+
+    #[test]
+    fn a_file_that_sets_nothing_is_replaced_and_what_was_edited_in_it_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("drivebay.toml");
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        let there = |path: &Path| std::fs::read_to_string(path).unwrap();
+        // Nothing, then what a package installs.
+        assert_eq!(replaceable(&path).unwrap(), None);
+        assert_eq!(write(&path, "# new\n", None).unwrap(), None);
+        let packaged = config::packaged();
+        std::fs::write(&path, &packaged).unwrap();
+        let before = replaceable(&path).unwrap();
+        assert_eq!(before.as_deref(), Some(&*packaged));
+        assert_eq!(
+            write(&path, "# of init\n", before.as_deref()).unwrap(),
+            None
+        );
+        assert_eq!((there(&path).as_str(), files()), ("# of init\n", 1));
+        // Remarks of a person's.
+        let before = replaceable(&path).unwrap();
+        let copy = write(&path, "# again\n", before.as_deref())
+            .unwrap()
+            .unwrap();
+        assert_eq!(there(&copy), "# of init\n");
+        assert_eq!(there(&path), "# again\n");
+        // The copy is not overwritten, nor is the file then.
+        let before = replaceable(&path).unwrap();
+        let refused = write(&path, "# more\n", before.as_deref()).unwrap_err();
+        assert!(
+            refused.to_string().contains("cannot keep a copy"),
+            "{refused}"
+        );
+        assert_eq!((there(&path).as_str(), files()), ("# again\n", 2));
+    }
+
+    #[test]
+    fn a_file_that_sets_something_or_changes_meanwhile_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("drivebay.toml");
+        let is_refused = |done: Result<(), InitError>| {
+            let refused = done.unwrap_err().to_string();
+            assert!(refused.contains("is left as it is"), "{refused}");
+        };
+        for text in ["[node]\nname = 'a'\n", "[[class]]\n", "no toml"] {
+            std::fs::write(&path, text).unwrap();
+            is_refused(replaceable(&path).map(drop));
+            is_refused(write(&path, "# new\n", Some("# before\n")).map(drop));
+            is_refused(write(&path, "# new\n", None).map(drop));
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::write(&path, "# edited meanwhile\n").unwrap();
+        is_refused(write(&path, "# new\n", Some("# before\n")).map(drop));
+        let link = dir.path().join("link.toml");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        is_refused(replaceable(&link).map(drop));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 
     #[test]
     fn what_a_drive_says_of_itself_stays_in_a_comment_and_lvm_is_chosen_where_it_works() {

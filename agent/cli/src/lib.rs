@@ -24,6 +24,7 @@ pub mod check;
 pub mod check_config;
 pub mod claim_plan;
 pub mod client;
+pub mod complete;
 mod cordon;
 pub mod drives;
 pub mod explain;

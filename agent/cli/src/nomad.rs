@@ -16,8 +16,8 @@ use clap::{Args, ValueEnum};
 use drivebay_common::{ask::AskError, cli::chain};
 use drivebay_proto::{
     agent::{
-        DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate, MountVolumeRequest,
-        UnmountVolumeRequest, Volume,
+        CreateVolumeRequest, DeleteVolumeRequest, ExpandVolumeRequest, InventoryUpdate,
+        MountVolumeRequest, UnmountVolumeRequest, Volume,
     },
     names,
     words::Mode,
@@ -161,10 +161,15 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
             false => error,
         });
     }
-    Ok(serde_json::to_string(&Created {
+    Ok(serde_json::to_string(&created(at, &volume))?)
+}
+
+/// All that Nomad takes of a volume; `bytes` is the capacity that it shows. Of free space it asks nothing.
+fn created<'a>(at: &'a Path, volume: &Volume) -> Created<'a> {
+    Created {
         path: at,
         bytes: volume.size_bytes,
-    })?)
+    }
 }
 
 /// Whether a volume that is there is the one that is meant. Pure.
@@ -208,11 +213,11 @@ fn is_ours(volume: &Volume) -> Result<(), NomadError> {
     }
 }
 
-async fn made(
-    client: &mut Client,
-    inventory: &InventoryUpdate,
+/// What the agent is asked for. Pure.
+fn new_volume(
     asked: &Create,
-) -> Result<Volume, NomadError> {
+    inventory: &InventoryUpdate,
+) -> Result<CreateVolumeRequest, NomadError> {
     let mut request = by_hand::request(&create_args(asked), inventory)?;
     if asked.largest > 0 {
         if request.required_bytes > asked.largest {
@@ -223,6 +228,16 @@ async fn made(
         }
         request.limit_bytes = asked.largest;
     }
+    request.created_for = Some(asked.created_for.clone());
+    Ok(request)
+}
+
+async fn made(
+    client: &mut Client,
+    inventory: &InventoryUpdate,
+    asked: &Create,
+) -> Result<Volume, NomadError> {
+    let request = new_volume(asked, inventory)?;
     let call = client.by_hand.create_volume(request);
     let answer = client.asked.answered_within(LIMIT, call).await?;
     let volume = answer.into_inner().volume;
@@ -346,8 +361,92 @@ fn failed(what: &'static str, at: &Path) -> impl Fn(io::Error) -> NomadError {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use drivebay_common::terminal::Terminal;
+    use drivebay_proto::agent::{Class, Condition};
+
+    use drivebay_view::show::claim;
+
     use super::*;
-    use crate::nomad::request::tests::asked;
+    use crate::{
+        Cli, Command,
+        args::Format,
+        health::{self, health},
+        nomad::request::tests::asked,
+        volumes,
+        watch::Look,
+    };
+
+    #[test]
+    fn a_volume_is_listed_and_picked_under_the_name_that_nomads_user_gave() {
+        let db = Volume {
+            id: "7b1d5c1e-0000-4000-8000-000000000001@n1".into(),
+            name: "nomad-1".into(),
+            by_hand: true,
+            created_for: Some(asked("null").created_for),
+            conditions: vec![Condition {
+                abnormal: true,
+                status: "DEGRADED".into(),
+                reason: "ReadOnly".into(),
+                ..Condition::default()
+            }],
+            ..Volume::default()
+        };
+        let inventory = InventoryUpdate {
+            node_id: "n1".into(),
+            ready: true,
+            volumes: vec![db, Volume::default()],
+            ..InventoryUpdate::default()
+        };
+        let (now, terminal) = (0, Terminal::NONE);
+        let line = ["x", "volumes", "default/db", "--no-headers"];
+        let Command::Volumes(args) = Cli::parse_from(line).command else {
+            panic!("volumes");
+        };
+        let listed = volumes::render(&inventory, &[], &args, Look { now, terminal }).unwrap();
+        assert!(
+            listed.starts_with("nomad-1 ") && listed.contains(" default/db "),
+            "{listed}"
+        );
+        let look = health::Look {
+            format: Format::Table,
+            now,
+            terminal,
+        };
+        let (text, _) = health(&inventory, look).unwrap();
+        assert!(text.contains("volume nomad-1 (default/db)\n"), "{text}");
+    }
+
+    #[test]
+    fn a_volume_is_made_under_nomads_id_with_what_its_user_calls_it_and_its_capacity_is_told() {
+        let inventory = InventoryUpdate {
+            classes: vec![Class {
+                name: "fast".into(),
+                fs_type: "ext4".into(),
+                extent_bytes: 4 << 20,
+                ..Class::default()
+            }],
+            ..InventoryUpdate::default()
+        };
+        let request = new_volume(&asked("null"), &inventory).unwrap();
+        assert!(request.name.starts_with("nomad-"), "{request:?}");
+        assert_eq!(
+            (request.required_bytes, request.limit_bytes),
+            (64 << 20, 128 << 20)
+        );
+        let volume = Volume {
+            size_bytes: 68 << 20,
+            by_hand: true,
+            created_for: request.created_for,
+            ..Volume::default()
+        };
+        assert_eq!(claim(&volume), "default/db");
+        let answer = created(Path::new("/srv/nomad/1"), &volume);
+        assert_eq!(
+            serde_json::to_string(&answer).unwrap(),
+            r#"{"path":"/srv/nomad/1","bytes":71303168}"#
+        );
+    }
 
     #[test]
     fn a_volume_that_is_there_is_taken_only_if_it_is_the_one_that_is_asked_for() {

@@ -109,7 +109,7 @@ fn volume(n: u64, drive: &Drive) -> Volume {
         created_for: Some(CreatedFor {
             claim: format!("data-postgres-{n}"),
             namespace: "shop".into(),
-            persistent_volume: String::new(),
+            ..CreatedFor::default()
         }),
         usage: Some(VolumeUsage {
             total_bytes: 200 * GIB,

@@ -362,6 +362,7 @@ fn volume_inventory() -> InventoryUpdate {
         claim: "data-db-0".into(),
         namespace: "shop".into(),
         persistent_volume: "pv-1".into(),
+        ..CreatedFor::default()
     });
     used.usage = Some(VolumeUsage {
         total_bytes: 10 * GIB,

@@ -5,6 +5,7 @@ use drivebay_proto::agent::{Drive, HandMount, InventoryUpdate, ListMountsRequest
 use drivebay_view::{
     args::{ListFormat, VolumeSort},
     legend::Legend,
+    show::claim,
     volumes::{Besides, below, cells, columns, is_abnormal, legend_of, sort, yielding},
 };
 use schemars::JsonSchema;
@@ -154,7 +155,7 @@ fn table(
     let mut table = Table::new(&columns(wide, true)).on(look.terminal, yielding(wide));
     for volume in volumes {
         let besides = Besides {
-            used_by: mounted_at(volume, mounts),
+            used_by: mounted_at(volume, mounts).filter(|_| claim(volume).is_empty()),
             drive: device(volume, &inventory.drives),
         };
         let below = match is_whole(args) {

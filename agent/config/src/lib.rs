@@ -26,8 +26,11 @@ mod health;
 mod hint;
 mod moves;
 mod node_id;
+mod packaged;
 mod raw;
 mod read;
+#[cfg(any(test, feature = "reference"))]
+pub mod reference;
 mod report;
 mod schema;
 mod selectors;
@@ -42,6 +45,7 @@ pub use drivebay_common::metrics::Listen;
 pub use drivebay_csi::HealthApi;
 pub use health::{DeviceOverride, HealthConfig};
 pub use moves::AutomaticConfig;
+pub use packaged::{packaged, sets_nothing};
 pub use report::Problem;
 pub use target::Target;
 
@@ -49,15 +53,17 @@ pub use target::Target;
 pub const DEFAULT_PATH: &str = "/etc/drivebay/drivebay.toml";
 /// Where the command line looks for the agent when nobody says otherwise.
 pub const DEFAULT_AGENT_SOCKET: &str = "/run/drivebay/agent.sock";
+/// The example, which explains every key.
+pub const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
 /// A config larger than this (bytes) is not one.
-const MAX_FILE: u64 = 1024 * 1024;
+pub const MAX_FILE: u64 = 1024 * 1024;
 
 /// Why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// There is no such file.
     #[error(
-        "there is no configuration file {path}; `drivebay-agent init` writes a first one from the drives of this host, which claims none, and drivebay.example.toml explains every key"
+        "there is no configuration file {path}; `drivebay-agent init` writes a first one from the drives of this host, which claims none, and drivebay.toml(5) and drivebay.example.toml explain every key"
     )]
     Missing { path: PathBuf },
     /// The file cannot be read.
@@ -110,7 +116,5 @@ pub fn parse(text: &str, host: &HostFacts) -> Result<Checked, Vec<Problem>> {
     check::check(&raw, host, problems)
 }
 
-#[cfg(test)]
-mod reference;
 #[cfg(test)]
 mod tests;

@@ -1,29 +1,48 @@
-//! `deploy/docs/reference/configuration.md`, made from the comments of the example configuration and the keys that the code knows. Only a test
-//! makes it, which fails when the document is not current.
+//! The reference of the configuration, made from the comments of the example and the keys that the code knows: the man page
+//! drivebay.toml(5), which packages get, and `deploy/docs/reference/configuration.md`, which a test makes that fails when it is not current.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, path::Path};
 
 use super::{
-    parse,
+    EXAMPLE, HostFacts, parse,
     raw::Raw,
     schema::{self, Key},
-    tests::{EXAMPLE, bare},
 };
 use drivebay_smart::Thresholds;
 
 /// Its keys are explained where the rules' numbers are.
 const THRESHOLDS: &str = "[smart.thresholds]";
-const HEAD: &str = "\
-# Configuration of drivebay-agent
-
-Every section and key of `/etc/drivebay/drivebay.toml`, in the order of `drivebay.example.toml`. Made from that file and from the code:
-change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib configuration_reference`.
-
-A default is what holds without the key. Sizes: \"10GiB\" (binary) or \"500GB\" (decimal); a number without a unit is bytes, at least 1 MiB of
-them. Durations: \"30s\", \"5m\", \"24h\".
+/// How values are written, and what checks them.
+pub const VALUES: &str = "\
+A default is what holds without the key. Sizes: \"10GiB\" (binary) or \"500GB\" (decimal); a number without a unit is bytes, at least
+1 MiB of them. Durations: \"30s\", \"5m\", \"24h\".
 `drivebay-agent check-config` reports every mistake with its line, keys that there are none of, and mount options that this host's
 kernel refuses; it warns of selectors that can never match.
 ";
+
+/// A section of the file, with all its keys.
+#[derive(Debug)]
+pub struct Section {
+    /// With its brackets.
+    pub name: &'static str,
+    /// Markdown; may be empty.
+    pub remark: String,
+    pub keys: Vec<Described>,
+}
+
+/// A key, as a person needs it.
+#[derive(Debug)]
+pub struct Described {
+    pub name: &'static str,
+    /// As it is written in the file.
+    pub value: &'static str,
+    /// `value` is what holds without the key, not only an example.
+    pub is_default: bool,
+    /// What it takes, where it takes nothing else; may be empty.
+    pub values: Cow<'static, str>,
+    /// Markdown.
+    pub meaning: Cow<'static, str>,
+}
 
 /// One key of the example.
 #[derive(Debug)]
@@ -36,15 +55,15 @@ pub(super) struct Entry<'e> {
     line: usize,
 }
 
-/// A section of the example, with the remark before it.
+/// A heading of the example, with the remark before it.
 #[derive(Debug)]
-struct Section<'e> {
+struct Heading<'e> {
     name: &'e str,
     remark: String,
 }
 
-fn parts(example: &str) -> (Vec<Section<'_>>, Vec<Entry<'_>>) {
-    let (mut sections, mut entries): (Vec<Section<'_>>, Vec<Entry<'_>>) = Default::default();
+fn parts(example: &str) -> (Vec<Heading<'_>>, Vec<Entry<'_>>) {
+    let (mut sections, mut entries): (Vec<Heading<'_>>, Vec<Entry<'_>>) = Default::default();
     let mut remark = String::new();
     for (line, text) in example.lines().enumerate() {
         if let Some(words) = text.strip_prefix("# ") {
@@ -55,7 +74,7 @@ fn parts(example: &str) -> (Vec<Section<'_>>, Vec<Entry<'_>>) {
         let remark = std::mem::take(&mut remark);
         let text = text.trim_start_matches('#');
         if text.starts_with('[') {
-            sections.push(Section { name: text, remark });
+            sections.push(Heading { name: text, remark });
         } else if let (Some((key, value)), Some(section)) =
             (text.split_once(" = "), sections.last())
         {
@@ -79,98 +98,156 @@ fn parts(example: &str) -> (Vec<Section<'_>>, Vec<Entry<'_>>) {
 }
 
 /// Every key of the example.
+#[cfg(test)]
 pub(super) fn entries(example: &str) -> Vec<Entry<'_>> {
     parts(example).1
 }
 
+/// A host of which nothing is known, so that defaults are those of any.
+pub(super) fn bare() -> HostFacts {
+    HostFacts {
+        hostname: "node7".into(),
+        has_dir: |_: &Path| false,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+    }
+}
+
 /// Whether the example without this line, and with it, means the same.
-fn is_default(example: &str, entry: &Entry<'_>) -> bool {
+fn is_default(entry: &Entry<'_>) -> bool {
     let with = |shown: bool| {
         let keep = |(line, text): (usize, &str)| match (line == entry.line, shown) {
             (false, _) => format!("{text}\n"),
             (true, true) => format!("{}\n", text.trim_start_matches('#')),
             (true, false) => String::new(),
         };
-        let text: String = example.lines().enumerate().map(keep).collect();
+        let text: String = EXAMPLE.lines().enumerate().map(keep).collect();
         parse(&text, &bare()).map(|checked| format!("{:?}", checked.config))
     };
     with(true).is_ok() && with(true) == with(false)
 }
 
-/// The document.
-pub(super) fn document(example: &str, keys: &[Key]) -> String {
-    let (sections, entries) = parts(example);
-    let mut text = HEAD.to_owned();
-    let cell = |text: &str| text.replace('|', "\\|");
-    let code = |text: &str| match text {
-        "" => String::new(),
-        text => format!("`{}`", cell(text)),
+fn described(entry: Entry<'static>, keys: &[Key]) -> Described {
+    let is_it = |key: &&Key| key.section == entry.section && key.name == entry.key;
+    let words = keys.iter().find(is_it).map_or(&[][..], |key| key.words);
+    let is_default = is_default(&entry);
+    let threshold = match entry.section {
+        THRESHOLDS => Thresholds::range(entry.key).zip(Thresholds::meaning(entry.key)),
+        _ => None,
     };
-    for section in &sections {
-        let of = || entries.iter().filter(|it| it.section == section.name);
-        let first = sections.iter().find(|it| it.name == section.name);
-        if !first.is_some_and(|first| std::ptr::eq(first, section)) {
-            continue;
-        }
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "\n## {}\n", section.name);
-        if !section.remark.is_empty() {
-            let _ = writeln!(text, "{}\n", section.remark);
-        }
-        text.push_str(
-            "| key | default | for example | values | meaning |\n|---|---|---|---|---|\n",
-        );
-        for entry in of() {
-            let default = is_default(example, entry);
-            let (default, example) = match default {
-                true => (entry.value, ""),
-                false => ("", entry.value),
+    let (values, meaning) = match threshold {
+        Some((range, meaning)) => {
+            let values = match *range.end() {
+                i32::MAX => format!("{} or more", range.start()),
+                end => format!("{} to {end}", range.start()),
             };
-            let is_it = |key: &&Key| key.section == entry.section && key.name == entry.key;
-            let words = keys.iter().find(is_it).map_or(&[][..], |key| key.words);
-            let (mut values, mut meaning) = (words.join(", "), entry.remark.as_str());
-            if entry.section == THRESHOLDS {
-                let range = Thresholds::range(entry.key).expect("a threshold");
-                values = match *range.end() {
-                    i32::MAX => format!("{} or more", range.start()),
-                    end => format!("{} to {end}", range.start()),
-                };
-                meaning = Thresholds::meaning(entry.key).expect("a threshold");
-            }
-            let _ = writeln!(
-                text,
-                "| `{}` | {} | {} | {} | {} |",
-                entry.key,
-                code(default),
-                code(example),
-                values,
-                cell(meaning)
-            );
+            (values, meaning.into())
+        }
+        None => (words.join(", "), entry.remark.into()),
+    };
+    Described {
+        name: entry.key,
+        value: entry.value,
+        is_default,
+        values: values.into(),
+        meaning,
+    }
+}
+
+/// Every section and key, in the order of the example.
+pub fn sections() -> Vec<Section> {
+    let keys = schema::keys::<Raw>();
+    let (headings, entries) = parts(EXAMPLE);
+    let mut sections: Vec<Section> = Vec::new();
+    for heading in headings {
+        // The example has two classes.
+        if !sections.iter().any(|section| section.name == heading.name) {
+            sections.push(Section {
+                name: heading.name,
+                remark: heading.remark,
+                keys: Vec::new(),
+            });
         }
     }
-    text
-}
-
-#[test]
-fn every_key_of_the_configuration_is_explained() {
-    let document = document(EXAMPLE, &schema::keys::<Raw>());
-    let silent = document.lines().filter(|line| line.ends_with("|  |"));
-    assert_eq!(silent.collect::<Vec<_>>(), Vec::<&str>::new());
-}
-
-#[test]
-fn the_configuration_reference_is_current() {
-    let document = document(EXAMPLE, &schema::keys::<Raw>());
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../deploy/docs/reference/configuration.md"
-    );
-    if std::env::var_os("DRIVEBAY_UPDATE").is_some() {
-        std::fs::write(path, &document).unwrap();
+    for entry in entries {
+        let section = sections.iter_mut().find(|it| it.name == entry.section);
+        if let Some(section) = section {
+            section.keys.push(described(entry, &keys));
+        }
     }
-    assert_eq!(
-        std::fs::read_to_string(path).unwrap_or_default(),
-        document,
-        "update it: DRIVEBAY_UPDATE=1 cargo test --workspace --lib configuration_reference"
-    );
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    const HEAD: &str = "\
+# Configuration of drivebay-agent
+
+Every section and key of `/etc/drivebay/drivebay.toml`, in the order of `drivebay.example.toml`. Made from that file and from the code:
+change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib configuration_reference`.
+
+";
+
+    fn document() -> String {
+        let mut text = format!("{HEAD}{VALUES}");
+        let cell = |text: &str| text.replace('|', "\\|");
+        let code = |text: &str| match text {
+            "" => String::new(),
+            text => format!("`{}`", cell(text)),
+        };
+        for section in sections() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "\n## {}\n", section.name);
+            if !section.remark.is_empty() {
+                let _ = writeln!(text, "{}\n", section.remark);
+            }
+            text.push_str(
+                "| key | default | for example | values | meaning |\n|---|---|---|---|---|\n",
+            );
+            for key in &section.keys {
+                let (default, example) = match key.is_default {
+                    true => (key.value, ""),
+                    false => ("", key.value),
+                };
+                let _ = writeln!(
+                    text,
+                    "| `{}` | {} | {} | {} | {} |",
+                    key.name,
+                    code(default),
+                    code(example),
+                    key.values,
+                    cell(&key.meaning)
+                );
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn every_key_of_the_configuration_is_explained() {
+        let sections = sections();
+        let keys = sections.iter().flat_map(|section| &section.keys);
+        let silent = keys.filter(|key| key.meaning.is_empty());
+        assert_eq!(silent.count(), 0, "{sections:#?}");
+    }
+
+    #[test]
+    fn the_configuration_reference_is_current() {
+        let document = document();
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../deploy/docs/reference/configuration.md"
+        );
+        if std::env::var_os("DRIVEBAY_UPDATE").is_some() {
+            std::fs::write(path, &document).unwrap();
+        }
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap_or_default(),
+            document,
+            "update it: DRIVEBAY_UPDATE=1 cargo test --workspace --lib configuration_reference"
+        );
+    }
 }

@@ -5,15 +5,7 @@ use std::{path::Path, time::Duration};
 use super::*;
 use drivebay_model::{FsType, Media};
 
-pub(super) const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
-
-pub(super) fn bare() -> HostFacts {
-    HostFacts {
-        hostname: "node7".into(),
-        has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
-    }
-}
+pub(super) use reference::bare;
 
 fn with_kubelet() -> HostFacts {
     HostFacts {

@@ -1,6 +1,6 @@
-//! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it. For people and metrics: nothing
-//! is decided by it, so a value that is unusable is left out and fails no creation. And whether it was made by hand instead, and
-//! when.
+//! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it, or what Nomad's user calls it. For
+//! people and metrics: nothing is decided by it, so a value that is unusable is left out and fails no creation. And whether it was
+//! made by hand instead, and when.
 //!
 //! It is kept among the volume's parameters, since every release keeps those on either layout.
 
@@ -15,8 +15,12 @@ use super::Record;
 const MAX_NAME: usize = 253;
 /// Longest name of a namespace that Kubernetes allows, bytes.
 const MAX_NAMESPACE: usize = 63;
+/// Longest name of a volume of Nomad's that is kept, bytes: Nomad itself has no limit.
+const MAX_NOMAD_NAME: usize = 128;
+/// Longest name of a namespace that Nomad allows, bytes.
+const MAX_NOMAD_NAMESPACE: usize = 128;
 
-/// Names in Kubernetes; what is not known is empty.
+/// Names in Kubernetes or Nomad; what is not known is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreatedFor {
     /// The claim.
@@ -25,6 +29,10 @@ pub struct CreatedFor {
     pub namespace: String,
     /// The PersistentVolume.
     pub persistent_volume: String,
+    /// Nomad's dynamic host volume.
+    pub nomad_volume: String,
+    /// Nomad's namespace of it.
+    pub nomad_namespace: String,
 }
 
 impl From<agent::CreatedFor> for CreatedFor {
@@ -33,25 +41,45 @@ impl From<agent::CreatedFor> for CreatedFor {
             claim: given.claim,
             namespace: given.namespace,
             persistent_volume: given.persistent_volume,
+            nomad_volume: given.nomad_volume,
+            nomad_namespace: given.nomad_namespace,
+        }
+    }
+}
+
+impl From<CreatedFor> for agent::CreatedFor {
+    fn from(known: CreatedFor) -> Self {
+        Self {
+            claim: known.claim,
+            namespace: known.namespace,
+            persistent_volume: known.persistent_volume,
+            nomad_volume: known.nomad_volume,
+            nomad_namespace: known.nomad_namespace,
         }
     }
 }
 
 impl CreatedFor {
-    /// Without what is not a name that Kubernetes allows, and which fields these were.
+    /// Without what is not a name that Kubernetes or Nomad allows, and which fields these were.
     pub fn checked(self) -> (Self, Vec<&'static str>) {
         let mut dropped = Vec::new();
-        let mut name = |field, value: String, most| {
-            if value.is_empty() || is_name(&value, most) {
+        let mut name = |field, value: String, is_name: fn(&str) -> bool| {
+            if value.is_empty() || is_name(&value) {
                 return value;
             }
             dropped.push(field);
             String::new()
         };
         let checked = Self {
-            claim: name("claim", self.claim, MAX_NAME),
-            namespace: name("namespace", self.namespace, MAX_NAMESPACE),
-            persistent_volume: name("persistent volume", self.persistent_volume, MAX_NAME),
+            claim: name("claim", self.claim, |text| is_name(text, MAX_NAME)),
+            namespace: name("namespace", self.namespace, |text| {
+                is_name(text, MAX_NAMESPACE)
+            }),
+            persistent_volume: name("persistent volume", self.persistent_volume, |text| {
+                is_name(text, MAX_NAME)
+            }),
+            nomad_volume: name("Nomad volume", self.nomad_volume, is_nomad_name),
+            nomad_namespace: name("Nomad namespace", self.nomad_namespace, is_nomad_namespace),
         };
         (checked, dropped)
     }
@@ -71,6 +99,8 @@ impl CreatedFor {
                     volume
                 },
             ),
+            (names::KEPT_NOMAD_VOLUME, self.nomad_volume),
+            (names::KEPT_NOMAD_NAMESPACE, self.nomad_namespace),
         ] {
             if !value.is_empty() {
                 parameters.insert(key.to_owned(), value);
@@ -85,6 +115,8 @@ impl CreatedFor {
             claim: kept(names::KEPT_CLAIM),
             namespace: kept(names::KEPT_CLAIM_NAMESPACE),
             persistent_volume: kept(names::KEPT_PERSISTENT_VOLUME),
+            nomad_volume: kept(names::KEPT_NOMAD_VOLUME),
+            nomad_namespace: kept(names::KEPT_NOMAD_NAMESPACE),
         };
         let same_name = !this.claim.is_empty() || is_provisioners(&record.name);
         if this.persistent_volume.is_empty() && same_name {
@@ -119,7 +151,7 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_requested = |key: &String| {
         let key = key.as_str();
         let noted = [names::KEPT_BY_HAND, names::KEPT_CREATED_AT];
-        !noted.contains(&key) && !names::KEPT_FOR_CLAIM.contains(&key)
+        !noted.contains(&key) && !names::KEPT_CREATED_FOR.contains(&key)
     };
     let requested = kept.iter().filter(|(key, _)| is_requested(key));
     requested
@@ -137,6 +169,16 @@ fn is_name(text: &str, most: usize) -> bool {
         && bytes.last().is_some_and(|&c| plain(c))
 }
 
+/// Nomad takes any text.
+fn is_nomad_name(text: &str) -> bool {
+    text.len() <= MAX_NOMAD_NAME && !text.chars().any(char::is_control)
+}
+
+fn is_nomad_namespace(text: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-';
+    text.len() <= MAX_NOMAD_NAMESPACE && text.bytes().all(plain)
+}
+
 fn is_provisioners(name: &str) -> bool {
     name.strip_prefix("pvc-")
         .is_some_and(|uid| uid.len() == 36 && Uuid::try_parse(uid).is_ok())
@@ -152,6 +194,15 @@ mod tests {
             claim: claim.into(),
             namespace: namespace.into(),
             persistent_volume: persistent_volume.into(),
+            ..CreatedFor::default()
+        }
+    }
+
+    fn in_nomad(volume: &str, namespace: &str) -> CreatedFor {
+        CreatedFor {
+            nomad_volume: volume.into(),
+            nomad_namespace: namespace.into(),
+            ..CreatedFor::default()
         }
     }
 
@@ -204,6 +255,20 @@ mod tests {
             (checked, dropped),
             (named("a", "", "pv"), vec!["namespace"])
         );
+    }
+
+    #[test]
+    fn what_nomads_user_calls_a_volume_is_kept_and_makes_no_persistent_volume_of_it() {
+        let db = in_nomad("Db 1/ä", "Team-A");
+        assert_eq!(db.clone().checked(), (db.clone(), vec![]));
+        let record = kept("nomad-8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e", db.clone());
+        assert_eq!(CreatedFor::of(&record), db);
+        assert_eq!(requested(&record.parameters), BTreeMap::new());
+        for bad in ["a\nb", &"n".repeat(129)] {
+            let (checked, dropped) = in_nomad(bad, bad).checked();
+            assert_eq!(checked, CreatedFor::default(), "{bad}");
+            assert_eq!(dropped, ["Nomad volume", "Nomad namespace"]);
+        }
     }
 
     #[test]

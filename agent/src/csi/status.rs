@@ -347,6 +347,6 @@ mod tests {
         };
         let status = status(&VolumeError::Fs(stuck));
         assert!(status.message().contains("wwn-1"), "{status}");
-        assert!(status.message().contains("42 s"), "{status}");
+        assert!(status.message().contains("42s"), "{status}");
     }
 }

@@ -368,7 +368,7 @@ fn a_drive_and_a_volume_have_the_names_that_others_have_for_them() {
     let created_for = CreatedFor {
         claim: "data-db-0".into(),
         namespace: "prod".into(),
-        persistent_volume: String::new(),
+        ..CreatedFor::default()
     };
     created_for.keep(&record.name.clone(), &mut record.parameters);
     let is_there = |view: &View, lines: &[&str]| {

@@ -79,7 +79,7 @@ fn inventory() -> InventoryUpdate {
         created_for: Some(CreatedFor {
             claim: "data-db-0".into(),
             namespace: "shop".into(),
-            persistent_volume: String::new(),
+            ..CreatedFor::default()
         }),
         usage: Some(VolumeUsage {
             total_bytes: 100 << 30,

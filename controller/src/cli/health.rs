@@ -20,7 +20,7 @@ use super::{
     wrong::{Health, Kind, Problem, Reason, Severity},
 };
 use drivebay_csi::health::NODE_UNREACHABLE;
-use drivebay_view::{args::Format, volumes::count};
+use drivebay_view::{args::Format, show::claim, volumes::count};
 
 /// Asks and shows. An error when something is wrong: that is this command's answer to a script.
 pub async fn run(
@@ -86,6 +86,7 @@ pub async fn run(
             node: String::new(),
             id: "none".to_owned(),
             name: String::new(),
+            claim: String::new(),
             reasons: vec![reason(
                 "no agent has dialled this controller yet; see [controller] in the agents' config",
             )],
@@ -139,6 +140,7 @@ fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
         node: there.node_id.clone(),
         id: volume.id.clone(),
         name: volume.name.clone(),
+        claim: claim(volume),
         reasons,
         volumes: Vec::new(),
     })
@@ -171,6 +173,7 @@ fn of_node(node: &Node) -> Option<Problem> {
         node: node.node_id.clone(),
         id: node.node_id.clone(),
         name: String::new(),
+        claim: String::new(),
         reasons: told
             .chain(node.notes.iter().map(|note| reason(note)))
             .collect(),

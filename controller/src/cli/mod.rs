@@ -16,6 +16,7 @@ use std::{
 pub mod args;
 pub mod claims;
 pub mod client;
+pub mod complete;
 mod cordon;
 pub mod drives;
 pub mod health;

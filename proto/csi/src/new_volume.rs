@@ -141,6 +141,7 @@ fn created_for(parameters: &HashMap<String, String>) -> CreatedFor {
         claim: metadata(names::CLAIM_NAME),
         namespace: metadata(names::CLAIM_NAMESPACE),
         persistent_volume: metadata(names::PERSISTENT_VOLUME_NAME),
+        ..CreatedFor::default()
     }
 }
 

@@ -13,6 +13,7 @@ use std::{error::Error, io, time::SystemTime};
 use drivebay_common::{table, terminal};
 
 pub mod args;
+pub mod complete;
 pub mod cordon;
 pub mod document;
 pub mod drives;

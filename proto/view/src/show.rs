@@ -73,10 +73,13 @@ pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
     }
 }
 
-/// The claim that a volume was created for, as NAMESPACE/NAME; empty where that is not known.
+/// The claim that a volume was created for, or what Nomad's user calls it, as NAMESPACE/NAME; empty where that is not known.
 pub fn claim(volume: &Volume) -> String {
     match &volume.created_for {
         Some(known) if !known.claim.is_empty() => format!("{}/{}", known.namespace, known.claim),
+        Some(known) if !known.nomad_volume.is_empty() => {
+            format!("{}/{}", known.nomad_namespace, known.nomad_volume)
+        }
         _ => String::new(),
     }
 }
@@ -297,10 +300,7 @@ fn smart(sheet: &mut Sheet, report: Option<&SmartReport>, wide: bool) {
     }
     sheet.line("SMART", &told.join(", "));
     if !report.failure.is_empty() {
-        sheet.line(
-            "",
-            &format!("last poll failed: {}", report.failure),
-        );
+        sheet.line("", &format!("last poll failed: {}", report.failure));
     }
     let first = report
         .readings
@@ -542,9 +542,27 @@ impl<'a> VolumeSheet<'a> {
 
 #[cfg(test)]
 mod tests {
-    use drivebay_proto::agent::VolumePlace;
+    use drivebay_proto::agent::{CreatedFor, VolumePlace};
 
     use super::*;
+
+    #[test]
+    fn a_volume_of_nomads_is_called_as_its_user_calls_it() {
+        let db = Volume {
+            id: "7b1d5c1e-0000-4000-8000-000000000001@n1".into(),
+            name: "nomad-8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e".into(),
+            created_for: Some(CreatedFor {
+                nomad_volume: "db".into(),
+                nomad_namespace: "default".into(),
+                ..CreatedFor::default()
+            }),
+            ..Volume::default()
+        };
+        let text = volume(None, &db, None, false, 0, Terminal::NONE);
+        assert!(text.contains("\n  claim      default/db\n"), "{text}");
+        let called = claim(&db);
+        assert!(volume_names(&db, &called).others.contains(&"default/db"));
+    }
 
     #[test]
     fn a_volume_that_moved_is_shown_with_its_other_places_on_both_drives() {

@@ -104,8 +104,8 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
         drive.unwrap_or_else(|| volume.drive.clone()),
     ]);
     if wide {
-        let made = if volume.by_hand { "by hand" } else { "CSI" };
-        cells.extend([volume.device.clone(), volume.id.clone(), made.to_owned()]);
+        let made = made_by(volume).to_owned();
+        cells.extend([volume.device.clone(), volume.id.clone(), made]);
         if usage {
             cells.push(volume.pods.join(", "));
         }
@@ -114,6 +114,17 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
     let codes: Vec<&str> = abnormal(volume).map(|one| one.reason.as_str()).collect();
     cells.push(codes.join(", "));
     cells
+}
+
+/// By whom it was made. Nomad's plugin does what a person does by hand.
+fn made_by(volume: &Volume) -> &'static str {
+    let created_for = volume.created_for.as_ref();
+    let is_nomads = created_for.is_some_and(|known| !known.nomad_volume.is_empty());
+    match (volume.by_hand, is_nomads) {
+        (true, true) => "Nomad",
+        (true, false) => "by hand",
+        (false, _) => "CSI",
+    }
 }
 
 fn abnormal(volume: &Volume) -> impl Iterator<Item = &Condition> {

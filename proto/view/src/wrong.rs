@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{
     moment,
+    show::claim,
     table::{human_seconds, printable},
     tally::Tally,
     terminal::Terminal,
@@ -77,6 +78,9 @@ pub struct Problem {
     pub id: String,
     /// A drive's kernel name and model, a volume's CSI name.
     pub name: String,
+    /// A volume's claim, or its name in Nomad, as NAMESPACE/NAME; left out where there is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub claim: String,
     /// Why, and what to do.
     pub reasons: Vec<Reason>,
     /// CSI names of the volumes that only suffer from their drive.
@@ -203,6 +207,7 @@ impl Health {
             node: node.to_owned(),
             id: id.to_owned(),
             name: String::new(),
+            claim: String::new(),
             reasons: wrong.into_iter().map(Reason::from).collect(),
             volumes: Vec::new(),
         });
@@ -279,7 +284,10 @@ impl Problem {
         let what = match (self.kind, wide) {
             (Kind::Node, _) => format!("node {}", self.id),
             (Kind::Controller, _) => "the controller".to_owned(),
-            (Kind::Volume, false) => format!("{node}volume {}", self.name),
+            (Kind::Volume, false) if self.claim.is_empty() => {
+                format!("{node}volume {}", self.name)
+            }
+            (Kind::Volume, false) => format!("{node}volume {} ({})", self.name, self.claim),
             _ if self.name.is_empty() => format!("{node}{} {}", self.kind, self.id),
             _ => format!("{node}{} {} ({})", self.kind, self.id, self.name),
         };
@@ -348,6 +356,7 @@ fn of_volume(node: &str, volume: &Volume) -> Problem {
         node: node.to_owned(),
         id: volume.id.clone(),
         name: volume.name.clone(),
+        claim: claim(volume),
         reasons: bad(volume).map(Reason::from).collect(),
         volumes: Vec::new(),
     }
@@ -490,6 +499,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
         node: node.to_owned(),
         id: drive.id.clone(),
         name: name.join(", "),
+        claim: String::new(),
         reasons,
         volumes: suffering.iter().map(|volume| volume.name.clone()).collect(),
     })

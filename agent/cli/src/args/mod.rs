@@ -176,8 +176,9 @@ Examples:
     Volume(VolumeCommand),
     /// Dynamic host volume plugin of Nomad (executed by Nomad 1.10 or newer)
     ///
-    /// Called by /usr/lib/drivebay/nomad/drivebay, which belongs in the client's host_volume_plugin_dir. Volumes are created as by
-    /// `volume create`, named nomad-ID, and mounted in Nomad's volume directory. The result is JSON on standard output.
+    /// Called by /usr/libexec/drivebay/nomad/drivebay (in the repository deploy/nomad/drivebay); link or copy that into the client's
+    /// host_volume_plugin_dir. Volumes are created as by `volume create`, named nomad-ID, shown with the name that Nomad's user gave, and
+    /// mounted in Nomad's volume directory. The result is JSON on standard output.
     #[command(after_help = "\
 Examples:
   drivebay-agent nomad-plugin fingerprint                                   the call that Nomad makes when it starts")]
@@ -219,7 +220,8 @@ Examples:
     /// Write an initial config that lists the drives of this host; it claims none of them
     ///
     /// Scans the drives (as root) and lists each in the file, with the reasons why it cannot be claimed. The classes are commented out:
-    /// remove the "#" where a drive may be used. The layout is lvm where that works. An existing file is not changed.
+    /// remove the "#" where a drive may be used. The layout is lvm where that works. A file that sets nothing, such as the one of a
+    /// package, is replaced; what was edited in it is kept beside it. One that sets anything is not changed.
     #[command(after_help = "\
 Examples:
   drivebay-agent init                              writes /etc/drivebay/drivebay.toml

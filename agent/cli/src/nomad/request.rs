@@ -7,6 +7,7 @@ use std::{
 };
 
 use drivebay_csi::validate::{self, InvalidRequest};
+use drivebay_proto::agent::CreatedFor;
 use drivebay_view::args::Format;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -76,7 +77,7 @@ impl Target {
 }
 
 /// What `create` is called with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Create {
     pub target: Target,
     /// capacity_min, bytes.
@@ -84,6 +85,8 @@ pub struct Create {
     /// capacity_max, bytes; 0: not said.
     pub largest: u64,
     pub parameters: Parameters,
+    /// What Nomad's user calls it, for people: the agent leaves out what it cannot keep.
+    pub created_for: CreatedFor,
 }
 
 /// Those of a StorageClass that are about one volume, and whose the root directory is.
@@ -130,6 +133,11 @@ impl Create {
             smallest,
             largest: bytes(&variable, "DHV_CAPACITY_MAX_BYTES")?,
             parameters: parameters(&text(&variable, "DHV_PARAMETERS")?)?,
+            created_for: CreatedFor {
+                nomad_volume: text(&variable, "DHV_VOLUME_NAME").unwrap_or_default(),
+                nomad_namespace: text(&variable, "DHV_NAMESPACE").unwrap_or_default(),
+                ..CreatedFor::default()
+            },
         })
     }
 }
@@ -223,6 +231,7 @@ pub mod tests {
             let usual = [
                 ("DHV_OPERATION", "create"),
                 ("DHV_VOLUMES_DIR", "/opt/nomad/data/host_volumes"),
+                ("DHV_NAMESPACE", "default"),
                 ("DHV_VOLUME_NAME", "db"),
                 ("DHV_VOLUME_ID", ID),
                 ("DHV_CAPACITY_MIN_BYTES", "67108864"),
@@ -256,6 +265,17 @@ pub mod tests {
         ];
         let target = Target::read(variables(&after_failure)).unwrap();
         assert_eq!(target, plain.target);
+    }
+
+    #[test]
+    fn what_nomads_user_calls_it_is_for_people_and_may_be_missing() {
+        let called = |other: &[(&str, &str)]| {
+            let known = Create::read(variables(other)).unwrap().created_for;
+            (known.nomad_namespace, known.nomad_volume)
+        };
+        assert_eq!(called(&[]), ("default".into(), "db".into()));
+        let unnamed = [("DHV_VOLUME_NAME", "unset"), ("DHV_NAMESPACE", "unset")];
+        assert_eq!(called(&unnamed), Default::default());
     }
 
     #[test]

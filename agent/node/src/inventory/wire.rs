@@ -239,11 +239,7 @@ fn place(place: &Place) -> wire::VolumePlace {
 }
 
 fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
-    (known != CreatedFor::default()).then_some(wire::CreatedFor {
-        claim: known.claim,
-        namespace: known.namespace,
-        persistent_volume: known.persistent_volume,
-    })
+    (known != CreatedFor::default()).then(|| known.into())
 }
 
 /// A sample of a volume, and how old it is.

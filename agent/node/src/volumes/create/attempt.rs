@@ -64,7 +64,7 @@ impl<'a> Attempt<'a> {
             tracing::warn!(
                 name = requested.name,
                 fields = dropped.join(", "),
-                "claim metadata is not valid in Kubernetes; volume is created without it"
+                "claim metadata is not valid in Kubernetes or Nomad; volume is created without it"
             );
         }
         let record = record(requested, created_for, class, unix_seconds());

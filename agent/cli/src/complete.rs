@@ -1,0 +1,53 @@
+//! What completes a command line at the Tab key: the drives, volumes and classes that the running agent knows. Reads, and changes
+//! nothing; where no agent answers in time, or not to whoever asks, there are only commands and options.
+
+use std::{env, path::Path};
+
+use clap::CommandFactory;
+use drivebay_config::DEFAULT_AGENT_SOCKET;
+use drivebay_proto::agent::InventoryUpdate;
+use drivebay_view::complete::{
+    self, CompleteEnv, CompletionCandidate, LIMIT, Named, of_classes, of_drives, of_quarantined,
+    of_volumes, with_candidates,
+};
+use tokio::{runtime::Builder, time::timeout};
+
+use super::{Cli, client::Client};
+
+/// Answers a shell that completes a command line, and ends the program then.
+pub fn if_completing() {
+    CompleteEnv::with_factory(command).complete();
+}
+
+fn command() -> clap::Command {
+    with_candidates(Cli::command(), candidates)
+}
+
+fn candidates(what: Named) -> Vec<CompletionCandidate> {
+    let words = complete::typed(env::args_os());
+    let environment = env::var_os("DRIVEBAY_SOCKET");
+    let socket = complete::socket(&words, environment, DEFAULT_AGENT_SOCKET);
+    inventory(&socket).map_or_else(Vec::new, |inventory| of(what, &inventory))
+}
+
+fn inventory(socket: &Path) -> Option<InventoryUpdate> {
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(async {
+        let answer = timeout(LIMIT, async {
+            let mut client = Client::connect(socket).await?;
+            client.inventory().await
+        });
+        answer.await.ok()?.ok()
+    })
+}
+
+fn of(what: Named, inventory: &InventoryUpdate) -> Vec<CompletionCandidate> {
+    match what {
+        Named::Drive => of_drives(&inventory.drives, |drive| &drive.kernel_name),
+        Named::Volume => of_volumes(&inventory.volumes),
+        Named::Quarantined => of_quarantined(&inventory.volumes),
+        Named::Class => of_classes(&inventory.classes),
+        // An agent knows its own alone, and no command takes one.
+        Named::Node => Vec::new(),
+    }
+}
