@@ -122,7 +122,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     for part in [
         "BAD",
         "Current_Pending_Sector (197): 48, +48 since yesterday, limit 40",
-        "temperature-celsius 31",
+        "Temperature 31 C",
         "v (512 MiB, ready, in use): DriveFailing",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
