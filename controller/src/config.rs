@@ -116,7 +116,7 @@ pub struct RunOptions {
     /// new ones are placed elsewhere
     #[arg(long, value_name = "SECONDS", default_value_t = AWAY_GRACE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub away_grace: u64,
-    /// Socket of the only agent, instead of --listen (`socket` in section [agent] of its config)
+    /// Socket of the only agent, instead of --listen (`socket` under `[agent]` in its config)
     #[arg(
         long,
         value_name = "PATH",
