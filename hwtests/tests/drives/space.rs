@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use drivebay_common::units::{human_sizes, size_beside};
 use drivebay_hwtests::{Csi, DriveSpec, MIB, Rig, csi, need, settings, tools};
 use drivebay_proto::csi::CreateVolumeRequest;
 use tonic::{Code, Status};
@@ -78,7 +79,8 @@ async fn no_room_names_what_was_needed_and_the_largest_piece_and_its_drive() {
     let refused = rig.csi.create("more", 150 * MIB, &csi::block()).await;
     let refused = refused.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-    for wanted in [(150 * MIB).to_string(), largest.to_string(), place] {
+    let [needed, fits] = human_sizes([150 * MIB, largest]);
+    for wanted in [needed, fits, place] {
         assert!(refused.message().contains(&wanted), "{wanted}: {refused:?}");
     }
     assert_eq!(rig.csi.ids().await.unwrap(), [first.id.as_str()]);
@@ -98,10 +100,8 @@ async fn growing_is_refused_with_how_far_it_could_and_changes_nothing() {
         let refused = rig.csi.expand(&volume.id, asked, &volume.capability).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
-        assert!(
-            refused.message().contains(&possible.to_string()),
-            "{possible}: {refused:?}"
-        );
+        let could = format!("could grow to {}", size_beside(possible, asked));
+        assert!(refused.message().contains(&could), "{could}: {refused:?}");
         let now = rig.volume_of(&volume.id).await.unwrap();
         assert_eq!(now.size_bytes, 32 * MIB);
     }

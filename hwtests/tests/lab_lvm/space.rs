@@ -1,5 +1,6 @@
 //! The space of a VG: the host's commands and the agent agree on it, its pieces are used together, and all of it.
 
+use drivebay_common::units::size_beside;
 use drivebay_hwtests::{
     GIB, MIB, csi,
     lab::{DriveSpec, LabRig},
@@ -84,7 +85,8 @@ async fn pieces_are_used_together_to_the_last_extent_and_no_room_names_the_large
             .await
             .unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-        assert!(refused.message().contains(&free.to_string()), "{refused:?}");
+        let fits = size_beside(free, asked.next_multiple_of(MIB));
+        assert!(refused.message().contains(&fits), "{fits}: {refused:?}");
     }
     let all = lab.volume("all", free, &csi::block()).await;
     assert_eq!(all.bytes, free);
