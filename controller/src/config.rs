@@ -282,6 +282,28 @@ mod tests {
     }
 
     #[test]
+    fn help_has_the_terms_of_the_field() {
+        fn check(mut command: clap::Command) {
+            let help = command.render_long_help().to_string();
+            for phrase in [
+                "Aligned columns",
+                "More of them",
+                "For programs",
+                "The same as YAML",
+                "beginning of one",
+                "beginning that no other",
+                "by any name",
+                "given up",
+                "keeps nothing on disk",
+            ] {
+                assert!(!help.contains(phrase), "{phrase}: {help}");
+            }
+            command.get_subcommands().cloned().for_each(check);
+        }
+        check(Cli::command());
+    }
+
+    #[test]
     fn every_health_api_has_its_word() {
         for (word, api) in [
             ("legacy", HealthApi::Legacy),

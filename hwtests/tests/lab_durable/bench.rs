@@ -179,9 +179,11 @@ impl Bench {
     /// Random bytes at the start of a volume, durably.
     pub(crate) async fn fill(&self, placed: &Placed, mib: u64) {
         let device = self.lab.device(placed).await;
+        // udevd takes all partitions of a drive that nobody uses away and adds them again when a writer has closed it.
         self.lab.guest().run(&format!(
-            "dd if=/dev/urandom of={} bs=1M count={mib} oflag=direct conv=fsync status=none",
-            device.display()
+            "udevadm wait --settle --timeout=30 {device} && \
+             dd if=/dev/urandom of={device} bs=1M count={mib} oflag=direct conv=nocreat,fsync status=none",
+            device = device.display()
         ));
     }
 
@@ -193,7 +195,8 @@ impl Bench {
             return Err(format!("volume {} has no device", placed.id));
         }
         let ran = self.lab.guest().ran(&format!(
-            "dd if=/dev/{device} of=/run/{device} bs=1M count={PATTERN_MIB} iflag=direct status=none && sha256sum </run/{device} && rm /run/{device}"
+            "udevadm wait --timeout=30 /dev/{device} && \
+             dd if=/dev/{device} of=/run/{device} bs=1M count={PATTERN_MIB} iflag=direct status=none && sha256sum </run/{device} && rm /run/{device}"
         ));
         if ran.ok() {
             Ok(ran.stdout)

@@ -263,6 +263,28 @@ mod tests {
     }
 
     #[test]
+    fn help_has_the_terms_of_the_field() {
+        fn check(mut command: clap::Command) {
+            let help = command.render_long_help().to_string();
+            for phrase in [
+                "Aligned columns",
+                "More of them",
+                "For programs",
+                "The same as YAML",
+                "beginning of one",
+                "beginning that no other",
+                "by any name",
+                "given up",
+                "Be Nomad's",
+            ] {
+                assert!(!help.contains(phrase), "{phrase}: {help}");
+            }
+            command.get_subcommands().cloned().for_each(check);
+        }
+        check(Cli::command());
+    }
+
+    #[test]
     fn help_names_every_filesystem() {
         let mut command = Cli::command();
         command.build();
