@@ -1,6 +1,14 @@
 //! A thin CSI client: what an orchestrator would call, one short method each.
 
-use std::{collections::HashMap, fmt, io, path::Path, sync::Arc, time::Duration};
+mod snapshots;
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use drivebay_proto::{
     agent::{InventoryUpdate, WatchInventoryRequest, agent_client::AgentClient},
@@ -13,18 +21,33 @@ use drivebay_proto::{
     },
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
+use tokio::{
+    net::UnixStream,
+    runtime::{Handle, Runtime, RuntimeFlavor},
+};
 use tonic::{
     Status,
     transport::{Channel, Endpoint, Uri},
 };
 
+pub use self::snapshots::{from_snapshot, from_volume};
 use crate::{Trouble, wait};
 
 /// No call takes longer than this.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
 /// The controller knows within this what the agent knows.
 const FOLLOWS: Duration = Duration::from_secs(10);
+
+/// Where connections of a test with one thread live: its own runtime stands still while it waits for an agent to end, and an agent
+/// that ends waits up to a second for each socket whose clients do not close their connections.
+static CONNECTIONS: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("connections")
+        .enable_all()
+        .build()
+        .expect("a runtime")
+});
 
 /// A connection to a CSI socket.
 #[derive(Clone)]
@@ -56,14 +79,23 @@ pub async fn channel(socket: &Path) -> Result<Channel, Trouble> {
 /// Nothing answers there.
 pub async fn channel_within(socket: &Path, limit: Duration) -> Result<Channel, Trouble> {
     let path = socket.to_owned();
-    Endpoint::from_static("http://localhost")
-        .timeout(limit)
-        .connect_with_connector(tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        }))
-        .await
-        .map_err(|error| Trouble::doing(format!("connecting to {}", socket.display()), &error))
+    let connecting = async move {
+        Endpoint::from_static("http://localhost")
+            .timeout(limit)
+            .connect_with_connector(tower::service_fn(move |_: Uri| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }))
+            .await
+    };
+    let connected = match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => CONNECTIONS
+            .spawn(connecting)
+            .await
+            .map_err(io::Error::other)?,
+        _ => connecting.await,
+    };
+    connected.map_err(|error| Trouble::doing(format!("connecting to {}", socket.display()), &error))
 }
 
 /// The first, full message of an agent's inventory.

@@ -253,17 +253,18 @@ async fn the_right_file_is_named(expected: Expected) {
         stand.drive.spoil_also(range.clone());
     }
     case.strikes();
-    assert!(fs::read(target.join(path)).is_err(), "the file reads");
     let node = stand.drive.drive_ref().unwrap().node();
+    // The kernel leaves lines out after it has written ten, also an earlier test's: so those come first that write one each, and it is
+    // read until all are heard. Found together, the filesystem is asked of all of them at once.
     for range in [&free, &metadata, &own] {
         assert!(!read_device(&node, range), "{range:?} reads");
     }
-    // The kernel leaves lines out after it has written many, also an earlier test's: so it is read until all are heard.
+    assert!(fs::read(target.join(path)).is_err(), "the file reads");
     wait::until_async(TOLD, "every range is found", async || {
-        let _ = fs::read(target.join(path));
         for range in [&free, &metadata, &own] {
             let _ = read_device(&node, range);
         }
+        let _ = fs::read(target.join(path));
         tokio::time::sleep(Duration::from_secs(2)).await;
         (stand.unreadable().await.len() >= 4).then_some(())
     })
@@ -345,6 +346,11 @@ async fn the_right_file_is_named(expected: Expected) {
 
     // The volume is not held: it is left, and what does not read is known to the next agent.
     stand.rig.leave_volume(&stand.volume).await;
+    if !expected.unmounted && !need::is_long() {
+        case.stays("it was not mended");
+        stand.rig.leave_volume(&stand.quiet).await;
+        return;
+    }
     stand.rig.agent.stop().unwrap();
     stand.rig.start_again().await;
     if expected.unmounted {

@@ -28,7 +28,7 @@ const ALWAYS: &str = "[checks]\ninterval = \"0s\"\n";
 
 async fn rig(more: &str) -> Rig {
     let more = more.to_owned();
-    Rig::tuned(vec![DriveSpec::blank("a", 3 * GIB)], |settings| {
+    Rig::tuned(vec![DriveSpec::blank("a", 5 * GIB)], |settings| {
         settings.more = more;
     })
     .await
@@ -72,48 +72,59 @@ fn fill(target: &Path) -> u64 {
     fs::metadata(target.join("d5/f17")).unwrap().ino()
 }
 
-/// A volume with files, which was checked and found clean after its first use, its device, and an inode in it.
-async fn used(rig: &Rig, fs_type: &str) -> (Placed, PathBuf, u64) {
-    let volume = rig.volume("a", GIB, &csi::mount(fs_type)).await;
-    rig.use_volume(&volume).await;
-    let inode = fill(&volume.target);
-    rig.leave_volume(&volume).await;
-    let device = rig.device(&volume).await;
-    (volume, device, inode)
+/// A volume of each filesystem with files, all unmounted at the same time, each with its device, and an inode in it.
+async fn used(rig: &Rig, fs_types: &[&'static str]) -> Vec<Used> {
+    let mut all = Vec::new();
+    for &fs_type in fs_types {
+        let volume = rig.volume(fs_type, GIB, &csi::mount(fs_type)).await;
+        rig.use_volume(&volume).await;
+        let inode = fill(&volume.target);
+        let device = rig.device(&volume).await;
+        all.push(Used {
+            fs_type,
+            volume,
+            device,
+            inode,
+        });
+    }
+    for used in &all {
+        rig.leave_volume(&used.volume).await;
+    }
+    all
 }
 
-async fn is_clean_and_unchanged(fs_type: &str) {
+struct Used {
+    fs_type: &'static str,
+    volume: Placed,
+    device: PathBuf,
+    inode: u64,
+}
+
+/// Each that a volume may have. A check begins some seconds after a volume was unmounted: one wait for all.
+const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+
+#[tokio::test]
+async fn each_filesystem_is_checked_after_its_use_and_not_a_byte_changes() {
+    need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "mkfs.xfs", fs "xfs", tool "mkfs.btrfs", fs "btrfs");
     let rig = rig("").await;
-    let (volume, _, _) = used(&rig, fs_type).await;
+    let all = used(&rig, &FILESYSTEMS).await;
     let before = digest::of(&rig.shelf.file("a")).unwrap();
-    let checked = next_check(&rig, &volume, None);
-    let check = checked.conclusive.expect("it says something");
-    assert_eq!(check.outcome, CheckOutcome::Clean, "{check:?}");
-    assert_eq!(check.method, Some(CheckMethod::Unmounted));
+    for Used {
+        fs_type, volume, ..
+    } in &all
+    {
+        let checked = next_check(&rig, volume, None);
+        let check = checked.conclusive.expect("it says something");
+        assert_eq!(check.outcome, CheckOutcome::Clean, "{fs_type}: {check:?}");
+        assert_eq!(check.method, Some(CheckMethod::Unmounted), "{fs_type}");
+        assert_eq!(rig.reasons(volume).await, [""; 0], "{fs_type}");
+    }
     assert_eq!(digest::of(&rig.shelf.file("a")).unwrap(), before);
-    assert_eq!(rig.reasons(&volume).await, [""; 0]);
-    // Used again and left again, it is not checked again the same day.
-    rig.use_volume(&volume).await;
-    rig.leave_volume(&volume).await;
     assert!(rig.agent.log().contains("filesystem check completed"));
-}
-
-#[tokio::test]
-async fn an_ext4_is_checked_after_its_use_and_not_a_byte_changes() {
-    need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    is_clean_and_unchanged("ext4").await;
-}
-
-#[tokio::test]
-async fn an_xfs_is_checked_after_its_use_and_not_a_byte_changes() {
-    need!(root, loop, tool "mkfs.xfs", fs "xfs");
-    is_clean_and_unchanged("xfs").await;
-}
-
-#[tokio::test]
-async fn a_btrfs_is_checked_after_its_use_and_not_a_byte_changes() {
-    need!(root, loop, tool "mkfs.btrfs", fs "btrfs");
-    is_clean_and_unchanged("btrfs").await;
+    for used in &all {
+        rig.use_volume(&used.volume).await;
+        rig.leave_volume(&used.volume).await;
+    }
 }
 
 /// Damages a volume that is not mounted, in a way that mounting does not notice.
@@ -156,29 +167,51 @@ fn damage(fs_type: &str, device: &Path, inode: u64) {
     }
 }
 
-async fn damage_is_found(fs_type: &str) -> (Rig, Placed, PathBuf) {
-    let mut rig = rig(ALWAYS).await;
-    let (volume, device, inode) = used(&rig, fs_type).await;
-    let quiet = rig.volume("quiet", 512 * MIB, &csi::mount("ext4")).await;
-    let clean = next_check(&rig, &volume, None);
-    assert_eq!(clean.latest.as_ref().unwrap().outcome, CheckOutcome::Clean);
-    damage(fs_type, &device, inode);
-    rig.use_volume(&volume).await;
-    rig.leave_volume(&volume).await;
-    let found = next_check(&rig, &volume, Some(&clean));
-    assert!(found.is_corrupt(), "{found:?}");
+async fn damage_is_told(rig: &Rig, all: &[Used]) {
+    for Used {
+        fs_type, volume, ..
+    } in all
+    {
+        let told = wait::until_async(CHECKED, "the damage is told", async || {
+            let conditions = rig.volume_of(&volume.id).await?.conditions;
+            let mut conditions = conditions.into_iter();
+            conditions.find(|one| one.reason == "FilesystemCorrupted")
+        })
+        .await;
+        assert_eq!(told.status, "DATA_LOSS", "{fs_type}");
+        println!("{fs_type}: {}", told.message);
+    }
+}
 
-    let told = wait::until_async(CHECKED, "the damage is told", async || {
-        let volume = rig.volume_of(&volume.id).await?;
-        (!volume.conditions.is_empty()).then_some(volume)
-    })
-    .await;
-    let condition = &told.conditions[0];
-    assert_eq!(
-        (condition.status.as_str(), condition.reason.as_str()),
-        ("DATA_LOSS", "FilesystemCorrupted")
-    );
-    println!("{fs_type}: {}", condition.message);
+#[tokio::test]
+async fn damaged_metadata_of_each_filesystem_is_found_and_told_until_it_is_mended() {
+    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4", tool "mkfs.xfs", tool "xfs_db", fs "xfs", tool "mkfs.btrfs", tool "btrfs-map-logical", fs "btrfs");
+    let mut rig = rig(ALWAYS).await;
+    let quiet = rig.volume("quiet", 512 * MIB, &csi::mount("ext4")).await;
+    let all = used(&rig, &FILESYSTEMS).await;
+    let mut clean = Vec::new();
+    for used in &all {
+        let checked = next_check(&rig, &used.volume, None);
+        assert_eq!(
+            checked.latest.as_ref().unwrap().outcome,
+            CheckOutcome::Clean,
+            "{}",
+            used.fs_type
+        );
+        clean.push(checked);
+    }
+    for used in &all {
+        damage(used.fs_type, &used.device, used.inode);
+        rig.use_volume(&used.volume).await;
+    }
+    for used in &all {
+        rig.leave_volume(&used.volume).await;
+    }
+    for (used, clean) in all.iter().zip(&clean) {
+        let found = next_check(&rig, &used.volume, Some(clean));
+        assert!(found.is_corrupt(), "{}: {found:?}", used.fs_type);
+    }
+    damage_is_told(&rig, &all).await;
     let entries = rig.csi.list().await.unwrap();
     let condition = |id: &str| {
         let entry = entries
@@ -187,56 +220,35 @@ async fn damage_is_found(fs_type: &str) -> (Rig, Placed, PathBuf) {
         let status = entry.unwrap().status.as_ref().unwrap();
         status.volume_condition.clone().unwrap()
     };
-    assert!(condition(&volume.id).abnormal);
-    assert!(
-        condition(&volume.id)
-            .message
-            .contains("found its filesystem damaged")
-    );
+    for Used { volume, .. } in &all {
+        let condition = condition(&volume.id);
+        assert!(condition.abnormal);
+        assert!(
+            condition.message.contains("found its filesystem damaged"),
+            "{condition:?}"
+        );
+    }
     assert!(!condition(&quiet.id).abnormal);
 
     // It is remembered, with its age, and told by the next agent before it has looked itself.
     rig.agent.stop().unwrap();
     rig.start_again().await;
-    wait::until_async(CHECKED, "the damage is told again", async || {
-        rig.reasons(&volume)
-            .await
-            .contains(&"FilesystemCorrupted".to_owned())
-            .then_some(())
-    })
-    .await;
-    (rig, volume, device)
-}
+    damage_is_told(&rig, &all).await;
 
-#[tokio::test]
-async fn damaged_metadata_of_ext4_is_found_and_told_until_it_is_mended() {
-    need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
-    let (rig, volume, device) = damage_is_found("ext4").await;
+    let ext4 = &all[0];
     let status = Command::new("e2fsck")
         .arg("-fy")
-        .arg(&device)
+        .arg(&ext4.device)
         .output()
         .unwrap()
         .status;
     assert_eq!(status.code(), Some(1), "e2fsck mends it");
-    rig.use_volume(&volume).await;
-    rig.leave_volume(&volume).await;
+    rig.use_volume(&ext4.volume).await;
+    rig.leave_volume(&ext4.volume).await;
     wait::until_async(CHECKED, "the mended volume is well", async || {
-        rig.reasons(&volume).await.is_empty().then_some(())
+        rig.reasons(&ext4.volume).await.is_empty().then_some(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn damaged_metadata_of_xfs_is_found_and_told() {
-    need!(root, loop, tool "mkfs.xfs", tool "xfs_db", fs "xfs");
-    damage_is_found("xfs").await;
-}
-
-#[tokio::test]
-async fn damaged_metadata_of_btrfs_is_found_and_told() {
-    need!(root, loop, tool "mkfs.btrfs", tool "btrfs-map-logical", fs "btrfs");
-    damage_is_found("btrfs").await;
 }
 
 #[tokio::test]
@@ -278,7 +290,7 @@ async fn a_log_that_was_not_replayed_is_no_damage() {
 async fn a_checker_that_is_older_than_the_filesystem_says_nothing_of_it() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
     let rig = rig(ALWAYS).await;
-    let (volume, device, _) = used(&rig, "ext4").await;
+    let Used { volume, device, .. } = used(&rig, &["ext4"]).await.remove(0);
     let before = next_check(&rig, &volume, None);
     assert_eq!(
         before.conclusive.as_ref().unwrap().outcome,
@@ -325,7 +337,7 @@ async fn being_checked() -> (Rig, Placed, u32) {
         settings.tools = Some(slow_tools(&settings.dir));
     })
     .await;
-    let (volume, _, _) = used(&rig, "ext4").await;
+    let volume = used(&rig, &["ext4"]).await.remove(0).volume;
     let begun = rig.shelf.dir().join("tools/begun");
     let tool = wait::until(CHECKED, "the check begins", || {
         fs::read_to_string(&begun).ok()?.trim().parse().ok()

@@ -75,8 +75,11 @@ async fn a_copy_that_answers_first_is_not_believed_and_not_written_to() {
         .stage(&volume.id, &volume.staging, &volume.capability)
         .await;
     assert_eq!(staged.unwrap_err().code(), Code::Unavailable);
-    let deleted = rig.csi.delete(&volume.id).await;
-    assert_eq!(deleted.unwrap_err().code(), Code::Unavailable);
+    // In short that a deletion waits and is refused as well is left to the test of late drives.
+    if need::is_long() {
+        let deleted = rig.csi.delete(&volume.id).await;
+        assert_eq!(deleted.unwrap_err().code(), Code::Unavailable);
+    }
     assert_eq!(rig.csi.capacity().await.unwrap(), 0);
     assert_eq!(rig.reasons(&volume).await, Vec::<String>::new());
     assert_eq!(print(&rig, "b"), before);

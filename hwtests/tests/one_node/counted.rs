@@ -251,6 +251,12 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
     // The lines of each call, in the window that has the fewest: what others mount is taken in a moment after each change.
     let mut least: [Option<Vec<String>>; 2] = [None, None];
     for _ in 0..2 * WINDOWS {
+        if least
+            .iter()
+            .all(|seen| seen.as_ref().is_some_and(|seen| asks_for_its_own(seen)))
+        {
+            break;
+        }
         for (call, least) in least.iter_mut().enumerate() {
             tokio::time::sleep(SETTLED).await;
             let lines = Starts::watch_mounts(rig.agent.pid(), rig.dir()).unwrap();
@@ -278,18 +284,18 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
     }
     drop(others);
     rig.leave_volume(&volume).await;
-    for seen in least.into_iter().flatten() {
-        let count = |of: fn(&str) -> bool| seen.iter().filter(|line| of(line)).count();
-        assert_eq!(count(starts::is_listmount), 0, "{seen:#?}");
-        assert!(
-            (1..=MOUNTS).contains(&count(starts::is_statmount)),
-            "{seen:#?}"
-        );
-        assert!(
-            !seen.iter().any(|line| line.contains("mountinfo")),
-            "{seen:#?}"
-        );
+    for seen in least {
+        let seen = seen.expect("each call was made");
+        assert!(asks_for_its_own(&seen), "{seen:#?}");
     }
+}
+
+/// Whether a call has asked for single mounts alone, and for few of them.
+fn asks_for_its_own(seen: &[String]) -> bool {
+    let count = |of: fn(&str) -> bool| seen.iter().filter(|line| of(line)).count();
+    count(starts::is_listmount) == 0
+        && (1..=MOUNTS).contains(&count(starts::is_statmount))
+        && !seen.iter().any(|line| line.contains("mountinfo"))
 }
 
 #[tokio::test]
@@ -306,16 +312,13 @@ async fn a_first_stage_opens_and_flushes_its_drive_a_few_times() {
         rig.use_volume(&volume).await;
         let seen = lines.finish().unwrap();
         rig.leave_volume(&volume).await;
-        windows.push(Staged::of(&seen));
+        let staged = Staged::of(&seen);
+        if staged.is_as_expected() {
+            return;
+        }
+        windows.push(staged);
     }
-    let best = windows
-        .iter()
-        .min_by_key(|staged| staged.attributes)
-        .unwrap();
-    assert_eq!(best.flushes, STAGED.flushes, "{windows:?}");
-    assert_eq!(best.opens, STAGED.opens, "{windows:?}");
-    assert!(best.attributes <= STAGED.attributes, "{windows:?}");
-    assert!(best.attributes > 0, "{windows:?}");
+    panic!("more or less than {STAGED:?} in every window: {windows:?}");
 }
 
 #[tokio::test]
@@ -365,6 +368,12 @@ const STAGED: Staged = Staged {
 };
 
 impl Staged {
+    fn is_as_expected(&self) -> bool {
+        self.flushes == STAGED.flushes
+            && self.opens == STAGED.opens
+            && (1..=STAGED.attributes).contains(&self.attributes)
+    }
+
     fn of(lines: &[String]) -> Self {
         let is_flush = |line: &&String| line.contains("sync(") && line.contains("</dev/loop");
         // mkfs flushes the volume's device alone, whose name has a `p`.
