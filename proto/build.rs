@@ -36,9 +36,29 @@ const AGENT: Printed = &[
             ("created_at", OR_NULL),
             ("unreadable", UNLESS_EMPTY),
             ("generation", OR_NULL),
+            ("snapshots", UNLESS_EMPTY),
+            ("source_snapshot", UNLESS_EMPTY_TEXT),
+            ("source_volume", UNLESS_EMPTY_TEXT),
         ],
     ),
     ("VolumePlace", &[]),
+    (
+        "VolumeSnapshot",
+        &[(
+            "used_bytes",
+            r#"#[serde(skip_serializing_if = "Option::is_none")]"#,
+        )],
+    ),
+    (
+        "VolumeCopy",
+        &[
+            ("volume_id", r#"#[serde(rename = "volume")]"#),
+            ("source_snapshot", UNLESS_EMPTY_TEXT),
+            ("source_volume", UNLESS_EMPTY_TEXT),
+            ("bytes_per_second", OR_NULL),
+            ("eta_seconds", OR_NULL),
+        ],
+    ),
     ("VolumeUsage", &[]),
     ("CreatedFor", &[]),
     ("FilesystemCheck", &[]),
@@ -89,6 +109,7 @@ const BY_NAME: &str = r#"#[serde(serialize_with = "crate::json::by_name")]
     #[schemars(with = "std::collections::BTreeMap<String, i64>")]"#;
 const OF_HOST: &str = r#"#[serde(serialize_with = "crate::json::of_host")]"#;
 const UNLESS_EMPTY: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"#;
+const UNLESS_EMPTY_TEXT: &str = r#"#[serde(skip_serializing_if = "String::is_empty")]"#;
 const LEFT_OUT: &str = "#[serde(skip)]";
 
 /// Generates code that prints.

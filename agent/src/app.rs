@@ -217,6 +217,14 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     }
     {
         let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.copy_all(stop).await });
+    }
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
+        tasks.spawn(async move { volumes.watch_snapshots(stop).await });
+    }
+    {
+        let (volumes, stop) = (volumes.clone(), stop.clone());
         tasks.spawn(async move { volumes.hold_all(stop).await });
     }
     let delete = {

@@ -19,7 +19,7 @@ use std::{
 };
 
 use drivebay_layout::jobs::{
-    CarveError, Claim, CopyError, CopyStep, Create, DropPlace, EraseStep, Look,
+    CarveError, Claim, CopyError, CopyOf, CopyStep, Create, DropPlace, EraseStep, Look,
 };
 use drivebay_model::{
     ClaimPolicy, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer, PlaceState,
@@ -172,6 +172,7 @@ impl Move {
 
     fn step(&self, from_bytes: u64, bytes_per_second: Option<u64>, budget_ms: u64) -> CopyStep {
         CopyStep {
+            of: CopyOf::Itself,
             source: self.source.drive(),
             target: self.target.drive(),
             uuid: self.uuid,

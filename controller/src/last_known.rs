@@ -224,6 +224,7 @@ fn decode(
         machine_id: known.machine_id,
         version: known.version,
         address: known.address,
+        copies: false,
     };
     Ok((facts, inventory))
 }

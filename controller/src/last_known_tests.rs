@@ -27,6 +27,7 @@ fn facts() -> Facts {
         machine_id: "m".into(),
         version: "1".into(),
         address: "1.2.3.4:5".into(),
+        copies: false,
     }
 }
 

@@ -10,6 +10,7 @@ use drivebay_proto::{
     csi::{
         self,
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+        volume_content_source::{SnapshotSource, Type as Source, VolumeSource},
     },
     encoded::controller_server::Controller,
 };
@@ -151,6 +152,19 @@ async fn a_create_request_outside_the_rules_gets_the_code_of_its_rule() {
         }),
         ("content source", Code::InvalidArgument, |r| {
             r.volume_content_source = Some(csi::VolumeContentSource::default());
+        }),
+        ("unknown source snapshot", Code::NotFound, |r| {
+            let snapshot_id = "non-existing-snapshot-id".into();
+            let source = SnapshotSource { snapshot_id };
+            r.volume_content_source = Some(csi::VolumeContentSource {
+                r#type: Some(Source::Snapshot(source)),
+            });
+        }),
+        ("unknown source volume", Code::NotFound, |r| {
+            let volume_id = volume(7, "n1").id;
+            r.volume_content_source = Some(csi::VolumeContentSource {
+                r#type: Some(Source::Volume(VolumeSource { volume_id })),
+            });
         }),
         ("no range", Code::Ok, |r| r.capacity_range = None),
         ("range of zeros", Code::Ok, |r| {
@@ -307,6 +321,25 @@ async fn ids_are_required_and_unknown_ones_are_unknown() {
             .controller_expand_volume(Request::new(request))
             .await;
         assert_eq!(code(got), read, "expand {id:?}");
+        let request = csi::DeleteSnapshotRequest {
+            snapshot_id: id.into(),
+            ..Default::default()
+        };
+        let got = controller.delete_snapshot(Request::new(request)).await;
+        assert_eq!(code(got), delete, "delete snapshot {id:?}");
+        let request = csi::GetSnapshotRequest {
+            snapshot_id: id.into(),
+            ..Default::default()
+        };
+        let got = controller.get_snapshot(Request::new(request)).await;
+        assert_eq!(code(got), read, "get snapshot {id:?}");
+        let request = csi::CreateSnapshotRequest {
+            name: "s".into(),
+            source_volume_id: id.into(),
+            ..Default::default()
+        };
+        let got = controller.create_snapshot(Request::new(request)).await;
+        assert_eq!(code(got), read, "snapshot of {id:?}");
     }
 }
 
@@ -400,6 +433,13 @@ async fn a_listing_begins_only_with_a_token_that_was_given_out() {
             .controller_list_volume_health(Request::new(request))
             .await;
         assert_eq!(code(got), expected, "{token} {max_entries}");
+        let request = csi::ListSnapshotsRequest {
+            max_entries,
+            starting_token: token.into(),
+            ..Default::default()
+        };
+        let got = controller.list_snapshots(Request::new(request)).await;
+        assert_eq!(code(got), expected, "{token} {max_entries}");
     }
 }
 
@@ -414,10 +454,6 @@ async fn what_is_not_advertised_is_unimplemented_with_a_reason() {
     unimplemented!(
         controller_publish_volume,
         controller_unpublish_volume,
-        create_snapshot,
-        delete_snapshot,
-        list_snapshots,
-        get_snapshot,
         controller_modify_volume
     );
 }

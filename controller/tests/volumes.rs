@@ -404,7 +404,9 @@ async fn only_what_is_chosen_is_advertised() {
             };
             got.push(rpc.r#type);
         }
-        let expected: BTreeSet<i32> = [1, 3, 4, 9, 12, 13].into_iter().chain(extra).collect();
+        // Volumes, capacity, snapshots, clones, and each of them by its id.
+        let always = [1, 3, 4, 5, 6, 7, 9, 12, 13, 15];
+        let expected: BTreeSet<i32> = always.into_iter().chain(extra).collect();
         assert_eq!(got.len(), expected.len());
         assert_eq!(got.into_iter().collect::<BTreeSet<_>>(), expected);
     }

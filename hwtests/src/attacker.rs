@@ -133,6 +133,7 @@ impl Agent for Node {
             },
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            copies: false,
         }))
     }
 
@@ -237,6 +238,27 @@ impl Agent for Node {
     }
 
     async fn list_moves(&self, _: Request<ListMovesRequest>) -> Answer<ListMovesResponse> {
+        no()
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        no()
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        no()
+    }
+
+    async fn list_copies(
+        &self,
+        _: Request<ListCopiesRequest>,
+    ) -> Result<Response<ListCopiesResponse>, Status> {
         no()
     }
 

@@ -15,6 +15,7 @@ mod bad_input {
     pub(crate) mod fields_create;
     pub(crate) mod fields_mount;
     pub(crate) mod fields_node;
+    pub(crate) mod fields_snapshots;
     pub(crate) mod good;
     pub(crate) mod options;
     pub(crate) mod raw;
@@ -23,8 +24,8 @@ mod bad_input {
 }
 
 use bad_input::{
-    agent_rows, fields_controller, fields_create, fields_mount, fields_node, good, options, raw,
-    table::Ground, unserved,
+    agent_rows, fields_controller, fields_create, fields_mount, fields_node, fields_snapshots,
+    good, options, raw, table::Ground, unserved,
 };
 use drivebay_hwtests::{
     DriveSpec, GIB, Node, Rig, Shelf, need,
@@ -40,6 +41,7 @@ async fn unstaged_rows(ground: &mut Ground, node: &Node) {
     unserved::rows(ground).await;
     fields_create::rows(ground).await;
     fields_controller::rows(ground).await;
+    fields_snapshots::rows(ground).await;
     agent_rows::rows(ground, node).await;
 }
 

@@ -12,6 +12,7 @@ mod drives {
     pub(crate) mod adopting;
     pub(crate) mod anti_affinity;
     pub(crate) mod automatic;
+    pub(crate) mod clones;
     pub(crate) mod copies;
     pub(crate) mod cordon;
     pub(crate) mod held;

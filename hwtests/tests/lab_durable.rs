@@ -363,6 +363,37 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
+async fn a_snapshot_that_is_cut_at_any_write_is_whole_or_gone_and_its_volume_is_as_it_was() {
+    long!();
+    let drives = [Nvme, Scsi].map(|kind| ("lvm", kind));
+    let drives: Vec<_> = drives.into_iter().cycle().take(8).collect();
+    let mut bench = Bench::new("node1", &drives, 0).await;
+    let mut plans = Vec::new();
+    for write in (1..=16).chain([18, 20, 23, 26, 30, 40, 60]) {
+        for op in [Op::Snapshot, Op::DropSnapshot] {
+            for keep in [0.5, 0.0, 1.0] {
+                let moment = Moment {
+                    write,
+                    keep,
+                    seed: write * 10 + plans.len() as u64,
+                };
+                let layout = "lvm";
+                plans.push(Plan { layout, op, moment });
+            }
+        }
+    }
+    let tally = midway::work(&mut bench, plans).await;
+    say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
+    say(format!(
+        "over after: {:?}; restored: {}",
+        tally.over, tally.restores
+    ));
+    assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
+    assert_eq!(tally.cuts.len(), 2, "{:?}", tally.cuts);
+}
+
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
 async fn a_move_that_is_cut_at_any_write_of_either_drive_or_of_both_serves_one_place_with_the_latest_data()
  {
     long!();

@@ -122,7 +122,7 @@ fn the_life_of_drives_is_the_same_on_lvm() {
         .into_iter()
         .partition(|line| line.contains("it is about layout partition"));
     assert_eq!(others, Vec::<String>::new());
-    assert_eq!(tables.len(), 6, "{tables:#?}");
+    assert_eq!(tables.len(), 15, "{tables:#?}");
 }
 
 #[test]

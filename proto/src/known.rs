@@ -4,7 +4,7 @@ use crate::{
     agent, controller,
     words::{
         CheckResult, DriveState, Mode, MovePhase, NodeState, Peers, PollState, RangeContent,
-        Status, Transport, Verdict, VolumeState,
+        SnapshotState, Status, Transport, Verdict, VolumeState,
     },
 };
 
@@ -29,6 +29,7 @@ known! {
     agent::DriveHealth { known_poll: poll as PollState, }
     agent::UnreadableRange { known_content: holds as RangeContent, }
     agent::Volume { known_state: state as VolumeState, known_mode: mode as Mode, }
+    agent::VolumeSnapshot { known_state: state as SnapshotState, }
     agent::Move { known_phase: phase as MovePhase, }
     agent::Condition { known_status: status as Status, }
     agent::CheckVolumeResponse { known_outcome: outcome as CheckResult, }

@@ -83,6 +83,35 @@ pub const KEPT_BY_HAND: &str = "byHand";
 /// Among the parameters that are kept with a volume: when it was created, seconds since 1970.
 pub const KEPT_CREATED_AT: &str = "createdAt";
 
+/// Among the parameters that are kept with a volume: the uuid of the snapshot that it was made as a copy of.
+pub const KEPT_SOURCE_SNAPSHOT: &str = "sourceSnapshot";
+/// The same of a volume.
+pub const KEPT_SOURCE_VOLUME: &str = "sourceVolume";
+/// Of a copy with a filesystem: the UUIDs that it can have until its first stage gives it its own, with commas between them.
+pub const KEPT_COPIED_FS: &str = "copiedFilesystem";
+
+/// VolumeSnapshotClass parameter: room for what is written to a volume while it has the snapshot, as a share of its size ("20%").
+pub const PARAM_SNAPSHOT_RESERVE: &str = "reserve";
+/// VolumeSnapshotClass parameter: at least so much ("1GiB").
+pub const PARAM_SNAPSHOT_LEAST: &str = "leastReserve";
+/// VolumeSnapshotClass parameter: at most so much.
+pub const PARAM_SNAPSHOT_MOST: &str = "mostReserve";
+/// Every parameter CreateSnapshot accepts.
+pub const SNAPSHOT_PARAMETERS: [&str; 3] = [
+    PARAM_SNAPSHOT_RESERVE,
+    PARAM_SNAPSHOT_LEAST,
+    PARAM_SNAPSHOT_MOST,
+];
+/// Share of a volume's size that a snapshot gets as its reserve when nobody says another, in hundredths.
+pub const DEFAULT_RESERVE_PERCENT: u32 = 20;
+
+/// Metadata keys that the snapshotter adds to the parameters with `--extra-create-metadata`.
+pub const SNAPSHOT_METADATA: [&str; 3] = [
+    "csi.storage.k8s.io/volumesnapshot/name",
+    "csi.storage.k8s.io/volumesnapshot/namespace",
+    "csi.storage.k8s.io/volumesnapshotcontent/name",
+];
+
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that
 /// mkfs accepts with its defaults and that leaves room for data (mkfs.xfs 6.1 refuses under 300 MiB,
 /// btrfs cannot be resized below 256 MiB; ext4 by choice).

@@ -173,6 +173,8 @@ words! {
         New = "new",
         /// In use or ready for it.
         Ready = "ready",
+        /// It is being made as a copy of a snapshot or of another volume, and was answered to nobody.
+        Copying = "copying",
         /// Deleted; its space is being erased.
         Erasing = "erasing",
         /// Record and table disagree.
@@ -183,6 +185,18 @@ words! {
         Missing = "missing",
         /// Its drive was not scanned since the agent's start.
         NotScanned = "not-scanned",
+    }
+
+    /// Whether a snapshot can be copied to a volume.
+    SnapshotState {
+        /// Not answered to anybody yet: taken away if it is not completed.
+        Creating = "creating",
+        /// It holds its volume as it was.
+        Ready = "ready",
+        /// More was written to its volume than it has room for: it is lost.
+        Overflowed = "overflowed",
+        /// What is recorded of it and what the kernel has disagree.
+        Ambiguous = "ambiguous",
     }
 
     /// How a filesystem was checked.

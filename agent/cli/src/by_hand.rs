@@ -40,7 +40,7 @@ use super::{
 };
 
 /// Creating may claim a drive and wait for others; the agent's own limits are below this.
-const CREATE_DEADLINE: Duration = Duration::from_secs(150);
+pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(150);
 /// Expanding ends with the filesystem's own tool.
 const EXPAND_DEADLINE: Duration = Duration::from_secs(180);
 pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
@@ -133,25 +133,23 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
     let answer = waiting(&what, answer).await?;
     let volume = answer.into_inner().volume;
     let volume = volume.ok_or_else(|| client.asked.senseless("no volume"))?;
-    let mut text = format!(
-        "volume {} {}: {}\n",
-        printable(&volume.name),
-        if is_there {
-            "exists already"
-        } else {
-            "is created"
-        },
-        described(&volume)
-    );
+    let how = match is_there {
+        true => "exists already",
+        false => "is created",
+    };
+    shown(&inventory, &volume, &args.show, usable(&volume, how))
+}
+
+/// A volume that was made, and how it is used.
+pub(super) fn usable(volume: &Volume, how: &str) -> String {
     let place = match volume.known_mode() {
         Some(Mode::Block) => "FILE",
         _ => "DIR",
     };
-    text.push_str(&format!(
-        "use it with `drivebay-agent volume mount {} {place}`\n",
-        printable(&volume.name)
-    ));
-    shown(&inventory, &volume, &args.show, text)
+    let (name, described) = (printable(&volume.name), described(volume));
+    format!(
+        "volume {name} {how}: {described}\nuse it with `drivebay-agent volume mount {name} {place}`\n"
+    )
 }
 
 /// What is done, in words. A drive that has to be claimed takes longer.
@@ -239,6 +237,7 @@ pub(super) fn request(
             required: args.size,
             limit: None,
         },
+        source: None,
         parameters: parameters.kept,
         created_for: CreatedFor::default(),
         manual: true,

@@ -3,9 +3,13 @@
 use std::{path::Path, time::Duration};
 
 use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
-use drivebay_proto::agent::{
-    DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate, RescanRequest,
-    Volume, WatchInventoryRequest, agent_client::AgentClient, by_hand_client::ByHandClient,
+use drivebay_proto::{
+    agent::{
+        DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate,
+        ListCopiesRequest, RescanRequest, Volume, VolumeCopy, WatchInventoryRequest,
+        agent_client::AgentClient, by_hand_client::ByHandClient,
+    },
+    words::VolumeState,
 };
 use tonic::{Code, transport::Channel};
 
@@ -91,6 +95,21 @@ impl Client {
             }
         };
         self.asked.answered(asked).await
+    }
+
+    /// The copies of snapshots and volumes to new volumes that go on. Refused as UNIMPLEMENTED by an agent that makes none.
+    pub async fn list_copies(&mut self) -> Result<Vec<VolumeCopy>, AskError> {
+        let call = self.raw.list_copies(ListCopiesRequest {});
+        Ok(self.asked.answered(call).await?.into_inner().copies)
+    }
+
+    /// The same, asked for only if one of these volumes is being copied.
+    pub async fn copies_to(&mut self, volumes: &[Volume]) -> Result<Vec<VolumeCopy>, AskError> {
+        let is_copying = |volume: &Volume| volume.known_state() == Some(VolumeState::Copying);
+        match volumes.iter().any(is_copying) {
+            true => self.list_copies().await,
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Looks again at all drives; the revision that shows the result.

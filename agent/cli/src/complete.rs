@@ -8,7 +8,7 @@ use drivebay_config::DEFAULT_AGENT_SOCKET;
 use drivebay_proto::agent::InventoryUpdate;
 use drivebay_view::complete::{
     self, CompleteEnv, CompletionCandidate, LIMIT, Named, of_classes, of_drives, of_quarantined,
-    of_volumes, with_candidates,
+    of_snapshots, of_volumes, with_candidates,
 };
 use tokio::{runtime::Builder, time::timeout};
 
@@ -46,6 +46,7 @@ fn of(what: Named, inventory: &InventoryUpdate) -> Vec<CompletionCandidate> {
         Named::Drive => of_drives(&inventory.drives, |drive| &drive.kernel_name),
         Named::Volume => of_volumes(&inventory.volumes),
         Named::Quarantined => of_quarantined(&inventory.volumes),
+        Named::Snapshot => of_snapshots(&inventory.volumes),
         Named::Class => of_classes(&inventory.classes),
         // An agent knows its own alone, and no command takes one.
         Named::Node => Vec::new(),

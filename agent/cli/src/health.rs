@@ -1,8 +1,9 @@
 //! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
 
 use drivebay_common::terminal::Terminal;
-use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume};
+use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume, VolumeCopy};
 use drivebay_view::{
+    copies,
     show::{self, DriveSheet, VolumeSheet},
     wrong::{Health, Kind, Problem, Reason, Severity},
 };
@@ -95,10 +96,11 @@ pub fn show_drive(
     shown(look.format, json, text)
 }
 
-/// Everything known of a volume.
+/// Everything known of a volume. `copies`: those that go on, if the volume is being copied.
 pub fn show_volume(
     inventory: &InventoryUpdate,
     volume: &Volume,
+    copies: &[VolumeCopy],
     look: Look,
 ) -> serde_json::Result<String> {
     let drive = inventory
@@ -106,7 +108,8 @@ pub fn show_volume(
         .iter()
         .find(|drive| drive.id == volume.drive);
     let json = || VolumeSheet::new(&inventory.node_id, volume, drive);
-    let text = |wide| show::volume(None, volume, drive, wide, look.now, look.terminal);
+    let copy = copies::of_volume(copies, volume);
+    let text = |wide| show::volume(None, volume, drive, copy, wide, look.now, look.terminal);
     shown(look.format, json, text)
 }
 

@@ -25,6 +25,7 @@ pub mod check_config;
 pub mod claim_plan;
 pub mod client;
 pub mod complete;
+pub mod copy;
 mod cordon;
 pub mod drives;
 pub mod explain;
@@ -44,6 +45,7 @@ pub mod release;
 pub mod retire;
 pub mod rules;
 pub mod schema;
+pub mod snapshots;
 pub mod volumes;
 pub mod watch;
 pub mod wipe;
@@ -61,7 +63,8 @@ use drivebay_common::{
 use drivebay_view::{denied, moves::Answer, unix_seconds};
 
 pub use args::{
-    Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, VolumeCommand,
+    Cli, Command, DriveCommand, LogFormat, RunArgs, RunOptions, SmartCommand, SnapshotCommand,
+    VolumeCommand,
 };
 
 use args::Show;
@@ -109,7 +112,7 @@ pub enum CommandError {
     /// volume prefer.
     #[error(transparent)]
     Prefer(#[from] prefer::PreferError),
-    /// drive evacuate, replace and retire, volume move: an answer with this exit code, and no failure.
+    /// drive evacuate, replace and retire, volume move and clone, snapshot restore: an answer with this exit code, and no failure.
     #[error("ended with exit code {0}")]
     Answered(u8),
     /// volume check.
@@ -118,6 +121,12 @@ pub enum CommandError {
     /// volume create, expand, delete, pv.
     #[error(transparent)]
     ByHand(#[from] by_hand::ByHandError),
+    /// snapshot create, delete.
+    #[error(transparent)]
+    Snapshot(#[from] snapshots::SnapshotError),
+    /// snapshot restore, volume clone.
+    #[error(transparent)]
+    Copy(#[from] copy::CopyError),
     /// volume mount, unmount, list.
     #[error(transparent)]
     Mount(#[from] mounts::MountError),
@@ -152,6 +161,8 @@ impl CommandError {
             Self::Prefer(error) => error.code(),
             Self::Answered(code) => *code,
             Self::ByHand(error) => error.code(),
+            Self::Snapshot(error) => error.code(),
+            Self::Copy(error) => error.code(),
             Self::Mount(error) => error.code(),
             Self::Nomad(nomad::NomadError::Client(error)) => error.code(),
             Self::Config(config::ConfigError::Missing { .. }) => BAD_CONFIG,
@@ -215,6 +226,8 @@ fn given(command: &Command) -> Given {
             "drive",
             "volumes",
             "volume",
+            "snapshots",
+            "snapshot",
             "moves",
             "health",
             "rescan",
@@ -320,7 +333,29 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Show(args)) => {
             let (inventory, look) = asked(&args.show).await?;
             let volume = name::volume(&inventory, &args.id, Part::Beginning)?;
-            print(&health::show_volume(&inventory, volume, look)?)
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            let copies = client.copies_to(std::slice::from_ref(volume)).await?;
+            print(&health::show_volume(&inventory, volume, &copies, look)?)
+        }
+        Command::Snapshots(args) | Command::Snapshot(SnapshotCommand::List(args)) => {
+            watch::show(
+                &args.socket.socket,
+                args.watch.watch,
+                async |client, look| snapshots::render(&client.inventory().await?, &args, look),
+            )
+            .await
+        }
+        Command::Snapshot(SnapshotCommand::Create(args)) => print(&snapshots::create(&args).await?),
+        Command::Snapshot(SnapshotCommand::Restore { snapshot, copy }) => {
+            answer(&copy::restore(&snapshot, &copy).await?)
+        }
+        Command::Snapshot(SnapshotCommand::Delete {
+            snapshot,
+            confirm,
+            socket,
+        }) => print(&snapshots::delete(&socket.socket, &snapshot, confirm.as_deref()).await?),
+        Command::Volume(VolumeCommand::Clone { volume, copy }) => {
+            answer(&copy::clone(&volume, &copy).await?)
         }
         Command::ClaimPlan {
             config,

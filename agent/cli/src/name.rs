@@ -2,7 +2,10 @@
 
 use drivebay_common::pick::{self, Kind, Part, PickError, Typed, device_behind, select};
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
-use drivebay_view::show::{claim, drive_names, volume_names};
+use drivebay_view::{
+    show::{claim, drive_names, volume_names},
+    snapshots::{SnapshotEntry, entries},
+};
 
 const DRIVE: Kind = Kind {
     name: "drive",
@@ -11,6 +14,10 @@ const DRIVE: Kind = Kind {
 const VOLUME: Kind = Kind {
     name: "volume",
     list: "drivebay-agent volumes",
+};
+const SNAPSHOT: Kind = Kind {
+    name: "snapshot",
+    list: "drivebay-agent snapshots",
 };
 
 /// The drive that is meant.
@@ -37,6 +44,17 @@ pub fn volume<'a>(
         volume_names(volume, claim)
     });
     found.map(|(volume, _)| *volume)
+}
+
+/// The snapshot that is meant by its whole name, uuid or id.
+pub fn snapshot<'a>(
+    inventory: &'a InventoryUpdate,
+    typed: &str,
+) -> Result<SnapshotEntry<'a>, PickError> {
+    let all = entries(&inventory.volumes);
+    let typed = Typed::new(typed, None);
+    let found = pick::pick(&all, typed, SNAPSHOT, Part::Whole, |entry| entry.names());
+    found.copied()
 }
 
 fn with_claims(volumes: &[Volume]) -> Vec<(&Volume, String)> {

@@ -403,7 +403,7 @@ mod tests {
         let Command::Volumes(args) = Cli::parse_from(line).command else {
             panic!("volumes");
         };
-        let listed = volumes::render(&inventory, &[], &args, Look { now, terminal }).unwrap();
+        let listed = volumes::render(&inventory, &[], &[], &args, Look { now, terminal }).unwrap();
         assert!(
             listed.starts_with("nomad-1 ") && listed.contains(" default/db "),
             "{listed}"

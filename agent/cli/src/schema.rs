@@ -4,7 +4,10 @@ use clap::ValueEnum;
 use drivebay_view::{moves::list::MoveList, show::VolumeSheet, wrong::Health};
 use schemars::generate::SchemaSettings;
 
-use super::{claim_plan::Plan, drives::DriveList, health::DriveWithLatency, volumes::VolumeList};
+use super::{
+    claim_plan::Plan, drives::DriveList, health::DriveWithLatency, snapshots::SnapshotList,
+    volumes::VolumeList,
+};
 
 /// A command with `-o json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,6 +27,9 @@ pub enum Of {
     ClaimPlan,
     /// moves
     Moves,
+    /// snapshots
+    #[value(alias = "snapshot-list")]
+    Snapshots,
 }
 
 /// The schema.
@@ -37,6 +43,7 @@ pub fn render(of: Of) -> serde_json::Result<String> {
         Of::Health => generator.into_root_schema_for::<Health>(),
         Of::DriveShow => generator.into_root_schema_for::<DriveWithLatency<'_>>(),
         Of::VolumeShow => generator.into_root_schema_for::<VolumeSheet<'_>>(),
+        Of::Snapshots => generator.into_root_schema_for::<SnapshotList<'_>>(),
         Of::Moves => generator.into_root_schema_for::<MoveList<'_>>(),
         Of::ClaimPlan => generator.into_root_schema_for::<Plan<'_>>(),
     };

@@ -7,10 +7,12 @@ use clap::Parser;
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{
     Condition, CreatedFor, Drive, DriveHealth, Finding, InventoryUpdate, Reading, Reject,
-    SmartReport, Volume, VolumeUsage,
+    SmartReport, Volume, VolumeSnapshot, VolumeUsage,
 };
 
-use super::{Cli, Command, DriveCommand, VolumeCommand, drives, health, volumes, watch::Look};
+use super::{
+    Cli, Command, DriveCommand, VolumeCommand, drives, health, snapshots, volumes, watch::Look,
+};
 
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
@@ -121,6 +123,23 @@ fn volume(n: u64, drive: &Drive) -> Volume {
     }
 }
 
+/// Of this age and use, of a volume of 200 GiB.
+fn snapshot(name: &str, hours: u64, used_percent: u64) -> VolumeSnapshot {
+    VolumeSnapshot {
+        id: format!("5c0e3b7a-58f3-4f0e-9d1a-2f6c1f{hours:06x}@rack1-node7"),
+        name: name.into(),
+        created_at: NOW - hours * 3600,
+        size_bytes: 200 * GIB,
+        state: if used_percent < 100 { "ready" } else { "overflowed" }.into(),
+        reserve_bytes: 40 * GIB,
+        used_bytes: Some(40 * GIB / 100 * used_percent),
+        message: match used_percent {
+            100 => "its volume overwrote more than the reserve of 40 GiB holds; the snapshot is lost: delete it".into(),
+            _ => String::new(),
+        },
+    }
+}
+
 fn inventory() -> InventoryUpdate {
     let mut drives: Vec<Drive> = (0..24).map(drive).collect();
     let mut with = |n: usize, verdict: &str, finding: Finding| {
@@ -195,7 +214,16 @@ fn inventory() -> InventoryUpdate {
             conditions(volume, "INACCESSIBLE", "DriveMissing", &message);
         }
     }
+    volumes[2].snapshots = vec![
+        snapshot("snapshot-0c9e1a52-7d34-4b8e-a1c7-3f5e2d9b6a10", 50, 100),
+        snapshot("snapshot-b41f7e09-2c6d-4e5a-8f13-96d0c7a2e845", 26, 71),
+    ];
+    volumes[0].snapshots = vec![snapshot("before-upgrade", 3, 2)];
     volumes.push(Volume {
+        snapshots: vec![
+            snapshot("scratch-20260920-051320", 33, 12),
+            snapshot("scratch-20260921-051320", 9, 0),
+        ],
         created_for: None,
         by_hand: true,
         name: "scratch".into(),
@@ -227,8 +255,9 @@ fn shown(line: &[&str], width: Option<usize>, height: Option<usize>) -> String {
             drives::render(&inventory, &args, look).unwrap()
         }
         Command::Volumes(args) | Command::Volume(VolumeCommand::List(args)) => {
-            volumes::render(&inventory, &[], &args, look).unwrap()
+            volumes::render(&inventory, &[], &[], &args, look).unwrap()
         }
+        Command::Snapshots(args) => snapshots::render(&inventory, &args, look).unwrap(),
         Command::Health { show } => {
             let look = health::Look {
                 format: show.output,
@@ -250,7 +279,12 @@ fn widest(text: &str) -> usize {
 
 #[test]
 fn screens_of_24_drives_are_as_they_are_kept() {
-    for line in [&["drives"][..], &["health"], &["volume", "list"]] {
+    for line in [
+        &["drives"][..],
+        &["health"],
+        &["volume", "list"],
+        &["snapshots"],
+    ] {
         for (name, width) in [("80", Some(80)), ("200", Some(200)), ("pipe", None)] {
             let file = format!("{}-{name}.txt", line.join("-"));
             let path = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -45,7 +45,7 @@ fn look(width: Option<usize>) -> Look {
 fn shown(inventory: &InventoryUpdate, line: &[&str], look: Look) -> Result<String, CommandError> {
     match Cli::parse_from(["x"].iter().chain(line)).command {
         Command::Drives(args) => drives::render(inventory, &args, look),
-        Command::Volumes(args) => volumes::render(inventory, &[], &args, look),
+        Command::Volumes(args) => volumes::render(inventory, &[], &[], &args, look),
         other => panic!("{other:?}"),
     }
 }
@@ -473,7 +473,7 @@ fn a_volume_mounted_by_hand_is_used_by_its_mount_whether_it_is_mounted_now_or_no
     ];
     let shown = |line: &[&str]| match Cli::parse_from(["x", "volume"].iter().chain(line)).command {
         Command::Volume(VolumeCommand::List(args)) => {
-            volumes::render(&inventory, &mounts, &args, look(None)).unwrap()
+            volumes::render(&inventory, &mounts, &[], &args, look(None)).unwrap()
         }
         other => panic!("{other:?}"),
     };
@@ -553,6 +553,9 @@ fn what_is_for_programs_repeats_no_command_line() {
         &["drives"][..],
         &["volumes"],
         &["volume", "list"],
+        &["snapshots"],
+        &["snapshot", "list"],
+        &["snapshot", "create", "db"],
         &["health"],
         &["drive", "show", "sda"],
         &["volume", "show", "db"],

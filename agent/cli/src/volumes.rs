@@ -1,9 +1,12 @@
 //! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, and where they are mounted by hand.
 
 use drivebay_common::{ask::AskError, pick::Part, units::count};
-use drivebay_proto::agent::{Drive, HandMount, InventoryUpdate, ListMountsRequest, Volume};
+use drivebay_proto::agent::{
+    Drive, HandMount, InventoryUpdate, ListMountsRequest, Volume, VolumeCopy,
+};
 use drivebay_view::{
     args::{ListFormat, VolumeSort},
+    copies,
     legend::Legend,
     show::claim,
     volumes::{Besides, below, cells, columns, is_abnormal, legend_of, sort, yielding},
@@ -32,6 +35,9 @@ pub(super) struct VolumeList<'a> {
     volumes: Vec<&'a Volume>,
     /// What was mounted by hand, and what is to be mounted at each start of the host.
     mounts: &'a [HandMount],
+    /// How far the copying to volumes in state copying is; left out where there are none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    copies: &'a [VolumeCopy],
 }
 
 /// Asks and shows.
@@ -46,7 +52,8 @@ pub async fn list(
         Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => Vec::new(),
         mounts => mounts?,
     };
-    render(&inventory, &mounts, args, look)
+    let copies = client.copies_to(&inventory.volumes).await?;
+    render(&inventory, &mounts, &copies, args, look)
 }
 
 /// What was mounted by hand.
@@ -87,6 +94,7 @@ fn chosen<'a>(
 pub fn render(
     inventory: &InventoryUpdate,
     mounts: &[HandMount],
+    copies: &[VolumeCopy],
     args: &VolumesArgs,
     look: Look,
 ) -> Result<String, CommandError> {
@@ -97,6 +105,7 @@ pub fn render(
             ready: inventory.ready,
             volumes,
             mounts,
+            copies,
         };
         return Ok(document.write(&whole)?);
     }
@@ -106,7 +115,7 @@ pub fn render(
     }
     let mut text = match (volumes.is_empty(), inventory.volumes.len()) {
         (false, _) => {
-            let table = table(&volumes, inventory, mounts, args, look);
+            let table = table(&volumes, inventory, mounts, copies, args, look);
             match args.list.no_headers {
                 true => return Ok(table.without_header().render()),
                 false => table.render(),
@@ -148,6 +157,7 @@ fn table(
     volumes: &[&Volume],
     inventory: &InventoryUpdate,
     mounts: &[HandMount],
+    copies: &[VolumeCopy],
     args: &VolumesArgs,
     look: Look,
 ) -> Table {
@@ -157,6 +167,7 @@ fn table(
         let besides = Besides {
             used_by: mounted_at(volume, mounts).filter(|_| claim(volume).is_empty()),
             drive: device(volume, &inventory.drives),
+            state: copies::of_volume(copies, volume).map(copies::state),
         };
         let below = match is_whole(args) {
             true => below(volume),
@@ -181,5 +192,76 @@ fn mounted_at(volume: &Volume, mounts: &[HandMount]) -> Option<String> {
         (true, false) => Some(format!("{} (persisted, not mounted now)", mount.path)),
         (false, true) => Some(mount.path.clone()),
         (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use drivebay_common::terminal::Terminal;
+    use drivebay_proto::agent::VolumeSnapshot;
+
+    use super::*;
+    use crate::{Cli, Command};
+
+    #[test]
+    fn a_volume_that_is_copied_is_listed_with_its_progress_and_wide_with_snapshots_and_source() {
+        let volume = |name: &str, last: u8, state: &str| Volume {
+            id: format!("7b1d5c1e-0000-4000-8000-0000000000{last:02}@node7"),
+            name: name.into(),
+            class: "fast".into(),
+            drive: "wwn-a".into(),
+            size_bytes: 10 << 30,
+            mode: "mount".into(),
+            fs_type: "ext4".into(),
+            state: state.into(),
+            device: "sda2".into(),
+            ..Volume::default()
+        };
+        let mut copied = volume("new", 1, "copying");
+        let mut db = volume("db", 2, "ready");
+        copied.source_volume.clone_from(&db.id);
+        db.snapshots = vec![VolumeSnapshot::default(); 2];
+        let copy = VolumeCopy {
+            volume_id: copied.id.clone(),
+            done_bytes: 4 << 30,
+            total_bytes: 10 << 30,
+            eta_seconds: 3700,
+            ..VolumeCopy::default()
+        };
+        let inventory = InventoryUpdate {
+            ready: true,
+            volumes: vec![copied, db],
+            ..InventoryUpdate::default()
+        };
+        let look = Look {
+            now: 0,
+            terminal: Terminal::NONE,
+        };
+        let shown =
+            |line: &[&str]| match Cli::parse_from(["x", "volumes"].iter().chain(line)).command {
+                Command::Volumes(args) => {
+                    let copies = std::slice::from_ref(&copy);
+                    render(&inventory, &[], copies, &args, look).unwrap()
+                }
+                other => panic!("{other:?}"),
+            };
+        assert_eq!(
+            shown(&[]),
+            "\
+NAME  CLASS    SIZE  USED  AVAIL  USE%  FS    STATE                    CONDITION  AGE  USED-BY  DRIVE  REASON
+db    fast   10 GiB     -      -     -  ext4  ready                    ok           -  -        wwn-a  -
+new   fast   10 GiB     -      -     -  ext4  copying 40%, 1h01m left  ok           -  -        wwn-a  -
+"
+        );
+        let wide = shown(&["-o", "wide"]);
+        let rows: Vec<&str> = wide.lines().collect();
+        assert!(rows[0].contains("  SNAPSHOTS  SOURCE  "), "{wide}");
+        assert!(rows[1].contains("02@node7          2  -  "), "{wide}");
+        let source = "01@node7          -  volume 7b1d5c1e-0000-4000-8000-000000000002@node7  CSI";
+        assert!(rows[2].contains(source), "{wide}");
+        let json: serde_json::Value = serde_json::from_str(&shown(&["-o", "json"])).unwrap();
+        assert_eq!(json["copies"][0]["done_bytes"], 4_u64 << 30);
+        assert_eq!(json["volumes"][1]["snapshots"].as_array().unwrap().len(), 2);
     }
 }

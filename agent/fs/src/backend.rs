@@ -5,6 +5,10 @@ use std::path::Path;
 
 use uuid::Uuid;
 
+use super::{
+    device::{Partition, io_error},
+    jobs::FsError,
+};
 use drivebay_layout::{
     jobs::{CarveError, Changed},
     layout,
@@ -14,6 +18,7 @@ use drivebay_sys::{
     blkid,
     cmd::{self, CmdError, Output, Tool},
 };
+use drivebay_worker::Context;
 
 /// The parts that others do.
 pub trait StageBackend: Sync {
@@ -27,6 +32,26 @@ pub trait StageBackend: Sync {
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
     /// Runs a tool to its end.
     fn run(&self, tool: &Tool) -> Result<Output, CmdError>;
+}
+
+/// Flushes what was written to the volume's device, and probes it again.
+pub fn probe_flushed(
+    backend: &dyn StageBackend,
+    partition: &Partition,
+    volume: Uuid,
+    context: &mut Context,
+) -> Result<Signatures, FsError> {
+    context.step(&format!("flushing {}", partition.device));
+    partition
+        .flush()
+        .map_err(|error| io_error("flushing", &partition.node, error))?;
+    backend
+        .probe(&partition.node)
+        .map_err(|source| FsError::Probe {
+            uuid: volume,
+            device: partition.device.clone(),
+            source,
+        })
 }
 
 /// The real ones.

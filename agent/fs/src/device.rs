@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
 use super::jobs::{Device, FsError};
 use drivebay_layout::jobs::SnapshotDevice;
 use drivebay_model::{Cause, DriveRef, Placed, units::human_sizes};
@@ -302,16 +304,44 @@ fn logical_volume(
 }
 
 fn open_node(node: &Path, flags: i32) -> io::Result<File> {
-    OpenOptions::new()
+    opening(flags).open(node)
+}
+
+fn opening(flags: i32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
         .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | flags)
-        .open(node)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK | flags);
+    options
 }
 
 impl Partition {
     /// Holds it exclusively: fails with EBUSY while it is mounted or held by anything else.
     pub fn hold(&self) -> io::Result<File> {
         open_node(&self.node, libc::O_EXCL)
+    }
+
+    /// The same for writing.
+    pub fn hold_for_writing(&self) -> io::Result<File> {
+        opening(libc::O_EXCL).write(true).open(&self.node)
+    }
+
+    /// Fails while it is mounted or held by anything else. Held by nobody afterwards: tools open it exclusively themselves.
+    pub fn must_be_free(&self) -> Result<(), FsError> {
+        self.hold().map(drop).map_err(|error| {
+            io_error(
+                "taking exclusively (is it mounted or held elsewhere?)",
+                &self.node,
+                error,
+            )
+        })
+    }
+
+    /// Drops what the page cache has of it, but for what is not written back. XFS writes past that cache, and its tools read and
+    /// write through it.
+    pub fn drop_cache(&self) {
+        // Only advice; Linux 6.2 does it by itself at the unmount.
+        let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     }
 
     /// Its first [HEAD_BYTES].

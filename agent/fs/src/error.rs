@@ -120,9 +120,9 @@ pub enum FsError {
         #[source]
         source: Cause,
     },
-    /// A filesystem with its error flag set, before it was repaired.
+    /// A filesystem that must not be mounted before it was repaired.
     #[error(
-        "the {fs_type} on {device} of volume {uuid} has its error flag set and is repaired first, however long that takes; repeat the call"
+        "the {fs_type} on {device} of volume {uuid} needs a repair and is repaired first, however long that takes; repeat the call"
     )]
     NeedsRepair {
         uuid: Uuid,

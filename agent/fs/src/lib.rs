@@ -1,7 +1,7 @@
 //! Filesystems and mounts.
 //!
 //! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device may be formatted; `staging`
-//! executes it; `mkfs` makes a filesystem, exactly once; `options` and `mkfs_options` check what requests may ask for,
+//! executes it; `mkfs` makes a filesystem, exactly once; `copied` gives a copied one its own UUID; `options` and `mkfs_options` check what requests may ask for,
 //! `kernel_options` asks the kernel and `mkfs_trial` the tool; `publish` and `unmount` bind and take away; `grow` fits a filesystem
 //! to its device; `usage` says how full it is; `check` checks it; `locate` asks which file has a place. `jobs` is what the agent asks
 //! workers for, `run` does it.
@@ -20,6 +20,7 @@
 pub mod affected;
 pub mod backend;
 pub mod check;
+pub mod copied;
 pub mod decode;
 pub mod device;
 mod error;

@@ -2,14 +2,14 @@
 //! this checks only that nobody holds the device, and that afterwards exactly the planned one is there.
 
 use super::{
-    backend::StageBackend,
-    device::{Partition, io_error},
+    backend::{StageBackend, probe_flushed},
+    device::Partition,
     jobs::FsError,
     kind::{self, MkfsPlan},
     mkfs_options::check_mkfs_options,
     stage, tools,
 };
-use drivebay_model::{Cause, Signatures};
+use drivebay_model::Signatures;
 use drivebay_worker::Context;
 
 /// Makes it, flushes it to the drive, and looks at it again.
@@ -20,14 +20,7 @@ pub fn make(
     context: &mut Context,
 ) -> Result<(), FsError> {
     check_mkfs_options(plan.fs_type, plan.options)?;
-    // The tools open it exclusively themselves, so this one is let go before they start.
-    drop(partition.hold().map_err(|error| {
-        io_error(
-            "taking exclusively (is it mounted or held elsewhere?)",
-            &partition.node,
-            error,
-        )
-    })?);
+    partition.must_be_free()?;
     let kind = kind::of(plan.fs_type);
     let (program, args) = (kind.facts().mkfs, kind.mkfs(plan, &partition.node));
     let failed = |output| FsError::Mkfs {
@@ -41,16 +34,7 @@ pub fn make(
     if output.code != Some(0) {
         return Err(failed(tools::excerpt(&output)));
     }
-    context.step(&format!("flushing {}", partition.device));
-    partition
-        .flush()
-        .map_err(|error| io_error("flushing", &partition.node, error))?;
-    let probe = |source: Cause| FsError::Probe {
-        uuid: plan.volume,
-        device: partition.device.clone(),
-        source,
-    };
-    match backend.probe(&partition.node).map_err(probe)? {
+    match probe_flushed(backend, partition, plan.volume, context)? {
         Signatures::Found(found) if stage::is_exactly(&found, plan.fs_type, plan.fs_uuid) => Ok(()),
         other => Err(failed(format!(
             "it reported success, and then {other:?} was found instead of {} {}",

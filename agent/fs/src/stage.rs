@@ -1,7 +1,7 @@
 //! What staging does, decided purely.
 //!
 //! `plan_mount`: from what is mounted at the path to Nothing, Mount, Remount or Conflict.
-//! `format_guard`: from the volume's record and what a probe found to Make, Mount or Refuse. It is the only
+//! `format_guard`: from the volume's record and what a probe found to Make, Mount, ChangeUuid or Refuse. It is the only
 //! place where formatting is decided, and it says Make only for a device that was probed and is Empty.
 
 use std::{collections::BTreeSet, path::Path};
@@ -9,8 +9,12 @@ use std::{collections::BTreeSet, path::Path};
 use drivebay_common::text::split_options;
 use uuid::Uuid;
 
-use super::options::{MountFlags, compared_of_mount};
-use drivebay_model::{FsType, RecordState, Signature, Signatures};
+use super::{
+    hints,
+    jobs::{FsError, Stage},
+    options::{MountFlags, compared_of_mount},
+};
+use drivebay_model::{Cause, FsType, RecordState, Signature, Signatures};
 use drivebay_sys::mountinfo::MountEntry;
 
 /// What should be mounted at the staging path.
@@ -154,7 +158,14 @@ pub enum Format {
         /// (`Filesystem::is_unfinished`), mkfs may start over with the same UUID.
         may_restart: Option<Uuid>,
     },
-    /// Neither is done.
+    /// The filesystem that the volume is a copy of is there; it gets its own UUID and is mounted then, also for reading alone.
+    ChangeUuid {
+        /// The UUID that it has.
+        from: Uuid,
+        /// The expected one.
+        to: Uuid,
+    },
+    /// None of these is done.
     Refuse(Refusal),
 }
 
@@ -167,7 +178,7 @@ pub enum Plan {
     Recorded(Uuid),
 }
 
-/// Why neither is done.
+/// Why none of these is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The probe failed; that is not emptiness.
@@ -189,12 +200,62 @@ pub enum Refusal {
     },
 }
 
-/// Decides from the record and the probe (None: it failed). Any signature on the device wins over the record.
+impl Refusal {
+    /// As the error of a job, whose probe failed for this cause if it did.
+    pub fn into_error(
+        self,
+        job: &Stage,
+        fs_type: FsType,
+        device: &str,
+        cause: Option<Cause>,
+    ) -> FsError {
+        let (uuid, device) = (job.uuid, device.to_owned());
+        match self {
+            Self::ProbeFailed => FsError::Probe {
+                uuid,
+                device,
+                source: cause.unwrap_or_else(|| {
+                    Cause::text("the probe gave no answer that fits the record")
+                }),
+            },
+            Self::Gone => FsError::FilesystemGone {
+                uuid,
+                fs_type,
+                advice: format!(
+                    "Look at its bytes and at dmesg: {}. Else restore from a backup, or delete the volume (drive {})",
+                    hints::superblock_copies(fs_type, &device),
+                    job.drive.id
+                ),
+                device,
+            },
+            Self::Unexpected { found, expected } => FsError::Unexpected {
+                uuid,
+                device,
+                found,
+                expected,
+            },
+            Self::NothingToRead => FsError::Incompatible {
+                uuid,
+                is: "not formatted yet".to_owned(),
+                asked: "read-only".to_owned(),
+            },
+            Self::Incompatible { is } => FsError::Incompatible {
+                uuid,
+                is,
+                asked: fs_type.to_string(),
+            },
+        }
+    }
+}
+
+/// Decides from the record and the probe (None: it failed). Any signature on the device wins over the record. `copied`: the UUIDs
+/// that the filesystem of a copy may have until it gets its own.
 pub fn format_guard(
     state: &RecordState,
     probed: Option<&Signatures>,
     wanted: FsType,
     read_only: bool,
+    copied: &[Uuid],
 ) -> Format {
     let refuse = Format::Refuse;
     let incompatible = |is: &str| refuse(Refusal::Incompatible { is: is.to_owned() });
@@ -215,6 +276,14 @@ pub fn format_guard(
     let Some(probed) = probed else {
         return refuse(Refusal::ProbeFailed);
     };
+    if let (Signatures::Found(found), Some((fs_type, to, true))) = (probed, expected)
+        && !is_exactly(found, fs_type, to)
+        && let Some(from) = copied
+            .iter()
+            .find(|from| is_exactly(found, fs_type, **from))
+    {
+        return Format::ChangeUuid { from: *from, to };
+    }
     match (probed, expected) {
         (Signatures::Empty, Some((_, _, true))) => refuse(Refusal::Gone),
         (Signatures::Empty, _) if read_only => refuse(Refusal::NothingToRead),

@@ -7,6 +7,8 @@ use drivebay_sys::mountinfo;
 
 const OURS: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
+/// Of the filesystem that a volume is a copy of.
+const COPIED: Uuid = Uuid::from_u128(3);
 
 fn signature(kind: &str, uuid: Uuid) -> Signature {
     Signature {
@@ -47,8 +49,14 @@ fn probes() -> Vec<Option<Signatures>> {
         Some(Signatures::Found(vec![signature("xfs", OURS)])),
         Some(Signatures::Found(vec![signature("xfs", OTHER)])),
         Some(Signatures::Found(vec![signature("ext4", OURS)])),
+        Some(Signatures::Found(vec![signature("xfs", COPIED)])),
+        Some(Signatures::Found(vec![signature("ext4", COPIED)])),
         Some(Signatures::Found(vec![
             signature("xfs", OURS),
+            signature("dos", OTHER),
+        ])),
+        Some(Signatures::Found(vec![
+            signature("xfs", COPIED),
             signature("dos", OTHER),
         ])),
         Some(Signatures::Found(vec![])),
@@ -57,6 +65,7 @@ fn probes() -> Vec<Option<Signatures>> {
             signature("btrfs", OTHER),
         ])),
         Some(Signatures::Ambiguous(vec![signature("xfs", OURS)])),
+        Some(Signatures::Ambiguous(vec![signature("xfs", COPIED)])),
     ]
 }
 
@@ -64,9 +73,17 @@ fn probes() -> Vec<Option<Signatures>> {
 fn the_table_of_record_and_probe_is_complete() {
     for state in states() {
         for probe in probes() {
-            for read_only in [false, true] {
-                let answer = format_guard(&state, probe.as_ref(), FsType::Xfs, read_only);
-                let exactly_ours = matches!(&probe, Some(Signatures::Found(f)) if is_exactly(f, FsType::Xfs, OURS));
+            for (read_only, copied) in [
+                (false, &[][..]),
+                (true, &[]),
+                (false, &[OTHER, COPIED]),
+                (true, &[COPIED]),
+                (false, &[COPIED, OURS]),
+            ] {
+                let answer = format_guard(&state, probe.as_ref(), FsType::Xfs, read_only, copied);
+                let exactly = |uuid| matches!(&probe, Some(Signatures::Found(f)) if is_exactly(f, FsType::Xfs, uuid));
+                let exactly_ours = exactly(OURS);
+                let is_copied = copied.iter().any(|uuid| exactly(*uuid));
                 let expected = match (&state, &probe) {
                     (
                         RecordState::Creating | RecordState::Block | RecordState::Erasing { .. },
@@ -80,6 +97,7 @@ fn the_table_of_record_and_probe_is_complete() {
                     (RecordState::Fs { mounted: true, .. }, _) if exactly_ours => "mount",
                     (RecordState::Fs { .. }, _) if exactly_ours && read_only => "mount",
                     (RecordState::Fs { .. }, _) if exactly_ours => "mount, may restart",
+                    (RecordState::Fs { mounted: true, .. }, _) if is_copied => "change its UUID",
                     _ => "unexpected",
                 };
                 let got = match answer {
@@ -94,13 +112,20 @@ fn the_table_of_record_and_probe_is_complete() {
                     Format::Mount {
                         may_restart: Some(_),
                     } => "mount, may restart",
+                    Format::ChangeUuid { from, to } => {
+                        assert!(copied.contains(&from) && exactly(from) && to == OURS);
+                        "change its UUID"
+                    }
                     Format::Refuse(Refusal::ProbeFailed) => "probe failed",
                     Format::Refuse(Refusal::Gone) => "gone",
                     Format::Refuse(Refusal::Unexpected { .. }) => "unexpected",
                     Format::Refuse(Refusal::NothingToRead) => "nothing to read",
                     Format::Refuse(Refusal::Incompatible { .. }) => "incompatible",
                 };
-                assert_eq!(got, expected, "{state:?} {probe:?} ro={read_only}");
+                assert_eq!(
+                    got, expected,
+                    "{state:?} {probe:?} ro={read_only} {copied:?}"
+                );
             }
         }
     }
@@ -109,11 +134,13 @@ fn the_table_of_record_and_probe_is_complete() {
 #[test]
 fn another_filesystem_than_recorded_is_incompatible_whatever_is_on_the_device() {
     for probe in probes() {
-        let answer = format_guard(&fs(false), probe.as_ref(), FsType::Ext4, false);
-        assert!(
-            matches!(answer, Format::Refuse(Refusal::Incompatible { .. })),
-            "{probe:?}"
-        );
+        for state in [fs(false), fs(true)] {
+            let answer = format_guard(&state, probe.as_ref(), FsType::Ext4, false, &[COPIED]);
+            assert!(
+                matches!(answer, Format::Refuse(Refusal::Incompatible { .. })),
+                "{probe:?}"
+            );
+        }
     }
 }
 
@@ -124,6 +151,7 @@ fn a_refusal_names_what_was_found_and_what_was_expected() {
         Some(&probe),
         FsType::Xfs,
         false,
+        &[],
     ) {
         Format::Refuse(Refusal::Unexpected { found, expected }) => (found, expected),
         other => panic!("{other:?}"),
@@ -209,9 +237,10 @@ fn any_probe() -> impl Strategy<Value = Option<Signatures>> {
 proptest! {
     #[test]
     fn making_is_only_ever_answered_for_an_empty_device_never_mounted(
-        state in any_state(), probe in any_probe(), wanted in proptest::sample::select(FsType::ALL.to_vec()), read_only in any::<bool>()
+        state in any_state(), probe in any_probe(), wanted in proptest::sample::select(FsType::ALL.to_vec()), read_only in any::<bool>(),
+        copied in proptest::collection::vec((0_u128..3).prop_map(Uuid::from_u128), 0..3)
     ) {
-        match format_guard(&state, probe.as_ref(), wanted, read_only) {
+        match format_guard(&state, probe.as_ref(), wanted, read_only, &copied) {
             Format::Make { plan } => {
                 prop_assert_eq!(&probe, &Some(Signatures::Empty));
                 prop_assert!(!read_only);
@@ -233,6 +262,14 @@ proptest! {
                 };
                 prop_assert!(is_exactly(&found, fs_type, fs_uuid));
                 prop_assert!(may_restart.is_none() || (!mounted && !read_only));
+            }
+            Format::ChangeUuid { from, to } => {
+                prop_assert_eq!(state, RecordState::Fs { fs_type: wanted, fs_uuid: to, mounted: true });
+                prop_assert!(from != to && copied.contains(&from));
+                let Some(Signatures::Found(found)) = probe else {
+                    return Err(TestCaseError::fail("a UUID is changed without a signature"));
+                };
+                prop_assert!(is_exactly(&found, wanted, from));
             }
             Format::Refuse(_) => {}
         }

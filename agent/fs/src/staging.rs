@@ -11,11 +11,12 @@ use uuid::Uuid;
 
 use super::{
     backend::StageBackend,
+    copied,
     device::{self, Partition, path_error},
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
     kernel_options::{self, Asked},
-    kind::{self, MkfsPlan},
+    kind::{self, MkfsPlan, UuidChange},
     mkfs,
     mkfs_options::check_mkfs_options,
     mounts,
@@ -25,7 +26,7 @@ use super::{
     tools,
 };
 use drivebay_layout::jobs::CarveError;
-use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState};
+use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState, copied::copied_fs};
 use drivebay_sys::{
     kmsg, mount,
     mountinfo::{self, MountEntry},
@@ -289,11 +290,13 @@ impl<'a> Staging<'a> {
             probed.as_ref().ok(),
             self.fs_type,
             self.wanted.read_only,
+            copied_fs(&placed.record.parameters).as_slice(),
         );
+        let refused = |refusal: Refusal, cause| {
+            refusal.into_error(self.job, self.fs_type, &partition.device, cause)
+        };
         let (fs_uuid, may_restart) = match (guard, state) {
-            (Format::Refuse(refusal), _) => {
-                return Err(self.refused(refusal, &partition, probed.err()));
-            }
+            (Format::Refuse(refusal), _) => return Err(refused(refusal, probed.err())),
             (Format::Make { plan }, _) => {
                 let fs_uuid = match plan {
                     Plan::Recorded(fs_uuid) => fs_uuid,
@@ -310,8 +313,20 @@ impl<'a> Staging<'a> {
                 (*fs_uuid, may_restart.is_some())
             }
             // The guard says Mount for a recorded filesystem only.
-            (Format::Mount { .. }, _) => {
-                return Err(self.refused(Refusal::ProbeFailed, &partition, None));
+            (Format::Mount { .. }, _) => return Err(refused(Refusal::ProbeFailed, None)),
+            (Format::ChangeUuid { from, to }, _) => {
+                let change = UuidChange {
+                    backend: self.backend,
+                    partition: &partition,
+                    fs_type: self.fs_type,
+                    volume: self.job.uuid,
+                    from,
+                    to,
+                    options: &self.flags.data,
+                    may_repair: self.job.may_repair,
+                };
+                copied::give_uuid(&change, context)?;
+                (to, false)
             }
         };
         self.repair(&partition, context)?;
@@ -521,45 +536,6 @@ impl<'a> Staging<'a> {
     fn configure(&self, device: &str) {
         if let Some(configure) = kind::of(self.fs_type).facts().configure {
             configure(device, self.mount);
-        }
-    }
-
-    fn refused(&self, refusal: Refusal, partition: &Partition, cause: Option<Cause>) -> FsError {
-        let (uuid, device) = (self.job.uuid, partition.device.clone());
-        match refusal {
-            Refusal::ProbeFailed => FsError::Probe {
-                uuid,
-                device,
-                source: cause.unwrap_or_else(|| {
-                    Cause::text("the probe gave no answer that fits the record")
-                }),
-            },
-            Refusal::Gone => FsError::FilesystemGone {
-                uuid,
-                fs_type: self.fs_type,
-                advice: format!(
-                    "Look at its bytes and at dmesg: {}. Else restore from a backup, or delete the volume (drive {})",
-                    hints::superblock_copies(self.fs_type, &device),
-                    self.job.drive.id
-                ),
-                device,
-            },
-            Refusal::Unexpected { found, expected } => FsError::Unexpected {
-                uuid,
-                device,
-                found,
-                expected,
-            },
-            Refusal::NothingToRead => FsError::Incompatible {
-                uuid,
-                is: "not formatted yet".to_owned(),
-                asked: "read-only".to_owned(),
-            },
-            Refusal::Incompatible { is } => FsError::Incompatible {
-                uuid,
-                is,
-                asked: self.fs_type.to_string(),
-            },
         }
     }
 

@@ -236,9 +236,12 @@ fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
         .is_some_and(|volume| volume.state != VolumeState::Erasing)
 }
 
-/// Removes what an earlier agent's checks left on drives that are seen for the first time.
+/// Removes what snapshots left on drives that are seen for the first time, or where one was deleted.
 fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapshot: &Snapshot) {
-    followed.clear.retain(|id| snapshot.drives.contains_key(id));
+    let littered = volumes.littered();
+    followed
+        .clear
+        .retain(|id| snapshot.drives.contains_key(id) && !littered.contains(id));
     let now = Instant::now();
     followed.later.retain(|_, at| *at > now);
     for drive in snapshot.drives.values() {

@@ -518,9 +518,14 @@ pub trait ClaimedDrive {
 /// A creation of which it is not known what came: what is read says what a drive answers that nothing was done on, which this
 /// one is not any more.
 pub(super) fn in_doubt(id: &DriveId, error: &CarveError) -> CarveError {
+    in_doubt_of("creating a volume", id, error)
+}
+
+/// The same of another change.
+pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &CarveError) -> CarveError {
     CarveError::InDoubt {
         drive: id.to_string(),
-        what: "creating a volume".into(),
+        what: what.into(),
         source: Cause::new(error),
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 
 use drivebay_model::{Extent, Placed, drive::PartitionFacts};
-use drivebay_sys::{blockdev::BlockDev, busy, holders};
+use drivebay_sys::{blockdev::BlockDev, busy, dm::Reader, holders};
 
 /// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
 pub trait Medium {
@@ -55,6 +55,18 @@ pub trait Kernel {
 }
 
 impl Medium for BlockDev {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Self::read_at(self, offset, buf)
+    }
+    fn size(&self) -> u64 {
+        Self::size(self)
+    }
+    fn sector(&self) -> u64 {
+        u64::from(Self::sector(self))
+    }
+}
+
+impl Medium for Reader {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         Self::read_at(self, offset, buf)
     }

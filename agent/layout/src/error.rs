@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use drivebay_model::{
     Cause, DriveId, Extent, Placed,
-    units::{human_millis, size_beside},
+    units::{count, human_millis, size_beside},
 };
 
 /// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
@@ -139,6 +139,30 @@ pub enum CarveError {
         uuid: Uuid,
         /// What holds it, and what to do.
         held: String,
+    },
+    /// It would take its snapshots along, or cannot be changed while it has them. Nothing was changed.
+    #[error(
+        "volume {uuid} has {}: {}; delete {} first. Nothing was changed",
+        count(snapshots.len(), "snapshot"),
+        snapshots.join(", "),
+        if snapshots.len() == 1 { "it" } else { "them" }
+    )]
+    HasSnapshots {
+        uuid: Uuid,
+        /// Their names.
+        snapshots: Vec<String>,
+    },
+    /// Somebody reads the snapshot, e.g. to copy it to a volume.
+    #[error(
+        "snapshot {uuid} on drive {drive} is open, e.g. since it is being copied to a volume; nothing was changed"
+    )]
+    SnapshotInUse { drive: String, uuid: Uuid },
+    /// No snapshot of this identity, or it cannot be read.
+    #[error("snapshot {uuid} on drive {drive} cannot be copied: {why}")]
+    NoSnapshot {
+        drive: String,
+        uuid: Uuid,
+        why: String,
     },
     /// It was to be deleted only if nobody ever used it.
     #[error("volume {uuid} is not deleted: it may have been used, {why}; nothing was changed")]
@@ -283,6 +307,9 @@ impl CarveError {
             | Self::NoSuchVolume { .. }
             | Self::NotWritten { .. }
             | Self::InUse { .. }
+            | Self::HasSnapshots { .. }
+            | Self::SnapshotInUse { .. }
+            | Self::NoSnapshot { .. }
             | Self::Used { .. }
             | Self::Ambiguous { .. }
             | Self::CannotGrow { .. }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 pub use super::{copy::CopyError, error::CarveError};
 use drivebay_model::{
     ClaimPolicy, Contents, Cordon, DriveRef, Extent, Label, Layout, PlaceState, Placement,
-    RawSpace, Record,
+    RawSpace, Record, SnapshotRecord,
 };
 
 /// Reads a claimed drive: label, volumes, free space.
@@ -193,6 +193,40 @@ pub struct ClearSnapshots {
     pub drive: DriveRef,
 }
 
+/// Takes a snapshot of a volume of layout `lvm`, from free space of its drive. One of its name is the answer, unchanged.
+///
+/// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeSnapshot {
+    pub drive: DriveRef,
+    /// With a new identity. Its size is decided on the drive.
+    pub record: SnapshotRecord,
+    /// Room for what is written to the volume meanwhile, in bytes: at least 8 MiB and at most what all of the volume takes.
+    pub reserve_bytes: u64,
+}
+
+/// Takes a snapshot away. What it stored is erased by `ClearSnapshots`. Not there: nothing is changed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DropSnapshot {
+    pub drive: DriveRef,
+    pub uuid: Uuid,
+}
+
+/// Asks the kernel how full snapshots are. Reads no drive.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReadUsage {
+    /// Their device-mapper uuids.
+    pub snapshots: Vec<(Uuid, String)>,
+}
+
+/// How full a snapshot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotUsage {
+    pub uuid: Uuid,
+    /// Bytes of its store that are used; None: it is lost.
+    pub used_bytes: Option<u64>,
+}
+
 /// A check's snapshot, as the kernel has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotDevice {
@@ -224,13 +258,28 @@ pub struct DropPlace {
     pub place: PlaceState,
 }
 
-/// Copies a volume to the place on another drive that was made for it (`PlaceState::Incoming`), for a bounded time. The same step
-/// can be repeated, also after one that failed or was cut off. It takes both drives, and writes to the target only.
+/// What a volume becomes a copy of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CopyOf {
+    /// Itself, on the drive where it lives at the generation before that of the copy (`NotThere`). The caller sees to it that nobody
+    /// writes to it.
+    Itself,
+    /// Another volume, which is not larger. The caller sees to it that nobody writes to that one.
+    Volume(Uuid),
+    /// A snapshot, whose volume was not larger.
+    Snapshot(Uuid),
+}
+
+/// Copies a volume to the place that was made for it (`PlaceState::Incoming`), for a bounded time. The same step can be repeated, also
+/// after one that failed or was cut off. It takes both drives, which may be the same one, and writes to the target only. What the
+/// target is larger becomes zeros.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyStep {
-    /// Where it lives, at the generation before that of the copy (`NotThere`). The caller sees to it that nobody writes to it.
+    pub of: CopyOf,
+    /// The drive of what is copied.
     pub source: DriveRef,
     pub target: DriveRef,
+    /// The volume that gets the bytes.
     pub uuid: Uuid,
     /// Of the copy.
     pub generation: u64,

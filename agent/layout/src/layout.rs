@@ -7,7 +7,7 @@ use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error, other_sector},
-    jobs::{Changed, Create, SetCordon, SnapshotDevice},
+    jobs::{Changed, Create, DropSnapshot, SetCordon, SnapshotDevice, TakeSnapshot},
     lvm,
     marks::{self, Mark},
     open, partition,
@@ -132,10 +132,35 @@ pub(super) fn make_snapshot(
     let dev = open::locked(drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::make(&dev, uuid, bytes, context),
-        _ => Err(CarveError::Busy {
-            drive: drive.id.to_string(),
-            reason: "a partition has no snapshots".into(),
-        }),
+        _ => Err(no_snapshots(drive)),
+    }
+}
+
+/// See `TakeSnapshot`.
+pub(super) fn take_snapshot(
+    job: &TakeSnapshot,
+    context: &mut Context,
+) -> Result<Changed, CarveError> {
+    let dev = open::locked(&job.drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::snapshot::take(&dev, job, context),
+        _ => Err(no_snapshots(&job.drive)),
+    }
+}
+
+/// See `DropSnapshot`.
+pub(super) fn drop_snapshot(job: &DropSnapshot) -> Result<Changed, CarveError> {
+    let dev = open::locked(&job.drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::snapshot::drop_one(&dev, job.uuid),
+        _ => Err(no_snapshots(&job.drive)),
+    }
+}
+
+fn no_snapshots(drive: &DriveRef) -> CarveError {
+    CarveError::Busy {
+        drive: drive.id.to_string(),
+        reason: "a partition has no snapshots".into(),
     }
 }
 

@@ -5,13 +5,16 @@ use super::{
     copy, erase,
     jobs::{
         Adopt, Advance, CarveError, Changed, ClearSnapshots, CopyError, CopyProgress, CopyStep,
-        Create, Delete, DropPlace, EraseProgress, EraseStep, Expand, Look, MakeSnapshot, Release,
-        Released, SetCordon, SetPlace, WipeProgress, WipeStep, ZeroProgress, ZeroStep,
+        Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep, Expand, Look,
+        MakeSnapshot, ReadUsage, Release, Released, SetCordon, SetPlace, SnapshotUsage,
+        TakeSnapshot, WipeProgress, WipeStep, ZeroProgress, ZeroStep,
     },
     layout, release, wipe, zero_free,
 };
 use drivebay_model::{Contents, Label};
+use drivebay_sys::dm::{self, SnapshotStatus};
 use drivebay_worker::{Context, Job};
+use uuid::Uuid;
 
 impl Job for Look {
     const NAME: &'static str = "look";
@@ -106,6 +109,48 @@ impl Job for MakeSnapshot {
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
         layout::make_snapshot(&self.drive, self.uuid, self.bytes, context)
+    }
+}
+
+impl Job for TakeSnapshot {
+    const NAME: &'static str = "take-snapshot";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("take snapshot");
+        layout::take_snapshot(&self, context)
+    }
+}
+
+impl Job for DropSnapshot {
+    const NAME: &'static str = "drop-snapshot";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("drop snapshot");
+        layout::drop_snapshot(&self)
+    }
+}
+
+impl Job for ReadUsage {
+    const NAME: &'static str = "read-usage";
+    const ONLY_LOOKS: bool = true;
+    const COMES_AGAIN: bool = true;
+    /// Those that the kernel has.
+    type Answer = Vec<SnapshotUsage>;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Vec<SnapshotUsage>, CarveError> {
+        context.step("read usage of snapshots");
+        let status = |(uuid, dm_uuid): (Uuid, String)| {
+            // What the kernel does not say of one keeps nobody from the others.
+            let status = dm::snapshot_status(&dm_uuid).ok()??;
+            let used_bytes = match status {
+                SnapshotStatus::Valid { used_bytes, .. } => Some(used_bytes),
+                SnapshotStatus::Lost => None,
+            };
+            Some(SnapshotUsage { uuid, used_bytes })
+        };
+        Ok(self.snapshots.into_iter().filter_map(status).collect())
     }
 }
 

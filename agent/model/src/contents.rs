@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Cordon, DriveId, Layout, Record, RecordState, runs};
+use super::{Cordon, DriveId, Layout, PlacedSnapshot, Record, RecordState, runs};
 
 /// A run of bytes on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -66,6 +66,9 @@ pub struct Placed {
     /// lies.
     #[serde(default)]
     pub pieces: Vec<Extent>,
+    /// Layout `lvm`: its snapshots, by the moment that they are of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<PlacedSnapshot>,
     /// Why record, table and kernel do not agree; such a volume is shown and not touched.
     pub ambiguous: Option<String>,
 }

@@ -150,7 +150,13 @@ pub fn created_at(kept: &BTreeMap<String, String>) -> Option<u64> {
 pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_requested = |key: &String| {
         let key = key.as_str();
-        let noted = [names::KEPT_BY_HAND, names::KEPT_CREATED_AT];
+        let noted = [
+            names::KEPT_BY_HAND,
+            names::KEPT_CREATED_AT,
+            names::KEPT_SOURCE_SNAPSHOT,
+            names::KEPT_SOURCE_VOLUME,
+            names::KEPT_COPIED_FS,
+        ];
         !noted.contains(&key) && !names::KEPT_CREATED_FOR.contains(&key)
     };
     let requested = kept.iter().filter(|(key, _)| is_requested(key));

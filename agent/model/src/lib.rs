@@ -12,6 +12,7 @@ pub mod cause;
 pub mod check;
 pub mod class;
 pub mod contents;
+pub mod copied;
 pub mod cordon;
 pub mod created_for;
 pub mod drive;
@@ -26,6 +27,7 @@ pub mod signature;
 pub mod snapshot;
 pub mod unreadable;
 pub mod volume;
+pub mod volume_snapshot;
 
 pub use cause::Cause;
 pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
@@ -33,6 +35,7 @@ pub use class::{
     ClaimPolicy, ClassConfig, ErasePolicy, Evacuation, Layout, Placement, RawSpace, Selector,
 };
 pub use contents::{Contents, Extent, Label, Placed, Space, Stamp, Zeroing};
+pub use copied::CopySource;
 pub use cordon::Cordon;
 pub use created_for::CreatedFor;
 pub use drive::{
@@ -46,6 +49,7 @@ pub use place::{CommitNote, Peer, PlaceState};
 pub use signature::{Signature, Signatures};
 pub use snapshot::{ClassReport, Drive, Snapshot, Volume, VolumeState};
 pub use volume::{FsType, Mode, Record, RecordState};
+pub use volume_snapshot::{PlacedSnapshot, SnapshotRecord, SnapshotState};
 
 /// One mebibyte, in bytes.
 pub const MIB: u64 = 1024 * 1024;

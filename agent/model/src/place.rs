@@ -74,6 +74,12 @@ impl PlaceState {
         matches!(self, Self::Incoming { .. })
     }
 
+    /// Whether it is a new volume that gets the bytes of a snapshot or of another volume, and is not complete: the copy of a move has
+    /// at least generation 2. Its peer is the drive that it is copied from.
+    pub fn is_filling(&self) -> bool {
+        matches!(self, Self::Incoming { generation: 1, .. })
+    }
+
     /// Whether the kernel has a device for it. Of all others nobody can read or write a byte.
     pub fn has_device(&self) -> bool {
         self.is_live()
@@ -139,7 +145,11 @@ impl PlaceState {
                     generation: n,
                     from: of,
                 },
-            ) => n == g && of.as_ref() == Some(from),
+            ) => match self.is_filling() {
+                // It is a volume of its own from then on.
+                true => to.is_first(),
+                false => n == g && of.as_ref() == Some(from),
+            },
             (
                 Self::Leaving {
                     generation: g,

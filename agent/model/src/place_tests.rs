@@ -125,6 +125,25 @@ fn table() -> String {
 }
 
 #[test]
+fn a_new_volume_that_was_filled_is_one_that_never_moved() {
+    let from = Peer {
+        label: Uuid::from_u128(9),
+        drive: DriveId("wwn-source".into()),
+    };
+    let filling = PlaceState::Incoming {
+        generation: 1,
+        from: from.clone(),
+    };
+    assert!(filling.is_filling());
+    assert!(filling.may_become(&PlaceState::default()));
+    let of_a_move = PlaceState::Live {
+        generation: 1,
+        from: Some(from),
+    };
+    assert!(!filling.may_become(&of_a_move));
+}
+
+#[test]
 fn every_combination_of_two_drives_and_the_note_has_the_printed_outcome() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/place_table.md");
     let now = table();

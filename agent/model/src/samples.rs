@@ -64,6 +64,29 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
         dev: Some((8, 2)),
         dm_uuid: None,
         pieces: Vec::new(),
+        snapshots: Vec::new(),
+        ambiguous: None,
+    }
+}
+
+/// A snapshot of the volume of this number, named like its own.
+pub fn snapshot(uuid: u128, volume: u128) -> PlacedSnapshot {
+    PlacedSnapshot {
+        record: SnapshotRecord {
+            uuid: Uuid::from_u128(uuid),
+            name: format!("snapshot-{uuid}"),
+            volume: Uuid::from_u128(volume),
+            created_at: 1_800_000_000,
+            size_bytes: 1 << 30,
+            mode: Mode::Mount,
+            fs: Some((FsType::Ext4, Uuid::from_u128(99))),
+            is_complete: true,
+        },
+        device: Some("dm-7".into()),
+        dev: Some((253, 7)),
+        dm_uuid: format!("LVM-{uuid}"),
+        reserve_bytes: 200 << 20,
+        is_overflowed: false,
         ambiguous: None,
     }
 }
@@ -152,5 +175,6 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         erasing: None,
         checks: Vec::new(),
         unreadable: Vec::new(),
+        snapshot_usage: Default::default(),
     }
 }

@@ -106,6 +106,9 @@ pub struct Volume {
     /// What of it does not read, in the order of the drive.
     #[serde(default)]
     pub unreadable: Vec<UnreadableRange>,
+    /// Bytes that are used of the stores of its snapshots, as far as they are known.
+    #[serde(default)]
+    pub snapshot_usage: BTreeMap<Uuid, u64>,
 }
 
 impl Volume {

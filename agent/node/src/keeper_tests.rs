@@ -209,6 +209,7 @@ async fn an_old_doubt_buries_no_volume_that_was_acknowledged_while_its_drive_is_
         parameters: BTreeMap::new(),
         created_for: Default::default(),
         manual: false,
+        source: None,
     };
     let refused = rig.volumes.create(request).await;
     assert!(

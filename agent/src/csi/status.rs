@@ -26,7 +26,12 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::NotFound { .. } => Code::NotFound,
         VolumeError::Invalid { .. } => Code::InvalidArgument,
         VolumeError::Unsupported(_) => Code::FailedPrecondition,
-        VolumeError::Exists { .. } => Code::AlreadyExists,
+        VolumeError::Exists { .. } | VolumeError::SnapshotExists { .. } => Code::AlreadyExists,
+        VolumeError::NotTaken { .. }
+        | VolumeError::SnapshotCopied { .. }
+        | VolumeError::NotCopied { .. } => Code::FailedPrecondition,
+        VolumeError::Copying { .. } => Code::Aborted,
+        VolumeError::NoSource { .. } => Code::NotFound,
         // The volume exists and may come back; a second one of its name must not be made meanwhile.
         VolumeError::ExistsAway { .. } => Code::Unavailable,
         VolumeError::UnknownClass { .. } => Code::InvalidArgument,
@@ -100,7 +105,11 @@ fn carve_code(error: &CarveError) -> Code {
         // It moves, or has moved: a repeat finds it where it lives.
         CarveError::NotThere { .. } => Code::Unavailable,
         CarveError::NotWritten { .. } => Code::Unavailable,
-        CarveError::InUse { .. } | CarveError::Used { .. } => Code::FailedPrecondition,
+        CarveError::InUse { .. }
+        | CarveError::Used { .. }
+        | CarveError::HasSnapshots { .. }
+        | CarveError::SnapshotInUse { .. }
+        | CarveError::NoSnapshot { .. } => Code::FailedPrecondition,
         CarveError::Ambiguous { .. } => Code::FailedPrecondition,
         CarveError::CannotGrow { .. } => Code::OutOfRange,
         CarveError::BadTransition { .. } => Code::FailedPrecondition,

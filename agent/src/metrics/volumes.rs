@@ -1,5 +1,7 @@
 //! Series of volumes: identity, conditions, and usage at the last sample.
 
+use std::collections::BTreeMap;
+
 use drivebay_common::metrics::{
     Def, Families,
     families::{gauge, number, one, truth},
@@ -8,7 +10,7 @@ use drivebay_common::metrics::{
 use super::View;
 use drivebay_evidence::unreadable::affected_files;
 use drivebay_fs::jobs::Usage;
-use drivebay_model::{CreatedFor, FsType, Mode, Volume, VolumeState};
+use drivebay_model::{CreatedFor, FsType, Mode, SnapshotState, Volume, VolumeState};
 use drivebay_node::inventory::assemble::is_live;
 
 const VOLUME: &[&str] = &["volume"];
@@ -31,7 +33,7 @@ const INFO: Def = gauge(
 );
 const STATE: Def = gauge(
     "drivebay_volume_state",
-    "1 for the volume's current state: new, ready, erasing, ambiguous, quarantined, missing or not-scanned.",
+    "1 for the volume's current state: new, ready, copying, erasing, ambiguous, quarantined, missing or not-scanned.",
     &["volume", "state"],
 );
 const CONDITION: Def = gauge(
@@ -103,6 +105,22 @@ const AFFECTED_FILES: Def = gauge(
     VOLUME,
 );
 
+const SNAPSHOTS: Def = gauge(
+    "drivebay_volume_snapshots",
+    "Snapshots of the volume by state: creating, ready, overflowed or ambiguous; absent for a volume without.",
+    &["volume", "state"],
+);
+const SNAPSHOT_RESERVE: Def = gauge(
+    "drivebay_volume_snapshot_reserve_bytes",
+    "Bytes of the drive that are reserved for what is written to the volume while it has the snapshot.",
+    &["volume", "snapshot"],
+);
+const SNAPSHOT_USED: Def = gauge(
+    "drivebay_volume_snapshot_used_bytes",
+    "Bytes of the snapshot's reserve that are used; all of them once the snapshot has overflowed and is lost.",
+    &["volume", "snapshot"],
+);
+
 /// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
     INFO,
@@ -121,6 +139,9 @@ pub(super) const DEFINITIONS: &[Def] = &[
     CHECKED,
     UNREADABLE,
     AFFECTED_FILES,
+    SNAPSHOTS,
+    SNAPSHOT_RESERVE,
+    SNAPSHOT_USED,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -189,6 +210,21 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
         into.put(&UNREADABLE, &labels, number(bytes.sum()));
         let files = affected_files(&volume.unreadable) as u64;
         into.put(&AFFECTED_FILES, &labels, number(files));
+    }
+    let mut states: BTreeMap<SnapshotState, u64> = BTreeMap::new();
+    for snapshot in &volume.placed.snapshots {
+        *states.entry(snapshot.state()).or_default() += 1;
+        let uuid = snapshot.record.uuid;
+        let of = [id, &uuid.to_string()];
+        into.put(&SNAPSHOT_RESERVE, &of, number(snapshot.reserve_bytes));
+        let used = match snapshot.is_overflowed {
+            true => Some(snapshot.reserve_bytes),
+            false => volume.snapshot_usage.get(&uuid).copied(),
+        };
+        into.put_known(&SNAPSHOT_USED, &of, used.map(number));
+    }
+    for (state, count) in states {
+        into.put(&SNAPSHOTS, &[id, state.as_str()], number(count));
     }
     let erased = volume.erasing.map(|erasing| number(erasing.done_bytes));
     into.put_known(&ERASED, &labels, erased);

@@ -10,6 +10,7 @@ mod moves;
 pub mod parts;
 mod remote;
 pub mod service;
+mod snapshots;
 mod targets;
 mod token;
 

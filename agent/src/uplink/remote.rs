@@ -224,6 +224,24 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.list_moves(request).await
     }
 
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Answer<CreateSnapshotResponse> {
+        self.service.create_snapshot(request).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
+        self.service.delete_snapshot(request).await
+    }
+
+    async fn list_copies(&self, _: Request<ListCopiesRequest>) -> Answer<ListCopiesResponse> {
+        by_hand()
+    }
+
     async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
         by_hand()
     }
@@ -308,6 +326,9 @@ mod tests {
         move_volumes MoveVolumesRequest => MoveVolumesResponse,
         cancel_moves CancelMovesRequest => CancelMovesResponse,
         list_moves ListMovesRequest => ListMovesResponse,
+        create_snapshot CreateSnapshotRequest => CreateSnapshotResponse,
+        delete_snapshot DeleteSnapshotRequest => DeleteSnapshotResponse,
+        list_copies ListCopiesRequest => ListCopiesResponse,
         prefer_place PreferPlaceRequest => PreferPlaceResponse,
         retire_drive RetireDriveRequest => RetireDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
@@ -343,7 +364,9 @@ mod tests {
             replica: watch::Sender::default(),
         };
         let used = [
+            "create_snapshot",
             "create_volume",
+            "delete_snapshot",
             "delete_unused_volume",
             "delete_volume",
             "expand_volume",
@@ -354,7 +377,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 23);
+        assert_eq!(codes.len(), 26);
         for (call, code) in codes {
             let allowed = match call {
                 "cordon_drive" => verbs.contains(&DriveVerb::Cordon),

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status};
 
-use super::{latency, moves::Moves};
+use super::{latency, moves::Moves, snapshots::Snapshots};
 use crate::csi::status::status;
 use drivebay_health::{
     CollectedEvidence,
@@ -71,6 +71,12 @@ impl AgentService {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name).map_err(|error| status(&error))?;
         Ok(drive.id.clone())
+    }
+
+    fn snapshots(&self) -> Snapshots<'_> {
+        Snapshots {
+            volumes: &self.volumes,
+        }
     }
 
     fn moves(&self) -> Moves<'_> {
@@ -144,6 +150,7 @@ impl Agent for AgentService {
             machine_id: self.machine_id.clone(),
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            copies: true,
         }))
     }
 
@@ -389,6 +396,33 @@ impl Agent for AgentService {
         _: Request<wire::ListMovesRequest>,
     ) -> Answer<wire::ListMovesResponse> {
         Ok(Response::new(self.moves().list()))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<wire::CreateSnapshotRequest>,
+    ) -> Answer<wire::CreateSnapshotResponse> {
+        let snapshots = self.snapshots();
+        logged("Agent/CreateSnapshot", snapshots.take(request.into_inner())).await
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<wire::DeleteSnapshotRequest>,
+    ) -> Answer<wire::DeleteSnapshotResponse> {
+        let snapshots = self.snapshots();
+        logged(
+            "Agent/DeleteSnapshot",
+            snapshots.delete(request.into_inner()),
+        )
+        .await
+    }
+
+    async fn list_copies(
+        &self,
+        _: Request<wire::ListCopiesRequest>,
+    ) -> Answer<wire::ListCopiesResponse> {
+        Ok(Response::new(self.snapshots().copies()))
     }
 
     async fn prefer_place(

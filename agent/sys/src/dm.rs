@@ -3,10 +3,14 @@
 use std::{collections::BTreeSet, fs, io, path::Path};
 
 mod control;
+mod reader;
 
 use self::control::remove;
 use self::control::{Named, named};
-pub use self::control::{has_target, is_open};
+pub use self::{
+    control::{SnapshotStatus, has_target, is_open, snapshot_status},
+    reader::Reader,
+};
 use super::{
     mountinfo::parse_dev,
     sysfs::{self, attrs::Node},

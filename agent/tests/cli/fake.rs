@@ -251,6 +251,27 @@ impl Agent for FakeAgent {
     ) -> Answer<proto::ListMovesResponse> {
         Ok(Response::new(proto::ListMovesResponse::default()))
     }
+    async fn create_snapshot(
+        &self,
+        _: Request<proto::CreateSnapshotRequest>,
+    ) -> Result<Response<proto::CreateSnapshotResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<proto::DeleteSnapshotRequest>,
+    ) -> Result<Response<proto::DeleteSnapshotResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
+    async fn list_copies(
+        &self,
+        _: Request<proto::ListCopiesRequest>,
+    ) -> Result<Response<proto::ListCopiesResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
+    }
+
     async fn prefer_place(
         &self,
         _: Request<proto::PreferPlaceRequest>,

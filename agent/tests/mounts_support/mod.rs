@@ -164,6 +164,7 @@ impl Bench {
             dev,
             dm_uuid: None,
             pieces: Vec::new(),
+            snapshots: Vec::new(),
             ambiguous: None,
         };
         let label = Label {

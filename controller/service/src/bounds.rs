@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use drivebay_common::units::human_size;
 use drivebay_proto::agent::{
     Class, Condition, Drive, DriveHealth, FilesystemCheck, Finding, InventoryUpdate, Overridden,
-    Reading, Reject, SmartFinding, SmartReport, UnreadableRange, Volume,
+    Reading, Reject, SmartFinding, SmartReport, UnreadableRange, Volume, VolumeSnapshot,
 };
 use prost::Message;
 
@@ -123,6 +123,7 @@ pub fn volume_bytes(volume: &Volume) -> usize {
         + volume.checks.len()
         + volume.mounts.len()
         + volume.unreadable.len()
+        + volume.snapshots.len()
         + volume.parameters.len();
     FIXED + volume.encoded_len() + ENTRY * entries
 }
@@ -194,6 +195,7 @@ static VOLUME: Shape = Shape {
         (13, &leaf(4 * size_of::<String>())),
         (16, &leaf(size_of::<FilesystemCheck>())),
         (20, &UNREADABLE),
+        (28, &leaf(size_of::<VolumeSnapshot>())),
     ],
 };
 static UPDATE: Shape = Shape {
@@ -299,13 +301,15 @@ mod tests {
         let volume = Volume {
             conditions: vec![Condition::default(); 500],
             mounts: vec![String::new(); 500],
+            snapshots: vec![VolumeSnapshot::default(); 100],
             ..Volume::default()
         };
         let nested = InventoryUpdate {
             volumes: vec![volume],
             ..InventoryUpdate::default()
         };
-        let least = 500 * (size_of::<Condition>() + size_of::<String>());
+        let least = 500 * (size_of::<Condition>() + size_of::<String>())
+            + 100 * size_of::<VolumeSnapshot>();
         let encoded = nested.encode_to_vec();
         assert!(encoded.len() < 3000 && decoded_update_bytes(&encoded) > least);
         let file = drivebay_proto::controller::LastKnown {

@@ -28,6 +28,11 @@ pub enum CallError {
         "the agent of node {node} is not connected, so nothing was asked of it; see that it runs and reaches the controller, then call again"
     )]
     NotConnected { node: String },
+    /// Nothing was sent: the agent would not understand it.
+    #[error(
+        "node {node} runs an older agent, which knows no snapshots and makes no copies of volumes; upgrade it"
+    )]
+    Outdated { node: String },
     /// Not delivered, or not answered: the change may have happened.
     #[error(
         "the agent did not answer, so whether it was done is not known ({message}); call again"

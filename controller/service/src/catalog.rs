@@ -5,6 +5,7 @@
 
 mod node;
 mod packed;
+mod snapshots;
 
 use std::{
     collections::{BTreeMap, BTreeSet, hash_map::RandomState},
@@ -17,12 +18,19 @@ use drivebay_proto::{
     VolumeId,
     agent::Volume,
     condition::{NormalReason, Reason},
+    words::VolumeState,
 };
 use prost::Message;
 use uuid::{Uuid, fmt::Hyphenated};
 
-pub use self::node::Node;
-use self::packed::{Kinds, Packed};
+pub use self::{
+    node::Node,
+    snapshots::{SnapshotPlace, is_answered},
+};
+use self::{
+    packed::{Kinds, Packed},
+    snapshots::SnapshotIndex,
+};
 use drivebay_csi::health::{self, Whereabouts};
 
 /// Entries taken in one go, a page of CSI's and a few more; updates get their turn in between.
@@ -72,8 +80,12 @@ impl From<&VolumeId> for Key {
 /// What can be said of a volume without decoding it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
-    /// It exists for CSI: it was not deleted.
+    /// It was not deleted.
     pub exists: bool,
+    /// It exists for CSI: it was not deleted, and it is no copy that is still being made.
+    pub listed: bool,
+    /// It exists and has snapshots.
+    pub snapshots: bool,
     /// Its agent says of it what CSI calls abnormal.
     pub troubled: bool,
 }
@@ -99,6 +111,12 @@ pub struct Brief {
     /// Made by hand on its node.
     #[prost(bool, tag = "21")]
     pub by_hand: bool,
+    /// The id of the snapshot that it is a copy of.
+    #[prost(string, tag = "29")]
+    pub source_snapshot: String,
+    /// The same of a volume.
+    #[prost(string, tag = "30")]
+    pub source_volume: String,
 }
 
 impl Entry {
@@ -120,6 +138,7 @@ struct Tables {
     volumes: BTreeMap<Key, Entry>,
     // Uuids by a hash of the CSI name, which others may have too; only of volumes that exist, wherever they are.
     names: BTreeSet<(u32, Uuid)>,
+    snapshots: SnapshotIndex,
     kinds: Kinds,
 }
 
@@ -143,9 +162,14 @@ pub struct Catalog {
     hasher: RandomState,
 }
 
-/// Whether this volume exists for CSI. One that is being erased, or waits for it, was deleted.
+/// Whether this volume exists. One that is being erased, or waits for it, was deleted.
 pub fn exists(volume: &Volume) -> bool {
     !volume.is_deleted()
+}
+
+/// Whether it is a copy that is still being made. It has its name and can be deleted; no caller of CSI was answered with it.
+pub fn is_copying(volume: &Volume) -> bool {
+    volume.known_state() == Some(VolumeState::Copying)
 }
 
 /// Whether a move is to be told of it: one that goes on, one that is in doubt, or one that left an old place.
@@ -159,8 +183,11 @@ pub fn has_move(volume: &Volume) -> bool {
 
 /// The marks of a volume.
 pub fn marks(volume: &Volume) -> Marks {
+    let exists = exists(volume);
     Marks {
-        exists: exists(volume),
+        exists,
+        listed: exists && !is_copying(volume),
+        snapshots: exists && !volume.snapshots.is_empty(),
         troubled: !health::entries(volume, Whereabouts::Here).is_empty(),
     }
 }
@@ -181,13 +208,17 @@ impl Catalog {
 
     /// Takes in what changed on one node: volumes new or changed, and volumes gone.
     pub fn change(&self, node: &Node, put: Vec<(Uuid, Volume)>, removed: &[Uuid]) {
-        let put: Vec<(Uuid, u32, Entry)> = put
+        let put: Vec<_> = put
             .into_iter()
             .map(|(uuid, volume)| {
                 let marks = marks(&volume);
                 let name = self.hash(&volume.name);
+                let snapshots = match marks.snapshots {
+                    true => self.indexed(node, &volume.snapshots),
+                    false => Vec::new(),
+                };
                 let packed = Packed::of(volume);
-                (uuid, name, Entry { packed, marks })
+                (uuid, name, snapshots, Entry { packed, marks })
             })
             .collect();
         let key = |uuid: Uuid| Key {
@@ -198,13 +229,14 @@ impl Catalog {
         for uuid in removed {
             self.take(&mut tables, &key(*uuid));
         }
-        for (uuid, name, mut entry) in put {
+        for (uuid, name, snapshots, mut entry) in put {
             let key = key(uuid);
             self.take(&mut tables, &key);
             tables.kinds.take_in(&mut entry.packed);
             if entry.marks.exists {
                 tables.names.insert((name, uuid));
             }
+            tables.snapshots.put(uuid, snapshots);
             tables.volumes.insert(key, entry);
         }
     }
@@ -214,6 +246,10 @@ impl Catalog {
             return;
         };
         tables.kinds.release(&old.packed);
+        if old.marks.snapshots {
+            let snapshots = self.indexed(&key.node, &old.snapshots());
+            tables.snapshots.take(key.uuid, snapshots);
+        }
         if old.marks.exists {
             let name = old.decode(key).name;
             let elsewhere = tables
@@ -411,6 +447,20 @@ mod tests {
             (given.class, given.size_bytes, given.published)
         );
         assert_eq!(entry.decode(&key).drive, "wwn-a");
+    }
+
+    #[test]
+    fn a_copy_that_is_being_made_has_its_name_and_is_not_listed() {
+        let catalog = Catalog::default();
+        let uuid = Uuid::from_u128(7);
+        for (state, listed) in [("copying", 0), ("new", 1)] {
+            catalog.change(&"n".into(), vec![(uuid, volume("v", state))], &[]);
+            assert_eq!(catalog.named("v").len(), 1);
+            assert_eq!(catalog.places(uuid).len(), 1);
+            assert_eq!(catalog.after(None, 9, |_, marks| marks.exists).len(), 1);
+            let in_lists = catalog.after(None, 9, |_, marks| marks.listed);
+            assert_eq!(in_lists.len(), listed, "{state}");
+        }
     }
 
     #[test]

@@ -62,6 +62,7 @@ fn want(class: Option<&str>, required: u64) -> NewVolume {
             required,
             limit: None,
         },
+        source: None,
         parameters: BTreeMap::new(),
         created_for: CreatedFor::default(),
         manual: false,

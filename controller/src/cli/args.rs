@@ -79,6 +79,17 @@ Examples:
   kubectl get pv -o json | drivebay-controller volumes --unclaimed -
   drivebay-controller volumes --deleted -o json | grep '\"state\":\"quarantined\"'")]
     Volumes(VolumesArgs),
+    /// List the snapshots of the volumes of all nodes
+    ///
+    /// How much of its reserve a snapshot uses is shown where the node's agent reports it.
+    #[command(after_help = "\
+States are those of `drivebay-agent snapshots`: creating, ready, overflowed, ambiguous.
+
+Examples:
+  drivebay-controller snapshots --node n7
+  drivebay-controller snapshots shop/data-db-0                         only those of this volume
+  drivebay-controller snapshots -o json | jq -r '.snapshots[] | select(.state == \"overflowed\") | .name'")]
+    Snapshots(SnapshotsArgs),
     /// List the moves of a node's volumes to other drives: progress, and what they wait for
     ///
     /// A move is listed until the old place of its volume is erased. Phases are those of `drivebay-agent moves`.
@@ -116,6 +127,7 @@ impl Ask {
             Self::Drives(args) | Self::Drive(DriveCommand::List(args)) => &args.show.socket,
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.show.socket,
             Self::Drive(DriveCommand::Locate(args)) => &args.socket,
+            Self::Snapshots(args) => &args.show.socket,
             Self::Moves(args) => &args.at.socket,
             Self::Drive(DriveCommand::Cordon(args)) => &args.of.of.at.socket,
             Self::Drive(DriveCommand::Uncordon(args)) => &args.of.at.socket,
@@ -465,6 +477,17 @@ pub struct VolumesArgs {
     /// standard input; without it, those that have had none for ten minutes (needs run --kubernetes)
     #[arg(long, value_name = "PVS", conflicts_with_all = ["deleted", "names"], num_args = 0..=1)]
     pub unclaimed: Option<Option<PathBuf>>,
+}
+
+/// Options of `snapshots`.
+#[derive(Debug, Args)]
+pub struct SnapshotsArgs {
+    /// Only snapshots of these volumes, by name or unique prefix
+    #[arg(value_name = "VOLUME")]
+    pub names: Vec<String>,
+    /// How to show them.
+    #[command(flatten)]
+    pub show: ShowList,
 }
 
 /// What volumes of all nodes can be sorted by: not by how full they are, which only each node's own agent knows.

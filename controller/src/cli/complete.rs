@@ -49,6 +49,8 @@ async fn ask(
     let node = complete::option_value(words, "--node").and_then(|node| node.into_string().ok());
     let nodes: Vec<String> = node.into_iter().collect();
     match what {
+        // A controller knows them, and no command takes one.
+        Named::Snapshot => {}
         Named::Node => {
             let nodes = client.nodes(&[]).await?;
             *found = of_nodes(nodes.iter().map(|node| node.node_id.as_str()));

@@ -27,6 +27,7 @@ pub mod nodes;
 pub mod one;
 mod one_node;
 pub mod pv;
+pub mod snapshots;
 pub mod volumes;
 pub mod watch;
 
@@ -165,6 +166,7 @@ fn given(command: &Ask) -> Given {
             "nodes",
             "drives",
             "volumes",
+            "snapshots",
             "moves",
             "health",
             "drive",
@@ -282,6 +284,18 @@ fn execute_on(
                 .await
             })
         }
+        Ask::Snapshots(args) => wait(async {
+            let mut client = Client::connect(&args.show.socket.socket).await?;
+            watch::show(
+                args.show.watch,
+                terminal,
+                out,
+                async |now, terminal, out| {
+                    snapshots::run(&mut client, args, now, terminal, out).await
+                },
+            )
+            .await
+        }),
         Ask::LogLevel(args) => wait(async {
             let filter = LogLevelArgs::filter(args.level.as_deref());
             let now = logging::ask(&CONTROLLER, &args.socket.socket, filter).await?;

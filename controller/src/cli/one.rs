@@ -154,7 +154,17 @@ pub async fn volume(
     }
     let drive = drive.as_ref();
     let json = || VolumeSheet::new(&volume.node, &volume.it, drive);
-    let text = |wide| show::volume(Some(&volume.node), &volume.it, drive, wide, now, terminal);
+    let text = |wide| {
+        show::volume(
+            Some(&volume.node),
+            &volume.it,
+            drive,
+            None,
+            wide,
+            now,
+            terminal,
+        )
+    };
     shown(args.show.output, json, text, out)
 }
 

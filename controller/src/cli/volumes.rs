@@ -66,9 +66,9 @@ struct NamedElsewhere<'a> {
     node: &'a str,
 }
 
-/// Those that are asked for, in the order that is asked for.
-fn ordered(
-    args: &VolumesArgs,
+/// Those that are asked for by `names`, in the order that is asked for. No names: all.
+pub(super) fn ordered(
+    names: &[String],
     by: Option<VolumeSort>,
     all: Vec<VolumeOnNode>,
 ) -> Result<Vec<VolumeOnNode>, CommandError> {
@@ -84,7 +84,7 @@ fn ordered(
         })
         .collect();
     let mut chosen = BTreeSet::new();
-    for name in &args.names {
+    for name in names {
         let typed = Typed::new(name, None);
         chosen.extend(select(&described, typed, VOLUME, |(volume, claim)| {
             volume_names(volume, claim)
@@ -93,7 +93,7 @@ fn ordered(
     let mut order: Vec<(usize, &Volume)> = described
         .iter()
         .enumerate()
-        .filter(|(at, _)| args.names.is_empty() || chosen.contains(at))
+        .filter(|(at, _)| names.is_empty() || chosen.contains(at))
         .map(|(at, (volume, _))| (at, volume))
         .collect();
     sort(&mut order, by, |(_, volume)| volume);
@@ -163,7 +163,7 @@ pub async fn run(
         let row = || {
             let besides = Besides {
                 used_by: Some(there.claim.clone()).filter(|claim| !claim.is_empty()),
-                drive: None,
+                ..Besides::default()
             };
             let mut cells = cells(volume, wide, false, besides, now);
             cells.insert(0, there.node_id.clone());
@@ -203,7 +203,7 @@ pub async fn run(
             false => waiting.push(there),
         }
     }
-    for there in ordered(args, by, waiting)? {
+    for there in ordered(&args.names, by, waiting)? {
         show(client, &there)?;
     }
     let nothing = match all {

@@ -108,6 +108,7 @@ pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<Forgotten
         machine_id: String::new(),
         version: String::new(),
         address: String::new(),
+        copies: false,
     };
     if let Some(update) = update {
         let _ = agents.recall(facts, update);

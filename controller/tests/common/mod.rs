@@ -69,6 +69,10 @@ pub struct State {
     pub mute: bool,
     /// What it proves with where it is.
     pub token: Option<String>,
+    /// Its hello says that it takes snapshots and makes copies.
+    pub copies: bool,
+    /// A volume with a source is copied while this holds, and is complete from the first repeat on that finds it not to.
+    pub copying: bool,
     /// Changes asked for.
     pub calls: Vec<String>,
 }
@@ -112,6 +116,8 @@ impl Fake {
             snapshots: 0,
             mute: false,
             token: None,
+            copies: true,
+            copying: false,
             calls: Vec::new(),
         };
         Self {
@@ -252,6 +258,7 @@ impl Agent for Fake {
             instance: state.instance.clone(),
             version: "0".into(),
             machine_id: state.machine.clone(),
+            copies: state.copies,
             ..HelloResponse::default()
         }))
     }
@@ -336,12 +343,27 @@ impl Agent for Fake {
                     .cloned()
             };
             match known {
+                Some(known) if known.state == "copying" => {
+                    let complete = self.change(|state| {
+                        let volume = state.volumes.get_mut(&known.id).unwrap();
+                        if !state.copying {
+                            volume.state = "new".into();
+                        }
+                        volume.clone()
+                    });
+                    if complete.state == "copying" {
+                        return Err(Status::aborted("copying, 40 %"));
+                    }
+                    (complete, self.state.lock().unwrap().revision)
+                }
                 Some(known) => {
                     let limit = request.limit_bytes;
                     let fits = known.size_bytes >= request.required_bytes
                         && (limit == 0 || known.size_bytes <= limit)
                         && known.mode == request.mode
-                        && known.class == request.class;
+                        && known.class == request.class
+                        && known.source_snapshot == request.source_snapshot
+                        && known.source_volume == request.source_volume;
                     if !fits {
                         return Err(Status::already_exists("a volume of this name is different"));
                     }
@@ -364,6 +386,14 @@ impl Agent for Fake {
                     made.fs_type = request.fs_type;
                     made.mode = request.mode;
                     made.parameters = request.parameters.into_iter().collect();
+                    made.source_snapshot = request.source_snapshot;
+                    made.source_volume = request.source_volume;
+                    let is_copy = made.source_snapshot != made.source_volume;
+                    if is_copy && self.state.lock().unwrap().copying {
+                        made.state = "copying".into();
+                        self.put(made);
+                        return Err(Status::aborted("copying, 0 %"));
+                    }
                     self.put(made.clone());
                     (made, self.state.lock().unwrap().revision)
                 }
@@ -429,6 +459,70 @@ impl Agent for Fake {
             volume: Some(volume),
             revision,
         }))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        let trouble = self
+            .begin(format!(
+                "snapshot {} reserve {}%",
+                request.name, request.reserve_percent
+            ))
+            .await?;
+        let snapshot = self.change(|state| {
+            let node = state.node.clone();
+            let volume = state.volumes.get_mut(&request.volume_id).unwrap();
+            let mut known = volume.snapshots.iter();
+            if let Some(known) = known.find(|known| known.name == request.name) {
+                return known.clone();
+            }
+            let id = VolumeId {
+                uuid: Uuid::new_v4(),
+                node,
+            };
+            let made = VolumeSnapshot {
+                id: id.to_string(),
+                name: request.name.clone(),
+                created_at: 1_800_000_000,
+                size_bytes: volume.size_bytes,
+                state: "ready".into(),
+                ..VolumeSnapshot::default()
+            };
+            volume.snapshots.push(made.clone());
+            made
+        });
+        end(trouble, &mut Volume::default());
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(CreateSnapshotResponse {
+            snapshot: Some(snapshot),
+            volume_id: request.volume_id,
+            revision,
+        }))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let id = request.into_inner().id;
+        self.begin(format!("delete snapshot {id}")).await?;
+        self.change(|state| {
+            for volume in state.volumes.values_mut() {
+                volume.snapshots.retain(|known| known.id != id);
+            }
+        });
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(DeleteSnapshotResponse { revision }))
+    }
+
+    async fn list_copies(
+        &self,
+        _: Request<ListCopiesRequest>,
+    ) -> Result<Response<ListCopiesResponse>, Status> {
+        Err(Status::unimplemented("not of this test"))
     }
 
     async fn rescan(&self, _: Request<RescanRequest>) -> Result<Response<RescanResponse>, Status> {

@@ -209,6 +209,27 @@ themselves may lack.
 {{- end -}}
 {{- end }}
 
+{{/* What snapshots need of the cluster, and which classes of them are refused. */}}
+{{- define "drivebay.checkSnapshots" -}}
+{{- $snapshots := .Values.snapshots -}}
+{{- if and $snapshots.classes (not $snapshots.enabled) -}}
+{{- fail "snapshots.classes needs snapshots.enabled: without csi-snapshotter no snapshot of such a class is ever taken" -}}
+{{- end -}}
+{{- if and $snapshots.enabled (not (or $snapshots.assumeApi (.Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1"))) -}}
+{{- fail "snapshots.enabled needs snapshot.storage.k8s.io/v1, which this cluster does not have. Install the CRDs of kubernetes-csi/external-snapshotter (client/config/crd) and its snapshot-controller (deploy/kubernetes/snapshot-controller) first, once for all drivers, or leave this off; snapshots.assumeApi: true renders it all the same, e.g. where helm does not see the cluster" -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- $defaults := list -}}
+{{- range $snapshots.classes -}}
+{{- if hasKey $seen .name -}}{{- fail (printf "snapshots.classes: two are named %q" .name) -}}{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- if .default -}}{{- $defaults = append $defaults .name -}}{{- end -}}
+{{- end -}}
+{{- if gt (len $defaults) 1 -}}
+{{- fail (printf "snapshots.classes: %s are all the default; a VolumeSnapshot that names no class would be refused" (join ", " $defaults)) -}}
+{{- end -}}
+{{- end }}
+
 {{/* The generation of CSI's health calls that the cluster knows what to do with. Arguments: root, value. */}}
 {{- define "drivebay.healthApi" -}}
 {{- $root := index . 0 -}}
@@ -251,6 +272,7 @@ allowed by another key. Called with (list . CLASS).
 {{- end -}}
 {{- include "drivebay.checkConfig" . -}}
 {{- include "drivebay.checkMetrics" . -}}
+{{- include "drivebay.checkSnapshots" . -}}
 {{- $lists := dict "classes" .Values.classes -}}
 {{- range .Values.agent.groups -}}
 {{- $_ := set $lists (printf "agent.groups, %s: classes" .name) (.classes | default list) -}}

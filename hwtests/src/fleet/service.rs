@@ -47,6 +47,7 @@ impl Agent for SimNode {
             machine_id: self.machine_id().to_owned(),
             protocol: names::AGENT_PROTOCOL,
             oldest_protocol: names::OLDEST_AGENT_PROTOCOL,
+            copies: false,
         }))
     }
 
@@ -204,6 +205,27 @@ impl Agent for SimNode {
         Err(Status::unimplemented(
             "there is no drive to move volumes from",
         ))
+    }
+
+    async fn create_snapshot(
+        &self,
+        _: Request<drivebay_proto::agent::CreateSnapshotRequest>,
+    ) -> Result<Response<drivebay_proto::agent::CreateSnapshotResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to copy from"))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        _: Request<drivebay_proto::agent::DeleteSnapshotRequest>,
+    ) -> Result<Response<drivebay_proto::agent::DeleteSnapshotResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to copy from"))
+    }
+
+    async fn list_copies(
+        &self,
+        _: Request<drivebay_proto::agent::ListCopiesRequest>,
+    ) -> Result<Response<drivebay_proto::agent::ListCopiesResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to copy from"))
     }
 
     async fn prefer_place(

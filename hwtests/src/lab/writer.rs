@@ -52,7 +52,8 @@ impl Writer {
         writer
     }
 
-    fn count(&self) -> usize {
+    /// How many lines are there now. All but the last one are synced.
+    pub fn lines(&self) -> usize {
         let lines = quote(&self.lines.display().to_string());
         let said = self.guest.ran(&format!("wc -l <{lines}"));
         said.stdout.trim().parse().unwrap_or(0)
@@ -63,9 +64,9 @@ impl Writer {
     /// # Panics
     /// When none come.
     pub fn advances(&self) -> usize {
-        let before = self.count();
+        let before = self.lines();
         self.guest.wait_until(SOON, "the writer gets on", |_| {
-            let now = self.count();
+            let now = self.lines();
             (now > before + 5).then_some(now)
         })
     }

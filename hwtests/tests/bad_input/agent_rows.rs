@@ -42,6 +42,10 @@ fn rows_of_create() -> Vec<Row<Create>> {
         row("no class", InvalidArgument, |r: &mut Create| {
             r.class.clear()
         }),
+        row("two sources", InvalidArgument, |r: &mut Create| {
+            r.source_snapshot = "00000000-0000-4000-8000-000000000001@node1".into();
+            r.source_volume = "00000000-0000-4000-8000-000000000002@node1".into();
+        }),
     ];
     // What Drivebay itself keeps with a volume: the volume would be another one than is asked for.
     for key in [

@@ -12,7 +12,7 @@ use tonic::Code::*;
 
 use super::{
     fields::{Capable, Row, capabilities, create, ranges, row, rows, send, unread},
-    table::{Ground, control_strings, hostile_flags},
+    table::{Ground, UNKNOWN, control_strings, hostile_flags},
 };
 
 type Create = wire::CreateVolumeRequest;
@@ -160,6 +160,16 @@ fn source(source: Option<Source>) -> Option<wire::VolumeContentSource> {
     Some(wire::VolumeContentSource { r#type: source })
 }
 
+fn of_snapshot(id: &str) -> Option<wire::VolumeContentSource> {
+    let snapshot_id = id.to_owned();
+    source(Some(Source::Snapshot(SnapshotSource { snapshot_id })))
+}
+
+fn of_volume(id: &str) -> Option<wire::VolumeContentSource> {
+    let volume_id = id.to_owned();
+    source(Some(Source::Volume(VolumeSource { volume_id })))
+}
+
 fn range(request: &mut Create, required_bytes: i64, limit_bytes: i64) {
     request.capacity_range = Some(CapacityRange {
         required_bytes,
@@ -178,13 +188,12 @@ pub(crate) async fn rows(ground: &mut Ground) {
         "two filesystems" => InvalidArgument, |r| r.volume_capabilities.push(csi::mount("xfs"));
         "a mutable parameter" => InvalidArgument, |r| { r.mutable_parameters.insert("a".into(), "b".into()); };
         "a source without a type" => InvalidArgument, |r| r.volume_content_source = source(None);
-        "a snapshot as source" => InvalidArgument, |r| {
-            let snapshot_id = "snap".to_owned();
-            r.volume_content_source = source(Some(Source::Snapshot(SnapshotSource { snapshot_id })));
-        };
-        "a volume as source" => InvalidArgument, |r| {
-            let volume_id = "vol".to_owned();
-            r.volume_content_source = source(Some(Source::Volume(VolumeSource { volume_id })));
+        "a snapshot without an id as source" => InvalidArgument, |r| r.volume_content_source = of_snapshot("");
+        "a volume without an id as source" => InvalidArgument, |r| r.volume_content_source = of_volume("");
+        "a snapshot that there is not as source" => NotFound, |r| r.volume_content_source = of_snapshot("snap");
+        "a volume that there is not as source" => NotFound, |r| r.volume_content_source = of_volume(UNKNOWN);
+        "a volume of another node as source" => Unavailable, |r| {
+            r.volume_content_source = of_volume("00000000-0000-4000-8000-0000000000ff@node2");
         };
         "a limit of one byte" => OutOfRange, |r| range(r, 0, 1);
         "a limit that rounding exceeds" => OutOfRange, |r| range(r, (64 << 20) + 1, (64 << 20) + 2);

@@ -18,22 +18,6 @@ pub(crate) async fn rows(ground: &mut Ground) {
         .await;
     ground.row("ControllerUnpublishVolume", "anything", UNSERVED, answer);
     let answer = client
-        .create_snapshot(wire::CreateSnapshotRequest::default())
-        .await;
-    ground.row("CreateSnapshot", "anything", UNSERVED, answer);
-    let answer = client
-        .delete_snapshot(wire::DeleteSnapshotRequest::default())
-        .await;
-    ground.row("DeleteSnapshot", "anything", UNSERVED, answer);
-    let answer = client
-        .list_snapshots(wire::ListSnapshotsRequest::default())
-        .await;
-    ground.row("ListSnapshots", "anything", UNSERVED, answer);
-    let answer = client
-        .get_snapshot(wire::GetSnapshotRequest::default())
-        .await;
-    ground.row("GetSnapshot", "anything", UNSERVED, answer);
-    let answer = client
         .controller_modify_volume(wire::ControllerModifyVolumeRequest::default())
         .await;
     ground.row("ControllerModifyVolume", "anything", UNSERVED, answer);

@@ -10,7 +10,7 @@ use drivebay_hwtests::{
 };
 use drivebay_proto::{
     agent as wire,
-    csi::{CreateVolumeRequest, Volume, VolumeCapability},
+    csi::{CreateVolumeRequest, Volume, VolumeCapability, VolumeContentSource},
 };
 
 /// What a drive in the lab may take to come back, and a volume to be erased, on a busy machine.
@@ -126,10 +126,11 @@ impl Bench {
     /// Pulls a drive that is dead.
     pub(crate) fn take_out(&mut self, at: usize) {
         let name = self.bays[at].name.clone();
-        // A machine that lost its power has no devices of LVs.
+        // A machine that lost its power has no devices of LVs. Those of snapshots lie on others.
         self.lab.guest().run(&format!(
             "node=$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"{name}\" {{ print $1 }}'); \
-             for dm in $(ls /sys/block/$node/holders); do dmsetup remove --retry \"$(cat /sys/block/$dm/dm/name)\"; done"
+             gone() {{ for above in $(ls /sys/block/$1/holders); do [ ! -e /sys/block/$above ] || gone $above; done; \
+             [ ! -e /sys/block/$1/dm ] || dmsetup remove --retry \"$(cat /sys/block/$1/dm/name)\"; }}; gone $node"
         ));
         self.lab.machine.unplug(&name);
     }
@@ -149,8 +150,21 @@ impl Bench {
         bytes: u64,
         capability: &VolumeCapability,
     ) -> Held<Placed> {
-        let made = self.created(at, name, bytes, capability).await?;
+        let made = self.created(at, name, bytes, capability, None).await?;
         Ok(self.lab.place(&made, name, capability))
+    }
+
+    /// A raw volume on this drive, made of a snapshot.
+    pub(crate) async fn restore(
+        &self,
+        at: usize,
+        name: &str,
+        bytes: u64,
+        snapshot: &str,
+    ) -> Held<Placed> {
+        let (how, source) = (csi::block(), csi::from_snapshot(snapshot));
+        let made = self.created(at, name, bytes, &how, Some(source)).await?;
+        Ok(self.lab.place(&made, name, &how))
     }
 
     async fn created(
@@ -159,6 +173,7 @@ impl Bench {
         name: &str,
         bytes: u64,
         capability: &VolumeCapability,
+        volume_content_source: Option<VolumeContentSource>,
     ) -> Held<Volume> {
         let class = self.bays[at].name.clone();
         let request = CreateVolumeRequest {
@@ -166,6 +181,7 @@ impl Bench {
             capacity_range: Some(csi::bytes(bytes)),
             volume_capabilities: vec![capability.clone()],
             parameters: HashMap::from([("class".to_owned(), class)]),
+            volume_content_source,
             ..Default::default()
         };
         let made = self.csi().create_with(request).await;
@@ -187,7 +203,8 @@ impl Bench {
         ));
     }
 
-    async fn digest(&self, placed: &Placed) -> Held<String> {
+    /// The digest of a volume's first MiB.
+    pub(crate) async fn digest(&self, placed: &Placed) -> Held<String> {
         let inventory = self.lab.inventory().await;
         let found = inventory.volumes.iter().find(|of| of.id == placed.id);
         let device = found.map(|of| of.device.clone()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::fmt;
 use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
 use drivebay_proto::csi::VolumeCapability;
 
-use super::bench::{Bench, Held, insist};
+use super::bench::{Bench, Held, PATIENCE, insist, within};
 
 /// A call that changes a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,10 @@ pub(crate) enum Op {
     Delete,
     /// The erasing after it.
     Erase,
+    /// CreateSnapshot.
+    Snapshot,
+    /// DeleteSnapshot.
+    DropSnapshot,
 }
 
 impl fmt::Display for Op {
@@ -45,6 +49,9 @@ pub(crate) struct Case {
     pub(crate) op: Op,
     name: String,
     before: Option<Placed>,
+    /// Of a volume that has a snapshot, or is to get one.
+    digest: String,
+    snapshot: Option<String>,
     /// Its filesystem's superblock was torn, and restored from a copy as the refusal says.
     pub(crate) restored: bool,
 }
@@ -73,14 +80,22 @@ impl Case {
             op,
             name: format!("{}-case-{number}", bench.bays[at].name),
             before: None,
+            digest: String::new(),
+            snapshot: None,
             restored: false,
         };
         if !matches!(op, Op::Claim | Op::Create | Op::CreateBlock) {
             let placed = insist(async || case.create(bench).await).await?;
-            if matches!(op, Op::Expand | Op::Delete | Op::Erase) {
+            if case.of_snapshot() || matches!(op, Op::Expand | Op::Delete | Op::Erase) {
                 bench.fill(&placed, 2).await;
             }
+            if case.of_snapshot() {
+                case.digest = bench.digest(&placed).await?;
+            }
             case.before = Some(placed);
+        }
+        if op == Op::DropSnapshot {
+            case.snapshot = Some(insist(async || case.take(bench).await).await?);
         }
         if op == Op::Erase {
             insist(async || case.delete(bench).await).await?;
@@ -99,6 +114,31 @@ impl Case {
             Op::Claim | Op::Create => csi::mount("ext4"),
             _ => csi::block(),
         }
+    }
+
+    fn of_snapshot(&self) -> bool {
+        matches!(self.op, Op::Snapshot | Op::DropSnapshot)
+    }
+
+    /// Takes the snapshot, or finds it; its id.
+    async fn take(&self, bench: &Bench) -> Held<String> {
+        let name = format!("{}-snapshot", self.name);
+        let taken = bench.csi().create_snapshot(&name, &self.placed()?.id, &[]);
+        let taken = taken
+            .await
+            .map_err(|status| format!("CreateSnapshot: {status}"))?;
+        match taken.ready_to_use {
+            true => Ok(taken.snapshot_id),
+            false => Err(format!("the snapshot is not ready: {taken:?}")),
+        }
+    }
+
+    async fn drop_snapshot(&self, bench: &Bench) -> Held<()> {
+        let Some(id) = &self.snapshot else {
+            return Ok(());
+        };
+        let done = bench.csi().delete_snapshot(id).await;
+        done.map_err(|status| format!("DeleteSnapshot: {status}"))
     }
 
     fn is_mounted(&self) -> bool {
@@ -185,7 +225,51 @@ impl Case {
             }
             // The agent goes on by itself.
             Op::Erase => bench.gone(self.at, &self.name).await,
+            Op::Snapshot => {
+                self.snapshot = Some(self.take(bench).await?);
+                Ok(())
+            }
+            Op::DropSnapshot => self.drop_snapshot(bench).await,
         }
+    }
+
+    /// The snapshot is whole or not there, and the volume holds what it held.
+    async fn snapshots(&self, bench: &Bench, acknowledged: bool) -> Held<()> {
+        let may_be: &[usize] = match (self.op, acknowledged) {
+            (Op::Snapshot, true) => &[1],
+            (Op::DropSnapshot, true) => &[0],
+            _ => &[0, 1],
+        };
+        let mut last = Vec::new();
+        let settled = within(PATIENCE, async || {
+            let volume = bench.named(&self.name).await.pop()?;
+            last = volume.snapshots;
+            let is_ready = last.iter().all(|one| one.state == "ready");
+            (is_ready && may_be.contains(&last.len())).then_some(())
+        });
+        let settled = settled.await;
+        settled.ok_or_else(|| format!("it has the snapshots {last:?}"))?;
+        match bench.digest(self.placed()?).await? == self.digest {
+            true => Ok(()),
+            false => Err("the volume holds something else".to_owned()),
+        }
+    }
+
+    /// What is made of the snapshot is what its volume held.
+    async fn restores(&self, bench: &Bench) -> Held<()> {
+        let (true, Some(id)) = (self.op == Op::Snapshot, &self.snapshot) else {
+            return Ok(());
+        };
+        let name = format!("{}-restored", self.name);
+        let made = insist(async || bench.restore(self.at, &name, SMALL, id).await).await?;
+        if bench.digest(&made).await? != self.digest {
+            return Err("what was made of the snapshot holds something else".to_owned());
+        }
+        insist(async || {
+            let done = bench.csi().delete(&made.id).await;
+            done.map_err(|status| format!("DeleteVolume: {status}"))
+        })
+        .await
     }
 
     /// What must be there after the power is back: of what was acknowledged everything, of what was not
@@ -209,11 +293,15 @@ impl Case {
             (Op::Expand, false) => &[Some(SMALL), Some(GROWN)],
             (Op::Delete, true) | (Op::Erase, _) => &[None],
             (Op::Delete, false) => &[Some(SMALL), None],
+            (Op::Snapshot | Op::DropSnapshot, _) => &[Some(SMALL)],
         };
         if !sizes.contains(&size) {
             return Err(format!(
                 "it has {size:?} bytes, not one of {sizes:?}: {there:?}"
             ));
+        }
+        if self.of_snapshot() {
+            self.snapshots(bench, acknowledged).await?;
         }
         let mut again = insist(async || self.act(bench).await).await;
         if let Err(why) = &again
@@ -238,6 +326,10 @@ impl Case {
         if self.is_mounted() {
             self.use_it(bench).await?;
         }
+        if self.of_snapshot() {
+            self.snapshots(bench, true).await?;
+            self.restores(bench).await?;
+        }
         self.end(bench).await
     }
 
@@ -255,6 +347,7 @@ impl Case {
 
     /// Deletes what is there, and sees all space come back.
     async fn end(&self, bench: &Bench) -> Held<()> {
+        insist(async || self.drop_snapshot(bench).await).await?;
         insist(async || self.delete(bench).await).await?;
         bench.gone(self.at, &self.name).await?;
         if self.op == Op::Claim {

@@ -44,7 +44,7 @@ pub const EXIT_CODES: [(u8, &str); 10] = [
     ),
     (
         NOT_FOUND,
-        "there is no drive, volume, node or file of this name",
+        "there is no drive, volume, snapshot, node or file of this name",
     ),
     (
         NOT_POLLED,

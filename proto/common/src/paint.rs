@@ -23,7 +23,7 @@ impl Paint {
     pub fn word(self, word: &str) -> String {
         let colour = match word {
             "DATA_LOSS" | "INACCESSIBLE" | "MISSING" | "NO_ANSWER" | "DAMAGED" | "BAD" | "AWAY"
-            | "missing" | "away" => 31,
+            | "missing" | "away" | "overflowed" => 31,
             "DEGRADED" | "SUSPECT" | "WARNING" | "STARTING" | "abnormal" | "ambiguous" => 33,
             "GOOD" | "ok" => 32,
             _ => return word.to_owned(),

@@ -9,11 +9,15 @@
 
 mod capability;
 pub mod health;
+pub mod new_snapshot;
 pub mod new_volume;
 pub mod size;
+pub mod source;
 pub mod status;
 pub mod topology;
 pub mod validate;
 
 pub use health::HealthApi;
+pub use new_snapshot::{NewSnapshot, Reserve};
 pub use new_volume::{Content, NewVolume};
+pub use source::Source;

@@ -11,6 +11,7 @@ use drivebay_proto::{
 
 use crate::{
     size::SizeRules,
+    source::Source,
     validate::{self, Access, InvalidRequest, Parameters, SizeRange},
 };
 
@@ -26,6 +27,8 @@ pub struct NewVolume {
     pub content: Content,
     /// An agent is asked for the exact size as `required`, a multiple of 1 MiB above 0.
     pub range: SizeRange,
+    /// What it is made as a copy of; None: it is empty.
+    pub source: Option<Source>,
     /// Those of the request and the anti-affinity group; kept with the volume, and compared when a request is repeated.
     pub parameters: BTreeMap<String, String>,
     /// Kept with the volume as well, and not compared.
@@ -120,14 +123,14 @@ impl TryFrom<csi::CreateVolumeRequest> for NewVolume {
         if !request.mutable_parameters.is_empty() {
             return Err(InvalidRequest::MutableParameters);
         }
-        if request.volume_content_source.is_some() {
-            return Err(InvalidRequest::ContentSource);
-        }
+        let source = request.volume_content_source.map(Source::try_from);
+        let source = source.transpose()?;
         Ok(Self {
             name,
             class: parsed.class,
             content,
             range,
+            source,
             parameters,
             created_for: created_for(&request.parameters),
             manual: false,
@@ -145,7 +148,7 @@ fn created_for(parameters: &HashMap<String, String>) -> CreatedFor {
     }
 }
 
-/// A field of the agent's CreateVolumeRequest that cannot be used.
+/// A field of an agent's CreateVolumeRequest or CreateSnapshotRequest that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct InvalidField {
@@ -160,13 +163,7 @@ impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
     /// be made with is for the agent to check.
     fn try_from(request: agent::CreateVolumeRequest) -> Result<Self, InvalidField> {
         let invalid = |field: &'static str, why: String| InvalidField { field, why };
-        validate::volume_name(&request.name).map_err(|error| {
-            let why = match error {
-                InvalidRequest::ControlCharacter { .. } => "holds control characters",
-                _ => "must have 1 to 128 bytes",
-            };
-            invalid("name", why.to_owned())
-        })?;
+        agent_name(&request.name)?;
         let is_block = match request.mode.as_str() {
             "mount" => false,
             "block" => true,
@@ -202,16 +199,31 @@ impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
                 mount_flags: request.mount_flags,
             },
         };
+        let source = Source::from_fields(request.source_snapshot, request.source_volume)?;
         Ok(Self {
             name: request.name,
             class: Some(request.class),
             content,
             range,
+            source,
             parameters: request.parameters.into_iter().collect(),
             created_for: request.created_for.unwrap_or_default(),
             manual: false,
         })
     }
+}
+
+/// Checks the CSI name in a request to an agent.
+pub(crate) fn agent_name(name: &str) -> Result<(), InvalidField> {
+    let why = match validate::volume_name(name) {
+        Ok(_) => return Ok(()),
+        Err(InvalidRequest::ControlCharacter { .. }) => "holds control characters",
+        Err(_) => "must have 1 to 128 bytes",
+    };
+    Err(InvalidField {
+        field: "name",
+        why: why.to_owned(),
+    })
 }
 
 fn agent_range(required: u64, limit: u64) -> Result<SizeRange, InvalidField> {
@@ -234,6 +246,7 @@ fn agent_range(required: u64, limit: u64) -> Result<SizeRange, InvalidField> {
 impl NewVolume {
     /// The agent's request for this volume, of this class and exact size in bytes.
     pub fn agent_request(&self, class: &str, bytes: u64) -> agent::CreateVolumeRequest {
+        let (source_snapshot, source_volume) = Source::into_fields(self.source.clone());
         let mut request = agent::CreateVolumeRequest {
             name: self.name.clone(),
             class: class.to_owned(),
@@ -242,6 +255,8 @@ impl NewVolume {
             mode: self.content.mode().to_owned(),
             parameters: self.parameters.clone().into_iter().collect(),
             created_for: Some(self.created_for.clone()),
+            source_snapshot,
+            source_volume,
             ..agent::CreateVolumeRequest::default()
         };
         if let Content::Mount {

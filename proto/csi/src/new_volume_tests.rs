@@ -83,6 +83,56 @@ fn an_agent_parses_from_the_controllers_request_what_the_controller_parsed() {
 }
 
 #[test]
+fn a_source_reaches_the_agent_and_two_sources_are_refused() {
+    use csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
+    let with = |kind: Option<Type>| {
+        let mut request = csi_request(vec![mount("xfs", "noatime")]);
+        request.volume_content_source = Some(csi::VolumeContentSource { r#type: kind });
+        NewVolume::try_from(request)
+    };
+    let snapshot_id = "s@n".to_owned();
+    let volume_id = "v@n".to_owned();
+    for (kind, source) in [
+        (
+            Type::Snapshot(SnapshotSource { snapshot_id }),
+            Source::Snapshot("s@n".into()),
+        ),
+        (
+            Type::Volume(VolumeSource { volume_id }),
+            Source::Volume("v@n".into()),
+        ),
+    ] {
+        let requested = with(Some(kind)).unwrap();
+        assert_eq!(requested.source, Some(source.clone()));
+        let mut wire = requested.agent_request("hdd", 300 * MIB);
+        let parsed = NewVolume::try_from(wire.clone());
+        assert_eq!(parsed.map(|parsed| parsed.source), Ok(Some(source)));
+        wire.source_snapshot = "s@n".into();
+        wire.source_volume = "v@n".into();
+        let refused = NewVolume::try_from(wire).unwrap_err();
+        assert_eq!(refused.field, "source_volume");
+    }
+    assert!(matches!(with(None), Err(InvalidRequest::Missing { .. })));
+}
+
+#[test]
+fn what_drivebay_keeps_with_a_volume_is_no_parameter_of_a_request() {
+    for key in [
+        names::KEPT_SOURCE_SNAPSHOT,
+        names::KEPT_SOURCE_VOLUME,
+        names::KEPT_COPIED_FS,
+        names::KEPT_BY_HAND,
+        names::KEPT_CREATED_AT,
+    ] {
+        let mut request = csi_request(vec![mount("xfs", "noatime")]);
+        request.parameters.insert(key.into(), "x".into());
+        let refused = NewVolume::try_from(request);
+        let expected = InvalidRequest::UnknownParameter { key: key.into() };
+        assert_eq!(refused, Err(expected));
+    }
+}
+
+#[test]
 fn the_capability_and_the_parameters_name_one_filesystem() {
     let with = |fs_type: &str| {
         let mut request = csi_request(vec![mount("xfs", "noatime")]);

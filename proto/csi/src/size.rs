@@ -67,6 +67,20 @@ pub enum SizeError {
         /// What it has, bytes.
         size: u64,
     },
+    /// A copy has room for all of its source.
+    #[error(
+        "capacity_range.{field} {} is less than the source has, {}; a copy is at least as large as its source",
+        size_beside(*size, *source_size),
+        size_beside(*source_size, *size)
+    )]
+    BelowSource {
+        /// required_bytes or limit_bytes.
+        field: &'static str,
+        /// What it says, bytes.
+        size: u64,
+        /// Bytes of the source.
+        source_size: u64,
+    },
 }
 
 /// What a class says about sizes.
@@ -129,6 +143,32 @@ pub fn new_volume(range: SizeRange, rules: SizeRules) -> Result<u64, SizeError> 
     }
     let rounded = round_up(required, extent).max(smallest);
     within(required, rounded, extent, limit)
+}
+
+/// The size a new volume gets that is a copy of `source_size` bytes. Nothing asked for is the source's size; what is asked for is
+/// rounded as for any volume, and must not come to less than the source has.
+pub fn copied_volume(
+    range: SizeRange,
+    rules: SizeRules,
+    source_size: u64,
+) -> Result<u64, SizeError> {
+    let below = |field, size| SizeError::BelowSource {
+        field,
+        size,
+        source_size,
+    };
+    if let Some(limit) = range.limit.filter(|limit| *limit < source_size) {
+        return Err(below("limit_bytes", limit));
+    }
+    let required = match range.required {
+        0 => source_size,
+        required => required,
+    };
+    let bytes = new_volume(SizeRange { required, ..range }, rules)?;
+    if bytes < source_size {
+        return Err(below("required_bytes", required));
+    }
+    Ok(bytes)
 }
 
 /// The size an existing volume of `current` bytes is grown to, bytes; `current` when it is large enough.
@@ -239,6 +279,35 @@ mod tests {
             shrunk.to_string(),
             "capacity_range.limit_bytes 20 GiB is less than the volume has already, 30 GiB; volumes do not shrink"
         );
+    }
+
+    #[test]
+    fn a_copy_is_never_smaller_than_its_source_and_as_large_where_nothing_is_asked_for() {
+        for (required, limit, fs, expected) in [
+            (0, 0, None, Ok(5 * MIB)),
+            (0, 5 * MIB, None, Ok(5 * MIB)),
+            (5 * MIB, 0, None, Ok(5 * MIB)),
+            // As its source was asked for, which was rounded, too.
+            (5 * MIB - 1, 0, None, Ok(5 * MIB)),
+            (1, 0, Some("ext4"), Ok(16 * MIB)),
+            (7 * MIB, 0, None, Ok(7 * MIB)),
+            (4 * MIB, 0, None, Err("required_bytes 4 MiB")),
+            (4 * MIB, 8 * MIB, None, Err("required_bytes 4 MiB")),
+            (0, 4 * MIB, None, Err("limit_bytes 4 MiB")),
+            (1, 4 * MIB, None, Err("limit_bytes 4 MiB")),
+        ] {
+            let got = copied_volume(range(required, limit), rules(fs), 5 * MIB);
+            let got = got.map_err(|error| error.to_string());
+            match expected {
+                Ok(bytes) => assert_eq!(got, Ok(bytes), "{required} {limit}"),
+                Err(field) => assert_eq!(
+                    got,
+                    Err(format!(
+                        "capacity_range.{field} is less than the source has, 5 MiB; a copy is at least as large as its source"
+                    ))
+                ),
+            }
+        }
     }
 
     proptest! {

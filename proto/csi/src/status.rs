@@ -50,7 +50,9 @@ impl HasCode for InvalidRequest {
             | Self::BadPattern { .. }
             | Self::NoClaimName { .. }
             | Self::MutableParameters
-            | Self::ContentSource
+            | Self::UnknownSnapshotParameter { .. }
+            | Self::BadSnapshotParameter { .. }
+            | Self::ReserveBounds { .. }
             | Self::Negative { .. }
             | Self::LimitBelowRequired { .. }
             | Self::DriverName { .. } => Code::InvalidArgument,
@@ -64,7 +66,8 @@ impl HasCode for SizeError {
             Self::TooLarge { .. }
             | Self::LimitBelowSmallest { .. }
             | Self::RoundingExceedsLimit { .. }
-            | Self::LimitBelowCurrent { .. } => Code::OutOfRange,
+            | Self::LimitBelowCurrent { .. }
+            | Self::BelowSource { .. } => Code::OutOfRange,
         }
     }
 }

@@ -57,6 +57,14 @@ impl TopologyKey {
         &self.0
     }
 
+    /// The requirement that this node alone meets.
+    pub fn only(&self, node: &str) -> TopologyRequirement {
+        TopologyRequirement {
+            requisite: vec![self.of(node)],
+            preferred: Vec::new(),
+        }
+    }
+
     /// Whether a volume may be on the node: in one of `requisite`, or anywhere when there is none.
     pub fn allows(&self, wanted: Option<&TopologyRequirement>, node: &str) -> bool {
         wanted.is_none_or(|wanted| {

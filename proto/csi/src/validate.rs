@@ -117,9 +117,32 @@ pub enum InvalidRequest {
     /// Mutable parameters (VolumeAttributesClass).
     #[error("mutable_parameters are not supported; remove the VolumeAttributesClass")]
     MutableParameters,
-    /// A volume made from a snapshot or another volume.
-    #[error("volume_content_source is not supported: Drivebay makes empty volumes only")]
-    ContentSource,
+    /// A VolumeSnapshotClass parameter that does not exist.
+    #[error(
+        "parameters: {key:?} is not known; the parameters are {}. Correct the VolumeSnapshotClass",
+        names::SNAPSHOT_PARAMETERS.join(", ")
+    )]
+    UnknownSnapshotParameter { key: String },
+    /// A VolumeSnapshotClass parameter whose value cannot be used.
+    #[error("parameters: {key} {value:?} is not usable: {reason}. Correct the VolumeSnapshotClass")]
+    BadSnapshotParameter {
+        key: &'static str,
+        value: String,
+        /// What to write instead.
+        reason: &'static str,
+    },
+    /// Bounds of a snapshot's reserve that no size is in.
+    #[error(
+        "parameters: mostReserve {} is less than leastReserve {}. Correct the VolumeSnapshotClass",
+        size_beside(*most, *least),
+        size_beside(*least, *most)
+    )]
+    ReserveBounds {
+        /// leastReserve, bytes.
+        least: u64,
+        /// mostReserve, bytes.
+        most: u64,
+    },
     /// A size or a count below zero.
     #[error("{field} is negative ({value})")]
     Negative { field: &'static str, value: i64 },
@@ -159,7 +182,9 @@ impl InvalidRequest {
             | Self::BadPattern { .. }
             | Self::NoClaimName { .. }
             | Self::MutableParameters
-            | Self::ContentSource => true,
+            | Self::UnknownSnapshotParameter { .. }
+            | Self::BadSnapshotParameter { .. }
+            | Self::ReserveBounds { .. } => true,
             Self::Missing { .. }
             | Self::TooLong { .. }
             | Self::ControlCharacter { .. }
@@ -204,7 +229,7 @@ pub fn text<'a>(
     Ok(text)
 }
 
-/// A CSI volume name: 1 to 128 bytes of any Unicode but control characters.
+/// A CSI name of a volume or a snapshot: 1 to 128 bytes of any Unicode but control characters.
 pub fn volume_name(name: &str) -> Result<&str, InvalidRequest> {
     text("name", required("name", name)?, MAX_STRING_BYTES)
 }

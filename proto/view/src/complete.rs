@@ -17,6 +17,7 @@ use drivebay_proto::{
 use super::{
     drives::is_noise,
     show::{claim, drive_names, volume_names},
+    snapshots::entries,
     table::{human_size, printable},
     volumes::state,
 };
@@ -32,6 +33,7 @@ pub enum Named {
     Volume,
     /// A volume that was deleted and is kept for a while.
     Quarantined,
+    Snapshot,
     Class,
 }
 
@@ -66,6 +68,7 @@ fn named(group: &str, command: &str, arg: &Arg) -> Option<Named> {
         // The name of a new volume is not one that there is.
         ("volume", "create", _) => return None,
         (_, _, "VOLUME") => Named::Volume,
+        (_, _, "SNAPSHOT") => Named::Snapshot,
         ("volume", _, "ID" | "NAME" | "NAME|DIR") if arg.is_positional() => Named::Volume,
         (_, _, "NODE") => Named::Node,
         ("node", _, "NAME") if arg.is_positional() => Named::Node,
@@ -166,6 +169,17 @@ pub fn of_quarantined<'a>(
     each.flat_map(|volume| of_volume(volume, false)).collect()
 }
 
+/// Each snapshot of these volumes by its name.
+pub fn of_snapshots<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Vec<CompletionCandidate> {
+    let each = entries(volumes).into_iter().flat_map(|entry| {
+        let size = human_size(entry.snapshot.size_bytes);
+        let help = format!("{size} of {}, {}", entry.volume.name, entry.snapshot.state);
+        let name = &entry.snapshot.name;
+        words_of(name, &entry.names(), Vec::new(), &help, false)
+    });
+    each.collect()
+}
+
 fn of_volume(volume: &Volume, hidden: bool) -> Vec<CompletionCandidate> {
     let (size, claim) = (human_size(volume.size_bytes), claim(volume));
     let help = format!("{size} {}, {}", volume.class, state(volume));
@@ -214,7 +228,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use clap::arg;
-    use drivebay_proto::agent::CreatedFor;
+    use drivebay_proto::agent::{CreatedFor, VolumeSnapshot};
 
     use super::*;
 
@@ -280,6 +294,21 @@ mod tests {
                 positional("NAME"),
                 Some(Named::Quarantined),
             ),
+            (
+                "snapshot",
+                "restore",
+                positional("SNAPSHOT"),
+                Some(Named::Snapshot),
+            ),
+            ("snapshot", "restore", option("NAME"), None),
+            (
+                "snapshot",
+                "create",
+                positional("VOLUME"),
+                Some(Named::Volume),
+            ),
+            ("volume", "clone", positional("VOLUME"), Some(Named::Volume)),
+            ("volume", "clone", option("NAME"), None),
             ("volume", "create", positional("NAME"), None),
             ("volume", "create", option("CLASS"), Some(Named::Class)),
             ("volume", "delete", option("NAME"), None),
@@ -340,7 +369,7 @@ mod tests {
         let all = of_drives(&drives[..2], |drive| &drive.id);
         assert_eq!(offered(&all, ""), ["wwn-0x5a", "wwn-0x5b"]);
         assert_eq!(offered(&all, "sdb"), ["sdb"]);
-        let help = all[0].get_help().unwrap().to_string();
+        let help = all[1].get_help().unwrap().to_string();
         assert!(help.contains("claimed"), "{help}");
     }
 
@@ -379,6 +408,27 @@ mod tests {
         for word in live.iter().map(CompletionCandidate::get_value) {
             assert!(is_plain(&word.to_string_lossy()), "{word:?}");
         }
+    }
+
+    #[test]
+    fn a_snapshot_is_offered_by_its_name_with_its_volume_and_completed_by_its_uuid() {
+        let snapshot = |name: &str, uuid: &str| VolumeSnapshot {
+            id: format!("{uuid}@n1"),
+            name: name.into(),
+            state: "ready".into(),
+            ..VolumeSnapshot::default()
+        };
+        let db = Volume {
+            name: "db".into(),
+            snapshots: vec![snapshot("db-1", "uuid-1"), snapshot("a b", "uuid-2")],
+            ..Volume::default()
+        };
+        let all = of_snapshots([&db, &Volume::default()]);
+        // In the order of their names.
+        assert_eq!(offered(&all, ""), ["uuid-2", "db-1"]);
+        assert_eq!(offered(&all, "uuid-1"), ["uuid-1"]);
+        let help = all[1].get_help().unwrap().to_string();
+        assert!(help.contains("of db, ready"), "{help}");
     }
 
     #[test]

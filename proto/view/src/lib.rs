@@ -14,6 +14,7 @@ use drivebay_common::{table, terminal};
 
 pub mod args;
 pub mod complete;
+pub mod copies;
 pub mod cordon;
 pub mod document;
 pub mod drives;
@@ -24,6 +25,7 @@ pub mod order;
 pub mod pv;
 pub mod row;
 pub mod show;
+pub mod snapshots;
 pub mod tally;
 pub mod unreadable;
 pub mod volumes;

@@ -1,6 +1,6 @@
 //! Moving volumes to other drives, in the words of both command lines.
 //!
-//! Everything but [`run()`] is pure.
+//! Everything but [`run()`] and [`Shown`] is pure.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ mod progress;
 mod run;
 
 pub use plan::plan;
-pub use run::{Answer, MovesClient, MovesError, Order, Verb, run};
+pub use run::{Answer, MovesClient, MovesError, Order, Shown, Verb, interrupted, run};
 
 /// Drives by identity, with the kernel names that they have now.
 #[derive(Debug, Clone, Default)]
@@ -41,8 +41,8 @@ impl Devices {
     }
 }
 
-/// How much of a move is done, percent; not known of one whose size is not.
-fn percent(done: u64, total: u64) -> Option<u64> {
+/// How much of a move or of a copy is done, percent; not known of one whose size is not.
+pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
     let percent = (u128::from(done) * 100).checked_div(u128::from(total))?;
     u64::try_from(percent.min(100)).ok()
 }

@@ -5,14 +5,16 @@ use drivebay_common::{
     pick::{Kind, Names},
 };
 use drivebay_proto::{
-    agent::{Acknowledged, Drive, Finding, SmartReport, Volume},
+    agent::{Acknowledged, Drive, Finding, SmartReport, Volume, VolumeCopy},
     words::DriveState,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
+    copies,
     drives::{printed, reason},
+    snapshots,
     table::{human_seconds, human_size, printable},
     terminal::Terminal,
     unreadable,
@@ -368,11 +370,12 @@ fn list(sheet: &mut Sheet, title: &str, lines: impl Iterator<Item = String>) {
     }
 }
 
-/// A volume for a person; `its_drive` where that is known.
+/// A volume for a person; `its_drive` where that is known, `copy` where it is being copied and that is known.
 pub fn volume(
     node: Option<&str>,
     volume: &Volume,
     its_drive: Option<&Drive>,
+    copy: Option<&VolumeCopy>,
     wide: bool,
     now: u64,
     terminal: Terminal,
@@ -411,7 +414,15 @@ pub fn volume(
     if !claim.is_empty() {
         sheet.line("claim", &claim);
     }
-    sheet.line("state", &super::volumes::state(volume));
+    let source = copies::source(volume);
+    if !source.is_empty() {
+        sheet.line("copy of", &source);
+    }
+    let state = copy.map_or_else(|| super::volumes::state(volume), copies::state);
+    sheet.line("state", &state);
+    if let Some(copy) = copy.filter(|copy| !copy.waits_for.is_empty()) {
+        sheet.line("", &copy.waits_for);
+    }
     let condition = super::volumes::condition(volume);
     sheet.painted("condition", &paint.word(&printable(&condition)));
     let device = match volume.device.as_str() {
@@ -455,6 +466,10 @@ pub fn volume(
     }
     for (index, place) in volume.mounts.iter().enumerate() {
         sheet.line(if index == 0 { "mounted at" } else { "" }, place);
+    }
+    for (index, snapshot) in volume.snapshots.iter().enumerate() {
+        let text = snapshots::describe(snapshot, now);
+        sheet.line(if index == 0 { "snapshots" } else { "" }, &text);
     }
     for (index, check) in volume.checks.iter().enumerate() {
         let how = match check.method.as_str() {
@@ -541,75 +556,5 @@ impl<'a> VolumeSheet<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use drivebay_proto::agent::{CreatedFor, VolumePlace};
-
-    use super::*;
-
-    #[test]
-    fn a_volume_of_nomads_is_called_as_its_user_calls_it() {
-        let db = Volume {
-            id: "7b1d5c1e-0000-4000-8000-000000000001@n1".into(),
-            name: "nomad-8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e".into(),
-            created_for: Some(CreatedFor {
-                nomad_volume: "db".into(),
-                nomad_namespace: "default".into(),
-                ..CreatedFor::default()
-            }),
-            ..Volume::default()
-        };
-        let text = volume(None, &db, None, false, 0, Terminal::NONE);
-        assert!(text.contains("\n  claim      default/db\n"), "{text}");
-        let called = claim(&db);
-        assert!(volume_names(&db, &called).others.contains(&"default/db"));
-    }
-
-    #[test]
-    fn a_volume_that_moved_is_shown_with_its_other_places_on_both_drives() {
-        let place = |drive: &str, is: &str, generation| VolumePlace {
-            drive: drive.into(),
-            is: is.into(),
-            generation,
-        };
-        let mut moved = Volume {
-            name: "db".into(),
-            drive: "wwn-b".into(),
-            generation: 2,
-            places: vec![place("wwn-a", "moved", 2), place("wwn-c", "incoming", 3)],
-            ..Volume::default()
-        };
-        let text = volume(None, &moved, None, false, 0, Terminal::NONE);
-        let places = "\
-  generation 2
-  also on    drive wwn-a: moved, generation 2
-             drive wwn-c: incoming, generation 3
-";
-        assert!(text.contains(places), "{text}");
-        let old = Drive {
-            id: "wwn-a".into(),
-            ..Drive::default()
-        };
-        let other = Volume::default();
-        let volumes = [moved.clone(), other];
-        let here = with_place_on(&volumes, "wwn-a");
-        assert_eq!(here, [&moved]);
-        let text = drive(None, &old, &here, false, 0, Terminal::NONE);
-        assert!(
-            text.ends_with(
-                "\nOther places of volumes on it:\n  db: moved, generation 2; it is served from drive wwn-b\n"
-            ),
-            "{text}"
-        );
-        assert!(!text.contains("Volumes on it:"), "{text}");
-        // A drive of which there is no name but its identity.
-        let text = volume(None, &moved, Some(&old), false, 0, Terminal::NONE);
-        assert!(text.contains("  drive      wwn-a\n"), "{text}");
-        moved.places.clear();
-        moved.generation = 1;
-        let text = volume(None, &moved, None, false, 0, Terminal::NONE);
-        assert!(
-            !text.contains("generation") && !text.contains("also on"),
-            "{text}"
-        );
-    }
-}
+#[path = "show_tests.rs"]
+mod tests;

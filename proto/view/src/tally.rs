@@ -74,7 +74,7 @@ impl Tally {
 }
 
 /// `63 of 140 GiB`: the unit once, where it is the same.
-fn part_of(part: u64, all: u64) -> String {
+pub(crate) fn part_of(part: u64, all: u64) -> String {
     let (part, all) = (human_size(part), human_size(all));
     let unit = all.split_once(' ').map_or("", |(_, unit)| unit);
     let number = part.strip_suffix(unit).map_or(part.as_str(), str::trim_end);

@@ -9,6 +9,7 @@ use drivebay_proto::{
 
 use super::{
     args::VolumeSort,
+    copies,
     legend::Reasoned,
     moment,
     order::by_name,
@@ -39,7 +40,13 @@ pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
         ("DRIVE", Left),
     ]);
     if wide {
-        columns.extend([("DEVICE", Left), ("ID", Left), ("MADE", Left)]);
+        columns.extend([
+            ("DEVICE", Left),
+            ("ID", Left),
+            ("SNAPSHOTS", Right),
+            ("SOURCE", Left),
+            ("MADE", Left),
+        ]);
         if usage {
             columns.push(("POD", Left));
         }
@@ -67,6 +74,8 @@ pub struct Besides {
     pub used_by: Option<String>,
     /// What its drive is called in short; its identity by default.
     pub drive: Option<String>,
+    /// Where it is in its life, with how far the copying to it is.
+    pub state: Option<String>,
 }
 
 /// The cells of a volume, one per column. `now`: seconds since 1970.
@@ -97,15 +106,24 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
             Some(Mode::Block) => volume.mode.clone(),
             _ => volume.fs_type.clone(),
         },
-        state(volume),
+        besides.state.unwrap_or_else(|| state(volume)),
         condition(volume),
         age.unwrap_or_default(),
         besides.used_by.unwrap_or_else(|| used_by(volume)),
         drive.unwrap_or_else(|| volume.drive.clone()),
     ]);
     if wide {
-        let made = made_by(volume).to_owned();
-        cells.extend([volume.device.clone(), volume.id.clone(), made]);
+        let snapshots = match volume.snapshots.len() {
+            0 => String::new(),
+            many => many.to_string(),
+        };
+        cells.extend([
+            volume.device.clone(),
+            volume.id.clone(),
+            snapshots,
+            copies::source(volume),
+            made_by(volume).to_owned(),
+        ]);
         if usage {
             cells.push(volume.pods.join(", "));
         }

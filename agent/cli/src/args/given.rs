@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Command, DriveCommand, SmartCommand, VolumeCommand};
+use super::{Command, DriveCommand, SmartCommand, SnapshotCommand, VolumeCommand};
 
 impl Command {
     /// The socket that it asks.
@@ -12,6 +12,7 @@ impl Command {
             Self::Drives(args) | Self::Drive(DriveCommand::List(args)) => &args.socket,
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => &args.socket,
             Self::Moves(args) => &args.at,
+            Self::Snapshots(args) => &args.socket,
             Self::Rescan { socket } | Self::LogLevel { socket, .. } => socket,
             Self::Drive(command) => match command {
                 DriveCommand::List(args) => &args.socket,
@@ -31,6 +32,7 @@ impl Command {
             Self::Volume(command) => match command {
                 VolumeCommand::Show(args) => &args.show.socket,
                 VolumeCommand::Create(args) => &args.show.socket,
+                VolumeCommand::Clone { copy, .. } => &copy.socket,
                 VolumeCommand::Expand { show, .. } => &show.socket,
                 VolumeCommand::Mount(args) => &args.socket,
                 VolumeCommand::Move(args) => &args.at,
@@ -41,6 +43,12 @@ impl Command {
                 VolumeCommand::Check { socket, .. }
                 | VolumeCommand::Unmount { socket, .. }
                 | VolumeCommand::Delete { socket, .. } => socket,
+            },
+            Self::Snapshot(command) => match command {
+                SnapshotCommand::Create(args) => &args.show.socket,
+                SnapshotCommand::List(args) => &args.socket,
+                SnapshotCommand::Restore { copy, .. } => &copy.socket,
+                SnapshotCommand::Delete { socket, .. } => socket,
             },
             _ => return None,
         };
@@ -55,6 +63,10 @@ impl Command {
                 args.list.output.document()
             }
             Self::Moves(args) => args.list.output.document(),
+            Self::Snapshots(args) | Self::Snapshot(SnapshotCommand::List(args)) => {
+                args.list.output.document()
+            }
+            Self::Snapshot(SnapshotCommand::Create(args)) => args.show.output.document(),
             Self::Volumes(args) | Self::Volume(VolumeCommand::List(args)) => {
                 args.list.output.document()
             }

@@ -17,12 +17,14 @@ mod drive;
 mod given;
 mod run;
 mod smart;
+mod snapshot;
 mod volume;
 
 pub use common::{ConfigArg, Show, ShowOne, SocketArg};
 pub use drive::{AckArgs, DriveCommand, DrivesArgs, RetireArgs};
 pub use run::{RunArgs, RunOptions};
 pub use smart::{ExplainArgs, SmartCommand};
+pub use snapshot::{CopyArgs, Reserve, SnapshotCommand, SnapshotCreateArgs, SnapshotsArgs};
 pub use volume::{
     CreateArgs, MountArgs, PreferArgs, PvArgs, QuarantineArgs, VolumeCommand, VolumesArgs,
 };
@@ -133,6 +135,19 @@ Examples:
   drivebay-agent moves --watch
   drivebay-agent moves -o json | jq -r '.moves[] | select(.phase != \"moved\") | .name'")]
     Moves(MovesArgs<SocketArg>),
+    /// List the snapshots of volumes: age, state, and how much of their reserve is used
+    #[command(after_help = "\
+States:
+  creating    not complete yet
+  ready       can be restored (`drivebay-agent snapshot restore`)
+  overflowed  lost: its volume overwrote more than the reserve holds; delete it
+  ambiguous   its record and LVM disagree; it is not changed
+
+Examples:
+  drivebay-agent snapshots
+  drivebay-agent snapshots db shop/data-db-0                                only those of these volumes
+  drivebay-agent snapshots -o json | jq -r '.snapshots[] | select(.state == \"overflowed\") | .name'")]
+    Snapshots(SnapshotsArgs),
     /// Show which drives would be claimed with this config, and why the others would not
     ///
     /// Scans the drives itself (as root) and needs no running agent. Writes nothing to any drive.
@@ -171,9 +186,12 @@ Examples:
         #[arg(short, long, value_enum, default_value_t = Format::Table)]
         output: Format,
     },
-    /// Show or check a volume, or manage volumes manually: create, mount, expand, unmount, delete
+    /// Show or check a volume, or manage volumes manually: create, clone, mount, expand, unmount, delete
     #[command(subcommand, arg_required_else_help = true)]
     Volume(VolumeCommand),
+    /// Take, restore or delete snapshots of volumes
+    #[command(subcommand, arg_required_else_help = true)]
+    Snapshot(SnapshotCommand),
     /// Dynamic host volume plugin of Nomad (executed by Nomad 1.10 or newer)
     ///
     /// Called by /usr/libexec/drivebay/nomad/drivebay (in the repository deploy/nomad/drivebay); link or copy that into the client's

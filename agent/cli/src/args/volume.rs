@@ -9,7 +9,7 @@ use drivebay_view::{
     watch::WatchArg,
 };
 
-use super::{Show, ShowOne, SocketArg};
+use super::{CopyArgs, Show, ShowOne, SocketArg};
 use drivebay_config::units::parse_size;
 
 /// What can be asked of one volume, or done to it.
@@ -48,6 +48,23 @@ Examples:
   drivebay-agent volume create db --size 100GiB --class fast --fs xfs
   drivebay-agent volume create vm1 --size 20GiB --block                     a raw volume")]
     Create(CreateArgs),
+    /// Create a volume as a copy of another volume
+    ///
+    /// On this node, with the class, filesystem and mount options of the other volume, which is not changed. With layout lvm it may be
+    /// in use: it is copied from a snapshot that is deleted afterwards. With layout partition it must not be staged, and copying starts
+    /// again if it is meanwhile. The command waits until everything is copied and shows progress; Ctrl-C ends the command, not the
+    /// copying. Deleting the new volume cancels it.
+    #[command(after_help = "\
+Examples:
+  drivebay-agent volume clone db --name db-test
+  drivebay-agent volume clone shop/data-db-0 --name db-test --size 200GiB --no-wait")]
+    Clone {
+        /// Name, uuid, id, PersistentVolume, claim or device; no prefix
+        volume: String,
+        /// The new volume.
+        #[command(flatten)]
+        copy: CopyArgs,
+    },
     /// Mount a volume at a directory manually
     ///
     /// With the same checks as for CSI; formatted at its first mount only. For a raw volume, DIR is a file at which its device node is

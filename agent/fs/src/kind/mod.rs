@@ -20,7 +20,10 @@ use drivebay_worker::Context;
 
 pub mod btrfs;
 pub mod ext4;
+mod uuid_change;
 pub mod xfs;
+
+pub use uuid_change::UuidChange;
 
 pub fn of(fs_type: FsType) -> &'static dyn Filesystem {
     match fs_type {
@@ -207,6 +210,14 @@ pub trait Filesystem: Sync {
 
     /// The option that a mount gets in addition to those asked for. Pure.
     fn default_option(&self, asked: &[String]) -> Option<&'static str>;
+
+    /// Gives the filesystem the UUID that it is to have. What tools said is the answer, for a message: whether it has it now, its device
+    /// says. Can be repeated after it was cut off at any point.
+    fn change_uuid(
+        &self,
+        change: &UuidChange<'_>,
+        context: &mut Context,
+    ) -> Result<String, FsError>;
 
     /// Whether the device's first [HEAD_BYTES](crate::device::HEAD_BYTES) prove that its mkfs never came to its end, or that nobody ever mounted what it made.
     /// Pure.

@@ -128,6 +128,7 @@ impl ClaimedDrive for Session<'_> {
     }
 
     fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError> {
+        self.without_snapshots(uuid)?;
         self.unchecked(uuid)
     }
 

@@ -4,12 +4,11 @@
 //! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV like
 //! any other, of nobody), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name says what
 //! it is, and the next look with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only without one.
-
-use std::ffi::OsString;
+//! A snapshot of a volume that was deleted, or never completed (`snapshot`), goes the same way.
 
 use uuid::Uuid;
 
-use super::{change::extents_of, metadata::Lv, name, plan, session::Session, view};
+use super::{metadata::Lv, name, session::Session, snapshot::Store, view};
 use crate::{
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error},
@@ -41,59 +40,16 @@ pub(crate) fn make(
             reason: "an earlier check's snapshot is not gone yet".into(),
         });
     }
-    if !name::takes_snapshots(session.vg(), &lv.name) {
-        return Err(CarveError::Busy {
-            drive: session.id.to_string(),
-            reason: format!(
-                "the name of LV {} is too long for one that has a snapshot",
-                lv.name
-            ),
-        });
-    }
-    let contents = &session.view.contents;
-    let no_space = |needed| CarveError::NoSpace {
-        drive: session.id.to_string(),
-        needed,
-        largest: contents.largest_free(),
+    session.takes_snapshots(&lv)?;
+    // LVM would zero its beginning by way of a name that udevd makes, which nobody waits for here.
+    let store = Store {
+        name: name::check(uuid),
+        tags: vec![TAG.to_owned()],
+        bytes,
+        need: space::Need::Zeros,
+        chunk: None,
     };
-    let size = carving::rounded(bytes).ok_or_else(|| no_space(bytes))?;
-    // The kernel takes zeros for a store that is empty, and LVM would zero its beginning by way of a name that
-    // udevd makes, which nobody waits for here.
-    let contents = session.contents()?;
-    let runs = space::room(&session, &contents, space::Need::Zeros, |_, contents| {
-        plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))
-    })?;
-    let name = name::check(uuid);
-    let mut args: Vec<OsString> = [
-        "--yes",
-        "--zero=n",
-        "--wipesignatures=n",
-        "--activate=n",
-        "--type=linear",
-        "--addtag",
-        TAG,
-        "--extents",
-    ]
-    .map(OsString::from)
-    .to_vec();
-    args.extend([
-        extents_of(&runs).into(),
-        "--name".into(),
-        name.clone().into(),
-        session.vg().into(),
-        session.ranges(&runs).into(),
-    ]);
-    context.step("making room for a snapshot");
-    session.lvm("making room for a snapshot", "lvcreate", args)?;
-    let args = vec![
-        "--yes".into(),
-        "--type=snapshot".into(),
-        "--zero=n".into(),
-        session.path(&lv),
-        format!("{}/{name}", session.vg()).into(),
-    ];
-    context.step("making a snapshot");
-    let done = session.lvm_patiently("making a snapshot", "lvconvert", args);
+    let done = session.attach(&lv, &store, context);
     session.see_again()?;
     if session.view.checks.contains_key(&uuid) {
         session.keep_copy()?;
@@ -247,17 +203,18 @@ impl Session<'_> {
     }
 
     /// Whether somebody has a snapshot open.
-    fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
+    pub(super) fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
         let Some(device) = self.device(lv) else {
             return Ok(false);
         };
         dm::is_open(&device.uuid).map_err(io_error(&self.id, "asking whether a snapshot is in use"))
     }
 
-    /// Fails while a volume has a snapshot.
+    /// Fails while a check has a snapshot of the volume, or one that was deleted is not parted from it.
     pub(super) fn unchecked(&self, uuid: Uuid) -> Result<(), CarveError> {
-        let attached = |lv: &Lv| lv.snapshot_of.is_some();
-        if self.view.checks.get(&uuid).is_some_and(attached) {
+        let lv = self.lv(uuid)?;
+        let attached = |one: &Lv| one.snapshot_of.as_ref() == Some(&lv.name);
+        if self.view.checks.values().any(attached) {
             return Err(busy(self));
         }
         Ok(())

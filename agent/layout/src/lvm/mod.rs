@@ -19,6 +19,7 @@ mod note;
 pub mod plan;
 mod pv;
 mod session;
+pub mod snapshot;
 pub mod tags;
 pub mod text;
 pub mod unreadable;

@@ -6,6 +6,7 @@ use uuid::Uuid;
 const OURS: &[&str] = &[ERASING, "drivebay-", "vol-"];
 const ERASING: &str = "drivebay-erasing-";
 const CHECK: &str = "drivebay-check-";
+const SNAPSHOT: &str = "drivebay-snap-";
 /// LVM takes them for names of its own making, wherever they stand in a name (LVM's
 /// `apply_lvname_restrictions`; more than 2.03.16 refuses, so that a later LVM may refuse them).
 const RESERVED_PARTS: &[&str] = &[
@@ -79,6 +80,17 @@ pub fn checked(name: &str) -> Option<Uuid> {
     (check(volume) == name).then_some(volume)
 }
 
+/// Name of the LV that stores what a snapshot has and its volume no longer.
+pub fn snapshot(snapshot: Uuid) -> String {
+    format!("{SNAPSHOT}{snapshot}")
+}
+
+/// The snapshot in such a name.
+pub fn snapshot_uuid(name: &str) -> Option<Uuid> {
+    let uuid: Uuid = name.strip_prefix(SNAPSHOT)?.parse().ok()?;
+    (snapshot(uuid) == name).then_some(uuid)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +155,16 @@ mod tests {
             erasing(volume),
         ] {
             assert_eq!(checked(&name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_snapshots_name_gives_it_back_and_fits() {
+        let uuid = Uuid::from_u128(77);
+        assert_eq!(snapshot_uuid(&snapshot(uuid)), Some(uuid));
+        assert!(lvm_takes(VG, &snapshot(uuid)));
+        for name in [check(uuid), format!("{SNAPSHOT}{}", uuid.simple())] {
+            assert_eq!(snapshot_uuid(&name), None, "{name}");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::{
 use drivebay_model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use drivebay_sys::{
     blockdev::BlockDev,
-    dm::{self, DmDevice},
+    dm::{self, DmDevice, SnapshotStatus},
     lvm::{self, LvmError},
     statefile,
 };
@@ -87,7 +87,7 @@ impl<'a> Session<'a> {
         }
         let dm = devices(dev, &committed.vg)?;
         let erased = erase_notes(dev, &committed);
-        let view = view::view(
+        let mut view = view::view(
             &committed.vg,
             &dm,
             &dev.drive().kernel_name,
@@ -95,6 +95,18 @@ impl<'a> Session<'a> {
             dev.size(),
         )
         .map_err(|why| damaged(&id, why))?;
+        for placed in &mut view.contents.volumes {
+            for snapshot in placed
+                .snapshots
+                .iter_mut()
+                .filter(|one| one.device.is_some())
+            {
+                let status = dm::snapshot_status(&snapshot.dm_uuid);
+                let what = "asking the kernel for the status of a snapshot";
+                snapshot.is_overflowed =
+                    status.map_err(host_error(&id, what))? == Some(SnapshotStatus::Lost);
+            }
+        }
         // Which has the drive looked at for repair.
         let notes = committed.label_damage.iter();
         Ok(Self {

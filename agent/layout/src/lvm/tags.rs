@@ -32,6 +32,12 @@
 //! | `state.fs`, `state.fsuuid`, `state.mounted` | for `fs`: what it was made with, its UUID, `yes` or `no` |
 //! | `place`, `place.gen` | only of a volume that moved or moves: `live`, `incoming`, `leaving` or `moved`; the generation |
 //! | `place.drive`, `place.id` | the other drive of the move: the uuid in its label, its identity |
+//! |              | An LV that stores a snapshot has `v`, `sum` and these:   |
+//! | `uuid`, `name` | the snapshot's identity and CSI name                   |
+//! | `snapshot.of`, `snapshot.at`, `size` | its volume; of which moment it is, seconds since 1970; bytes of the volume then |
+//! | `mode`, `state.fs`, `state.fsuuid` | as of the volume then; the latter two only if it was mounted by then |
+//! | `state`      | `creating` or `ready`                                    |
+//! |              | Each LV of ours has                                      |
 //! | `sum`        | CRC-32 (IEEE 802.3) of all other tags of ours, sorted, each with a newline behind it; 8 hex digits |
 //!
 //! What is read is written again and must give the same set: a tag that is missing, changed, or not
@@ -43,7 +49,7 @@ use uuid::Uuid;
 
 use drivebay_model::{
     Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Peer, PlaceState, Record,
-    RecordState,
+    RecordState, SnapshotRecord,
 };
 
 const PREFIX: &str = "drivebay.";
@@ -170,6 +176,55 @@ fn place_of(values: &Values) -> Result<PlaceState, String> {
 /// The record that an LV's tags say, lying there. Never `Erasing`, `growing_to` None: name and view say that.
 pub fn record(tags: &[String], extent: Extent) -> Read<Record> {
     read(tags, |values| record_of(values, extent), of_record)
+}
+
+/// Tags of the LV that stores this snapshot.
+pub fn of_snapshot(record: &SnapshotRecord) -> Vec<String> {
+    let mut tags = Tags::default();
+    tags.put("uuid", &record.uuid.to_string());
+    tags.put("name", &record.name);
+    tags.put("snapshot.of", &record.volume.to_string());
+    tags.put("snapshot.at", &record.created_at.to_string());
+    tags.put("size", &record.size_bytes.to_string());
+    tags.put("mode", record.mode.as_str());
+    if let Some((fs_type, fs_uuid)) = &record.fs {
+        tags.put("state.fs", fs_type.as_str());
+        tags.put("state.fsuuid", &fs_uuid.to_string());
+    }
+    let state = if record.is_complete {
+        "ready"
+    } else {
+        "creating"
+    };
+    tags.put("state", state);
+    tags.finish()
+}
+
+/// The snapshot that the tags of an LV say.
+pub fn snapshot(tags: &[String]) -> Read<SnapshotRecord> {
+    read(tags, snapshot_of, of_snapshot)
+}
+
+fn snapshot_of(values: &Values) -> Result<SnapshotRecord, String> {
+    let fs = || {
+        let word = get(values, "state.fs")?;
+        let fs_type = FsType::parse(word).ok_or_else(|| unknown("state.fs", word))?;
+        Ok::<_, String>((fs_type, parsed(values, "state.fsuuid")?))
+    };
+    Ok(SnapshotRecord {
+        uuid: parsed(values, "uuid")?,
+        name: get(values, "name")?.clone(),
+        volume: parsed(values, "snapshot.of")?,
+        created_at: parsed(values, "snapshot.at")?,
+        size_bytes: parsed(values, "size")?,
+        mode: mode_of(values)?,
+        fs: values.contains_key("state.fs").then(fs).transpose()?,
+        is_complete: match get(values, "state")?.as_str() {
+            "ready" => true,
+            "creating" => false,
+            other => return Err(unknown("state", other)),
+        },
+    })
 }
 
 /// Tags of a VG.
@@ -403,10 +458,7 @@ fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {
         uuid: parsed(values, "uuid")?,
         name: get(values, "name")?.clone(),
         class: get(values, "class")?.clone(),
-        mode: {
-            let mode = get(values, "mode")?;
-            Mode::parse(mode).ok_or_else(|| unknown("mode", mode))?
-        },
+        mode: mode_of(values)?,
         fs_type: values.contains_key("fs").then(|| fs("fs")).transpose()?,
         mkfs_options: list("mkfs"),
         mount_options: list("opt"),
@@ -422,6 +474,11 @@ fn record_of(values: &Values, extent: Extent) -> Result<Record, String> {
         state,
         place: place_of(values)?,
     })
+}
+
+fn mode_of(values: &Values) -> Result<Mode, String> {
+    let mode = get(values, "mode")?;
+    Mode::parse(mode).ok_or_else(|| unknown("mode", mode))
 }
 
 fn erase_word(policy: ErasePolicy) -> &'static str {

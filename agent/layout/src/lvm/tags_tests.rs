@@ -292,3 +292,33 @@ proptest! {
         prop_assert!(matches!(read, Read::Broken { .. }), "{} became {}: {:?}", before, tags[index], read);
     }
 }
+
+#[test]
+fn a_snapshots_tags_give_it_back_and_a_volume_is_none() {
+    let raw = SnapshotRecord {
+        uuid: Uuid::from_u128(7),
+        name: "snap (ä)".into(),
+        volume: Uuid::from_u128(8),
+        created_at: 1_800_000_000,
+        size_bytes: 5 << 20,
+        mode: Mode::Block,
+        fs: None,
+        is_complete: false,
+    };
+    let mounted = SnapshotRecord {
+        mode: Mode::Mount,
+        fs: Some((FsType::Btrfs, Uuid::from_u128(9))),
+        is_complete: true,
+        ..raw.clone()
+    };
+    for sample in [raw, mounted] {
+        let tags = of_snapshot(&sample);
+        assert_eq!(snapshot(&tags), Read::Ours(sample));
+        // An earlier version shows it as a volume that is not to be believed.
+        assert!(matches!(
+            record(&tags, EXTENT),
+            Read::Broken { uuid: Some(_), .. }
+        ));
+    }
+    why(snapshot(&of_record(&sample())));
+}

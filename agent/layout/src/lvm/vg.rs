@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::text::{self, Section, Value};
+use super::{
+    name,
+    text::{self, Section, Value},
+};
 
 /// The VG of a PV, as its committed metadata says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct Lv {
     pub occupies: Vec<Segment>,
     /// Why it is not a plain visible linear LV on this PV, in words.
     pub strange: Option<String>,
-    /// The LV that it is a snapshot of, when that is one of ours for a check. It does not make that LV strange.
+    /// The LV that it is a snapshot of, when it is one of ours. It does not make that LV strange.
     pub snapshot_of: Option<String>,
 }
 
@@ -155,12 +158,12 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
         strange.push(format!("it has {} PVs", pvs.0.len()));
     }
     let (pv_name, pv) = pv(pvs, pv_uuid, extent_bytes, &mut strange)?;
-    let checks = checks(lvs);
-    let parts = parts(lvs, &checks);
+    let snapshots = snapshots(lvs);
+    let parts = parts(lvs, &snapshots);
     let lvs: Vec<Lv> = lvs
         .0
         .iter()
-        .filter(|(name, _)| !checks.contains_key(name.as_str()))
+        .filter(|(name, _)| !snapshots.contains_key(name.as_str()))
         .map(|(name, value)| {
             let section = value
                 .section()
@@ -175,7 +178,7 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
                 });
                 lv.segments.clear();
             }
-            lv.snapshot_of = checks
+            lv.snapshot_of = snapshots
                 .values()
                 .find(|(_, store)| store == name)
                 .map(|(origin, _)| (*origin).to_owned());
@@ -323,9 +326,9 @@ fn lv(name: &str, section: &Section, pv: &str) -> Result<Lv, String> {
     })
 }
 
-/// The snapshots that checks of ours are done on: by the name of the LV that ties them together, the origin and the LV
+/// Our snapshots, those that checks are done on included: by the name of the LV that ties them together, the origin and the LV
 /// that stores what is different. They are known by the name that we gave the latter.
-fn checks(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
+fn snapshots(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
     let tie = |lv: &Value| -> Option<(String, String)> {
         let Some(Value::Section(segment)) = lv.section()?.get("segment1") else {
             return None;
@@ -344,8 +347,8 @@ fn checks(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
         .iter()
         .filter_map(|(name, lv)| {
             let (origin, store) = tie(lv)?;
-            let volume = super::name::checked(&store);
-            volume.and_then(|_| Some((name.as_str(), (known(&origin)?, known(&store)?))))
+            let uuid = name::checked(&store).or_else(|| name::snapshot_uuid(&store));
+            uuid.and_then(|_| Some((name.as_str(), (known(&origin)?, known(&store)?))))
         })
         .collect()
 }
@@ -353,11 +356,11 @@ fn checks(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
 /// LVs that the segments of other LVs name, with one that does.
 fn parts<'a>(
     lvs: &'a Section,
-    checks: &BTreeMap<&str, (&str, &str)>,
+    snapshots: &BTreeMap<&str, (&str, &str)>,
 ) -> BTreeMap<&'a str, &'a str> {
     let mut parts = BTreeMap::new();
     for (name, lv) in &lvs.0 {
-        if checks.contains_key(name.as_str()) {
+        if snapshots.contains_key(name.as_str()) {
             continue;
         }
         let segments = lv.section().into_iter().flat_map(|lv| &lv.0);

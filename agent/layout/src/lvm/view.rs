@@ -10,10 +10,11 @@ use super::{
     tags::{self, Read, VgMark},
 };
 use drivebay_model::{
-    Contents, ErasePolicy, Extent, Layout, Mode, Placed, Record, RecordState, Space,
+    Contents, ErasePolicy, Extent, Layout, Mode, Placed, PlacedSnapshot, Record, RecordState,
+    SnapshotRecord, Space,
     units::{human_size, human_sizes},
 };
-use drivebay_sys::dm::DmDevice;
+use drivebay_sys::dm::{self, DmDevice};
 
 /// A VG that is ours, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +31,18 @@ pub struct View {
     /// Volumes whose device lies on the drive as it was before it was unplugged and came back: dead, and to be removed
     /// once nobody has it open. They are ambiguous until then.
     pub orphaned: Vec<Uuid>,
-    /// Snapshots by which volumes are checked, or what is left of them until it is erased; by the volume's uuid.
+    /// Snapshots by which volumes are checked, by the volume's uuid, or what is left of them until it is erased; and what is left of
+    /// snapshots of volumes that were deleted or never completed, by the snapshot's uuid.
     pub checks: BTreeMap<Uuid, Lv>,
+    /// The LV of each snapshot in `contents`, by the snapshot's uuid.
+    pub snapshots: BTreeMap<Uuid, Lv>,
 }
 
 /// Puts them together. `kernel_name` is the drive's (`sda`) and `size` its bytes; `erased` how many bytes are durably zero
 /// by erase guid. Err says why the VG as a whole cannot be believed (or is not ours).
 pub fn view(
     vg: &Vg,
-    dm: &[DmDevice],
+    devices: &[DmDevice],
     kernel_name: &str,
     erased: &BTreeMap<Uuid, u64>,
     size: u64,
@@ -77,9 +81,20 @@ pub fn view(
     let mut twice = BTreeSet::new();
     let mut lvs = BTreeMap::new();
     let mut checks = BTreeMap::new();
+    let mut snapshots = Vec::new();
     for lv in &vg.lvs {
         if let Some(volume) = name::checked(&lv.name) {
             checks.insert(volume, lv.clone());
+            continue;
+        }
+        if let Some(uuid) = name::snapshot_uuid(&lv.name) {
+            match tags::snapshot(&lv.tags) {
+                // It was answered to nobody.
+                Read::Ours(record) if !record.is_complete => {
+                    checks.insert(uuid, lv.clone());
+                }
+                record => snapshots.push((uuid, record, lv)),
+            }
             continue;
         }
         let extent = extent(vg, lv);
@@ -115,7 +130,7 @@ pub fn view(
             };
         }
         let dm_uuid = dm_uuid(vg, lv);
-        let of_uuid = dm.iter().find(|device| device.uuid == dm_uuid);
+        let of_uuid = devices.iter().find(|device| device.uuid == dm_uuid);
         // One that stands on another drive is that one's, whose copy this one is.
         let device = of_uuid.filter(|device| device.stands_on(kernel_name));
         if let (None, Some(other), None) = (&ambiguous, of_uuid, device) {
@@ -164,6 +179,7 @@ pub fn view(
             dev: device.map(|device| device.dev),
             dm_uuid: Some(dm_uuid),
             pieces: runs(vg, lv),
+            snapshots: Vec::new(),
             ambiguous,
         });
     }
@@ -175,6 +191,39 @@ pub fn view(
     lvs.retain(|uuid, _| !twice.contains(uuid));
     stale.retain(|uuid| !twice.contains(uuid));
     orphaned.retain(|uuid| !twice.contains(uuid));
+    let mut stores = BTreeMap::new();
+    for (uuid, record, lv) in snapshots {
+        let origin = lv.snapshot_of.as_deref();
+        let origin = lvs.iter().find(|(_, of)| Some(of.name.as_str()) == origin);
+        let placed = origin.and_then(|(origin, _)| {
+            volumes
+                .iter_mut()
+                .find(|placed: &&mut Placed| placed.record.uuid == *origin)
+        });
+        let Some(placed) = placed else {
+            notes.push(format!(
+                "the LV {} is a snapshot of no volume that is known",
+                lv.name
+            ));
+            strangers.push((lv.name.clone(), extent(vg, lv)));
+            continue;
+        };
+        placed.snapshots.push(snapshot(
+            vg,
+            devices,
+            kernel_name,
+            lv,
+            uuid,
+            record,
+            placed.record.uuid,
+        ));
+        stores.insert(uuid, lv.clone());
+    }
+    for placed in &mut volumes {
+        placed
+            .snapshots
+            .sort_by_key(|one| (one.record.created_at, one.record.uuid));
+    }
     volumes.sort_by_key(|placed| (placed.record.extent.start, placed.record.uuid));
     notes.extend(
         stale.iter().map(|uuid| {
@@ -192,7 +241,7 @@ pub fn view(
             vg.name, vg.name
         ));
     }
-    let unknown = unknown_devices(vg, dm, kernel_name);
+    let unknown = unknown_devices(vg, devices, kernel_name);
     let free = if unknown.is_empty() {
         free(vg).into_iter().map(|run| bytes(vg, run)).collect()
     } else {
@@ -223,7 +272,61 @@ pub fn view(
         stale,
         orphaned,
         checks,
+        snapshots: stores,
     })
+}
+
+/// A snapshot with what the kernel has of it. Whether it has overflowed is asked later: only the kernel knows.
+fn snapshot(
+    vg: &Vg,
+    devices: &[DmDevice],
+    kernel_name: &str,
+    lv: &Lv,
+    uuid: Uuid,
+    record: Read<SnapshotRecord>,
+    volume: Uuid,
+) -> PlacedSnapshot {
+    let (record, ambiguous) = match record {
+        Read::Ours(record) if record.uuid != uuid => {
+            (record, Some(format!("its LV is called {}", lv.name)))
+        }
+        Read::Ours(record) if record.volume != volume => {
+            let why = format!("it is recorded as one of volume {}", record.volume);
+            (record, Some(why))
+        }
+        Read::Ours(record) => (record, None),
+        Read::Stranger => (
+            unknown_snapshot(uuid, None, volume),
+            Some("its tags are gone".into()),
+        ),
+        Read::Broken { why, name, .. } => (unknown_snapshot(uuid, name, volume), Some(why)),
+    };
+    let dm_uuid = dm_uuid(vg, lv);
+    let device = dm::on_drive(devices, kernel_name, &dm_uuid);
+    let occupied: u64 = lv.occupies.iter().map(|run| bytes(vg, *run).len).sum();
+    PlacedSnapshot {
+        record,
+        device: device.map(|device| device.kernel_name.clone()),
+        dev: device.map(|device| device.dev),
+        dm_uuid,
+        reserve_bytes: occupied,
+        is_overflowed: false,
+        ambiguous,
+    }
+}
+
+/// What is shown of a snapshot whose tags cannot be believed.
+fn unknown_snapshot(uuid: Uuid, name: Option<String>, volume: Uuid) -> SnapshotRecord {
+    SnapshotRecord {
+        uuid,
+        name: name.unwrap_or_default(),
+        volume,
+        created_at: 0,
+        size_bytes: 0,
+        mode: Mode::Mount,
+        fs: None,
+        is_complete: true,
+    }
 }
 
 /// What is shown of a volume whose tags cannot be believed: that it is there. It is ambiguous, so nothing
@@ -248,9 +351,10 @@ fn shown(uuid: Uuid, name: Option<String>, lv: &Lv, extent: Extent) -> Record {
 }
 
 /// Device-mapper devices on the drive that are no LV (or part of one) of this VG.
-fn unknown_devices(vg: &Vg, dm: &[DmDevice], kernel_name: &str) -> Vec<String> {
+fn unknown_devices(vg: &Vg, devices: &[DmDevice], kernel_name: &str) -> Vec<String> {
     let known: Vec<String> = vg.lvs.iter().map(|lv| dm_uuid(vg, lv)).collect();
-    dm.iter()
+    devices
+        .iter()
         .filter(|device| device.slaves.iter().any(|slave| slave == kernel_name))
         .filter(|device| !known.iter().any(|known| device.uuid.starts_with(known)))
         .map(|device| format!("{} ({})", device.kernel_name, device.name))

@@ -332,3 +332,95 @@ fn a_device_that_stands_on_another_drive_is_not_the_copys() {
     assert_eq!((&placed.device, placed.dev), (&None, None));
     assert!(placed.ambiguous.is_some());
 }
+
+fn snapshot_record(n: u128, volume: u128) -> SnapshotRecord {
+    SnapshotRecord {
+        uuid: Uuid::from_u128(n),
+        name: format!("snapshot-{n}"),
+        volume: Uuid::from_u128(volume),
+        created_at: 1_800_000_000 - n as u64,
+        size_bytes: 3 * MIB,
+        mode: Mode::Mount,
+        fs: None,
+        is_complete: true,
+    }
+}
+
+fn store(record: &SnapshotRecord, at: u64) -> Lv {
+    let mut store = lv(
+        &name::snapshot(record.uuid),
+        tags::of_snapshot(record),
+        &[(at, 5)],
+    );
+    store.snapshot_of = Some("pvc-1".into());
+    store
+}
+
+#[test]
+fn a_snapshot_is_a_part_of_its_volume_with_what_the_kernel_has_of_it() {
+    let (first, second) = (snapshot_record(7, 1), snapshot_record(8, 1));
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        store(&first, 10),
+        store(&second, 20),
+    ]);
+    let snapshot = DmDevice {
+        slaves: vec!["dm-9".into()],
+        ..device(&vg, &vg.lvs[1], 3 * MIB)
+    };
+    let below = DmDevice {
+        kernel_name: "dm-9".into(),
+        uuid: format!("{}-cow", dm_uuid(&vg, &vg.lvs[1])),
+        ..device(&vg, &vg.lvs[1], 5 * MIB)
+    };
+    let seen = look(&vg, &[snapshot, below]);
+    let [volume] = seen.contents.volumes.as_slice() else {
+        panic!("{:?}", seen.contents)
+    };
+    assert_eq!(volume.ambiguous, None);
+    // The earlier one first.
+    let records: Vec<&SnapshotRecord> = volume.snapshots.iter().map(|one| &one.record).collect();
+    assert_eq!(records, [&second, &first]);
+    let [inactive, active] = volume.snapshots.as_slice() else {
+        panic!()
+    };
+    assert_eq!(
+        (inactive.device.as_deref(), active.device.as_deref()),
+        (None, Some("dm-3"))
+    );
+    assert_eq!((active.reserve_bytes, &active.ambiguous), (5 * MIB, &None));
+    // Its store is nobody's space, and no stranger's.
+    assert!(seen.contents.strangers.is_empty());
+    assert_eq!(seen.contents.free_bytes(), (100 - 3 - 2 * 5) * MIB);
+    assert_eq!(seen.snapshots.len(), 2);
+}
+
+#[test]
+fn a_snapshot_that_was_never_completed_is_what_is_to_be_cleared_and_one_that_is_odd_is_shown() {
+    let incomplete = SnapshotRecord {
+        is_complete: false,
+        ..snapshot_record(7, 1)
+    };
+    let of_another = snapshot_record(8, 2);
+    let mut torn = store(&snapshot_record(9, 1), 30);
+    torn.tags.retain(|tag| !tag.starts_with("drivebay.size"));
+    let mut parted = store(&snapshot_record(10, 1), 40);
+    parted.snapshot_of = None;
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        store(&incomplete, 10),
+        store(&of_another, 20),
+        torn,
+        parted,
+    ]);
+    let seen = look(&vg, &[]);
+    assert_eq!(seen.checks.keys().collect::<Vec<_>>(), [&incomplete.uuid]);
+    let shown = &seen.contents.volumes[0].snapshots;
+    assert_eq!(shown.len(), 2);
+    assert!(shown.iter().all(|one| one.ambiguous.is_some()), "{shown:?}");
+    // Nothing is known of what it was a snapshot of.
+    let [(stranger, _)] = seen.contents.strangers.as_slice() else {
+        panic!("{:?}", seen.contents.strangers)
+    };
+    assert_eq!(*stranger, name::snapshot(Uuid::from_u128(10)));
+}

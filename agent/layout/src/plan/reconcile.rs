@@ -105,6 +105,7 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
                 dev: None,
                 dm_uuid: None,
                 pieces: Vec::new(),
+                snapshots: Vec::new(),
                 ambiguous: Some(why),
             },
         });
@@ -289,6 +290,7 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         dev: None,
         dm_uuid: None,
         pieces: Vec::new(),
+        snapshots: Vec::new(),
         ambiguous: None,
     };
     let pending = fit.step.is_some();

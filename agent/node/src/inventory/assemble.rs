@@ -393,6 +393,14 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
             .map(Checked::to_show)
             .unwrap_or_default(),
         unreadable,
+        snapshot_usage: placed
+            .snapshots
+            .iter()
+            .filter_map(|one| {
+                let uuid = one.record.uuid;
+                Some((uuid, *known.snapshot_usage.get(&uuid)?))
+            })
+            .collect(),
         mounts: known.mounts.places(placed),
         erasing: match record.state {
             RecordState::Erasing { done_bytes, .. } => {

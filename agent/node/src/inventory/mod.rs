@@ -73,6 +73,10 @@ pub struct Known {
     pub attempts: BTreeMap<Uuid, Attempt>,
     /// Volumes whose move is being completed: what their drives say changes just now.
     pub completing: BTreeSet<Uuid>,
+    /// Bytes that are used of the stores of snapshots, rounded to whole hundredths of a store.
+    pub snapshot_usage: BTreeMap<Uuid, u64>,
+    /// How copies to new volumes stand: what they wait for, or why the last attempt failed; empty: they go on.
+    pub copies: BTreeMap<Uuid, String>,
     /// Volumes with a mount that was detached and may live on.
     pub detached: BTreeSet<Uuid>,
     /// Volumes whose quarantine is over, and that somebody holds: the last attempt to delete them found it.

@@ -85,6 +85,11 @@ fn settle(
     };
     match judgement {
         Judgement::Serve { .. } | Judgement::Nowhere => {}
+        // What it gets may be on any drive.
+        Judgement::OnlyIncoming(_) if volume.placed.record.place.is_filling() => {
+            volume.state = VolumeState::Copying;
+            volume.conditions.clear();
+        }
         // Not looked at yet is not missing.
         Judgement::InDoubt(Doubt::TargetNotSeen(peer) | Doubt::CommitIssued(peer))
         | Judgement::OnlyIncoming(peer)
@@ -203,6 +208,7 @@ pub(super) fn remembered(record: &Record) -> Placed {
         dev: None,
         dm_uuid: None,
         pieces: Vec::new(),
+        snapshots: Vec::new(),
         ambiguous: None,
     }
 }

@@ -7,8 +7,8 @@ use drivebay_proto::{VolumeId, agent as wire};
 use super::{advice, delta::delta};
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{
-    CheckMethod, ClassConfig, Cordon, Drive, DriveHealth, Finding, FsType, LastCheck, MIB, Mode,
-    Snapshot, Volume,
+    CheckMethod, ClassConfig, CopySource, Cordon, Drive, DriveHealth, Finding, FsType, LastCheck,
+    MIB, Mode, PlacedSnapshot, Snapshot, Volume,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
     health::{Acknowledged, SmartFinding, SmartReport},
     snapshot::Place,
@@ -171,6 +171,43 @@ impl Sender {
         }
     }
 
+    /// Those that somebody asked for: one that a copy is made of is nobody's.
+    fn snapshots(&self, volume: &Volume) -> Vec<wire::VolumeSnapshot> {
+        let all = volume.placed.snapshots.iter();
+        all.filter(|one| !one.record.is_internal())
+            .map(|one| {
+                let used = volume.snapshot_usage.get(&one.record.uuid).copied();
+                self.snapshot(one, used)
+            })
+            .collect()
+    }
+
+    /// One snapshot. `used_bytes`: of its store.
+    pub fn snapshot(&self, one: &PlacedSnapshot, used_bytes: Option<u64>) -> wire::VolumeSnapshot {
+        let record = &one.record;
+        let message = match (&one.ambiguous, one.is_overflowed) {
+            (Some(why), _) => format!("{why}; it is not touched until an operator decides"),
+            (None, true) => {
+                "more was written to its volume than it had room for; delete it, and take another one with a larger reserve"
+                    .to_owned()
+            }
+            (None, false) => String::new(),
+        };
+        wire::VolumeSnapshot {
+            id: self.id(record.uuid),
+            name: record.name.clone(),
+            created_at: record.created_at,
+            size_bytes: record.size_bytes,
+            state: one.state().as_str().to_owned(),
+            reserve_bytes: one.reserve_bytes,
+            used_bytes: match one.is_overflowed {
+                true => Some(one.reserve_bytes),
+                false => used_bytes,
+            },
+            message,
+        }
+    }
+
     /// One volume.
     pub fn volume(&self, volume: &Volume) -> wire::Volume {
         let record = &volume.placed.record;
@@ -195,6 +232,15 @@ impl Sender {
             erased_bytes: volume.erasing.map_or(0, |erasing| erasing.done_bytes),
             erase_eta_seconds: volume.erasing.map_or(0, |erasing| erasing.eta_seconds),
             parameters: requested(&record.parameters),
+            snapshots: self.snapshots(volume),
+            source_snapshot: match CopySource::of(&record.parameters) {
+                Some(CopySource::Snapshot(uuid)) => self.id(uuid),
+                _ => String::new(),
+            },
+            source_volume: match CopySource::of(&record.parameters) {
+                Some(CopySource::Volume(uuid)) => self.id(uuid),
+                _ => String::new(),
+            },
             by_hand: is_by_hand(&record.parameters),
             usage: None,
             pods: Vec::new(),

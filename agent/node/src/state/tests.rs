@@ -91,6 +91,7 @@ fn contents(volumes: Vec<Record>) -> Contents {
                 dev: None,
                 dm_uuid: None,
                 pieces: Vec::new(),
+                snapshots: Vec::new(),
                 ambiguous: None,
             })
             .collect(),

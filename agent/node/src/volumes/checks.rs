@@ -50,6 +50,8 @@ struct State {
     running: BTreeMap<Uuid, Running>,
     /// Unmounted since somebody last looked here: a use may be shorter than the time between two looks.
     unmounted: BTreeSet<Uuid>,
+    /// Drives with something to be cleared since somebody last looked here.
+    littered: BTreeSet<DriveId>,
     asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
 
@@ -145,6 +147,16 @@ impl Volumes {
     /// Notes that a volume was unmounted.
     pub(super) fn note_unmounted(&self, volume: Uuid) {
         self.inner.checks.lock().unmounted.insert(volume);
+    }
+
+    /// Notes that a drive has what is left of a snapshot.
+    pub(super) fn note_litter(&self, drive: &DriveId) {
+        self.inner.checks.lock().littered.insert(drive.clone());
+    }
+
+    /// Drives of which that was noted since this was asked last.
+    pub fn littered(&self) -> BTreeSet<DriveId> {
+        std::mem::take(&mut self.inner.checks.lock().littered)
     }
 
     /// Volumes that were unmounted since this was asked last.

@@ -81,6 +81,10 @@ impl Volumes {
         if self.is_in_use_now(volume)? {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
+        // Nobody ever had it.
+        if volume.state == VolumeState::Copying {
+            return self.drop_copy(volume).await;
+        }
         self.call_off_check(held).await;
         self.not_detached(volume)?;
         if quarantine || can_only_be_noted(&self.node.inventory().current(), volume) {

@@ -48,6 +48,28 @@ pub enum VolumeError {
         /// What was asked.
         asked: String,
     },
+    /// The name is taken by a snapshot of another volume.
+    #[error("a snapshot named {name:?} exists already, of volume {volume}")]
+    SnapshotExists { name: String, volume: Uuid },
+    /// The volume cannot have snapshots, or not now.
+    #[error("no snapshot is taken of volume {uuid}: {why}")]
+    NotTaken { uuid: Uuid, why: String },
+    /// It is being copied to a new volume.
+    #[error("snapshot {uuid} is being copied to volume {volume}; delete it when that is done")]
+    SnapshotCopied { uuid: Uuid, volume: Uuid },
+    /// The volume is made as a copy and is not complete.
+    #[error("volume {uuid} is being copied: {progress}; try again")]
+    Copying {
+        uuid: Uuid,
+        /// How far it is, or what it waits for.
+        progress: String,
+    },
+    /// The copy could not be made; nothing is left of it.
+    #[error("volume {name:?} could not be made as a copy: {why}")]
+    NotCopied { name: String, why: String },
+    /// What is to be copied is not on this node.
+    #[error("{what} does not exist on this node")]
+    NoSource { what: String },
     /// The name is taken by a volume that cannot be reached now.
     #[error(
         "a volume named {name:?} exists already and cannot be compared with the request: {why}"

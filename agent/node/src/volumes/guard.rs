@@ -19,6 +19,8 @@ use crate::state::hand_mounts::HandMount;
 pub enum Key {
     /// A CSI name, while it is being created.
     Name(String),
+    /// The CSI name of a snapshot, while it is being taken.
+    Snapshot(String),
     /// A path, for unmounting volumes that nobody knows any more.
     Path(std::path::PathBuf),
     /// A drive, while it is wiped.
@@ -38,7 +40,8 @@ pub enum Caller<'a> {
     Manual,
     /// The agent itself, for which nobody waits.
     Agent,
-    /// The agent, which completes a move that was asked for, or ends what held a device open.
+    /// The agent, which completes a move that was asked for, ends what held a device open, or takes a snapshot: whoever uses the volume
+    /// goes on using it.
     Mover,
 }
 

@@ -232,6 +232,7 @@ async fn creating_a_name_whose_volume_is_being_deleted_is_aborted() {
         parameters: record.parameters.clone(),
         created_for: Default::default(),
         manual: false,
+        source: None,
     };
     let made = rig.volumes.create(request()).await;
     assert_eq!(made.unwrap().0.uuid, volume.uuid);

@@ -7,6 +7,7 @@
 pub mod adopt;
 pub mod by_hand;
 pub mod checks;
+pub mod copies;
 pub mod cordon;
 pub mod create;
 pub mod delete;
@@ -27,6 +28,7 @@ mod quarantine;
 mod reach;
 pub mod release;
 pub mod samplers;
+pub mod snapshots;
 pub mod stage;
 pub mod stats;
 mod system_places;
@@ -89,6 +91,7 @@ struct Inner {
     /// What was mounted by hand.
     hand_mounts: HandMounts,
     moves: moves::Moves,
+    copies: copies::Copies,
     holders: hold::Holders,
 }
 
@@ -108,6 +111,7 @@ impl Volumes {
             wanted: zeroing::Wanted::default(),
             hand_mounts: HandMounts::new(node.state_dir()),
             moves: moves::Moves::new(SavedMoves::new(node.state_dir())),
+            copies: copies::Copies::default(),
             holders: hold::Holders::default(),
         };
         Self {

@@ -102,6 +102,12 @@ pub(super) fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef,
             why: why_ambiguous(volume),
         });
     }
+    if volume.state == VolumeState::Copying {
+        return Err(VolumeError::Copying {
+            uuid: volume.uuid,
+            progress: "it gets the bytes of a snapshot or of another volume".to_owned(),
+        });
+    }
     let (uuid, id) = (volume.uuid, volume.drive.clone());
     match snapshot.drives.get(&volume.drive) {
         Some(drive) if drive.state == DriveState::Claimed => {

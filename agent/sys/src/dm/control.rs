@@ -49,6 +49,9 @@ const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc:
 /// DM_SUSPEND_FLAG.
 const SUSPENDED: u32 = 1 << 1;
 const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
+const TABLE_STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 12, HEAD) as libc::Ioctl;
+/// DM_NOFLUSH_FLAG: the status as it is, without writing back first.
+const NO_FLUSH: u32 = 1 << 11;
 const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
 
 const CONTROL: &str = "/dev/mapper/control";
@@ -172,6 +175,62 @@ pub fn is_open(uuid: &str) -> io::Result<bool> {
     Ok(status.is_some_and(|status| status.open_count > 0))
 }
 
+/// What the kernel says of a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotStatus {
+    /// It holds its origin as it was.
+    Valid {
+        /// Of its store, its own metadata included.
+        used_bytes: u64,
+        /// Of its store.
+        total_bytes: u64,
+    },
+    /// Its store has no room left, or could not be written: it is lost.
+    Lost,
+}
+
+/// The status of the snapshot of this device-mapper uuid; None when there is none. Reads no drive, but may wait for one: the kernel
+/// takes the snapshot's lock.
+///
+/// # Errors
+/// InvalidData: the device is no snapshot, or says something that is not known.
+pub fn snapshot_status(uuid: &str) -> io::Result<Option<SnapshotStatus>> {
+    let mut arg = DmIoctl::new();
+    put(uuid, &mut arg.uuid)?;
+    arg.flags = NO_FLUSH;
+    match ask(&open_control()?, TABLE_STATUS, &mut arg) {
+        Ok(()) => parse_snapshot(&arg.answer).map(Some).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is no snapshot, or has no status that is known",
+            )
+        }),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// `struct dm_target_spec`, whose last 16 bytes name the target, and the status as text, in sectors of 512 bytes.
+fn parse_snapshot(answer: &[u8]) -> Option<SnapshotStatus> {
+    let text = |from: usize| {
+        let bytes = answer.get(from..)?.split(|byte| *byte == 0).next()?;
+        std::str::from_utf8(bytes).ok()
+    };
+    if text(24)? != "snapshot" {
+        return None;
+    }
+    match text(40)?.trim() {
+        "Invalid" | "Overflow" | "Merge failed" => Some(SnapshotStatus::Lost),
+        numbers => {
+            let (used, total) = numbers.split(' ').next()?.split_once('/')?;
+            Some(SnapshotStatus::Valid {
+                used_bytes: used.parse::<u64>().ok()?.checked_mul(512)?,
+                total_bytes: total.parse::<u64>().ok()?.checked_mul(512)?,
+            })
+        }
+    }
+}
+
 /// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
 /// is none.
 pub(super) fn remove(uuid: &str) -> io::Result<bool> {
@@ -211,6 +270,27 @@ mod tests {
         let error = control(&sys, &node).unwrap_err();
         assert_ne!(error.kind(), io::ErrorKind::NotFound);
         assert!(error.to_string().contains("modprobe dm_mod"), "{error}");
+    }
+
+    #[test]
+    fn a_snapshots_status_is_read_as_the_kernel_writes_it() {
+        let answer = |target: &str, status: &str| {
+            let mut answer = vec![0; 512];
+            answer[24..24 + target.len()].copy_from_slice(target.as_bytes());
+            answer[40..40 + status.len()].copy_from_slice(status.as_bytes());
+            parse_snapshot(&answer)
+        };
+        let valid = SnapshotStatus::Valid {
+            used_bytes: 384 * 512,
+            total_bytes: 20480 * 512,
+        };
+        assert_eq!(answer("snapshot", "384/20480 16"), Some(valid));
+        for lost in ["Invalid", "Overflow", "Merge failed"] {
+            assert_eq!(answer("snapshot", lost), Some(SnapshotStatus::Lost));
+        }
+        assert_eq!(answer("linear", ""), None);
+        assert_eq!(answer("snapshot", "Unknown"), None);
+        assert_eq!(parse_snapshot(&[0; 8]), None);
     }
 
     #[test]

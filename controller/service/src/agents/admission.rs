@@ -50,6 +50,8 @@ pub struct Facts {
     pub version: String,
     /// Where the connection comes from, for people.
     pub address: String,
+    /// It takes snapshots and makes copies, by its hello; false in what was known before this process began.
+    pub copies: bool,
 }
 
 impl Facts {
@@ -170,6 +172,7 @@ mod tests {
             machine_id: machine.into(),
             version: String::new(),
             address: format!("{machine}:1"),
+            copies: false,
         }
     }
 

@@ -141,6 +141,17 @@ impl Agent {
         Ok(session.client.clone())
     }
 
+    /// As [`client`](Self::client), for calls about snapshots and copies: an older agent would make an empty volume.
+    pub fn client_for_copies(&self) -> Result<AgentClient<AgentChannel>, CallError> {
+        let standing = self.standing();
+        let node = self.node.to_string();
+        match &standing.session {
+            None => Err(CallError::NotConnected { node }),
+            Some(session) if !session.facts.copies => Err(CallError::Outdated { node }),
+            Some(session) => Ok(session.client.clone()),
+        }
+    }
+
     /// Whether a session stands.
     pub fn connected(&self) -> bool {
         self.standing().session.is_some()
@@ -421,7 +432,31 @@ mod tests {
             machine_id: "m".into(),
             version: String::new(),
             address: String::new(),
+            copies: true,
         }
+    }
+
+    #[tokio::test]
+    async fn only_an_agent_that_says_that_it_copies_is_asked_about_snapshots() {
+        let client = AgentClient::new(Endpoint::from_static("http://agent").connect_lazy().into());
+        let agent = Agent::new("n".into(), Duration::ZERO);
+        let refused = agent.client_for_copies().unwrap_err();
+        assert_eq!(refused, CallError::NotConnected { node: "n".into() });
+        let older = Facts {
+            copies: false,
+            ..facts()
+        };
+        agent.enter_lasting(older, client.clone());
+        assert!(agent.client().is_ok());
+        let refused = agent.client_for_copies().unwrap_err();
+        assert_eq!(refused, CallError::Outdated { node: "n".into() });
+        assert!(
+            refused
+                .to_string()
+                .starts_with("node n runs an older agent")
+        );
+        agent.enter_lasting(facts(), client);
+        assert!(agent.client_for_copies().is_ok());
     }
 
     #[tokio::test]

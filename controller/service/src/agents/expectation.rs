@@ -157,6 +157,7 @@ mod tests {
             machine_id: "m".into(),
             version: String::new(),
             address: String::new(),
+            copies: true,
         }
     }
 
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(listed(agents.catalog()), [told(3), told(4)]);
         assert!(matches!(
             agents.volume(&id(1).to_string()),
-            Err(LookupError::NoSuchVolume { .. })
+            Err(LookupError::NotThere { .. })
         ));
     }
 

@@ -1,11 +1,17 @@
-//! Where a volume is: on the node its id names, or on another to which its drive was moved.
+//! Where a volume or a snapshot is: on the node its id names, or on another to which its drive was moved.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, fmt, sync::Arc};
 
-use drivebay_proto::{VolumeId, agent::Volume};
+use drivebay_proto::{
+    VolumeId,
+    agent::{Volume, VolumeSnapshot},
+};
 
 use super::{Agent, Agents, copies::generation};
-use crate::{catalog::Key, inventory::Inventory};
+use crate::{
+    catalog::{Key, SnapshotPlace, is_answered, is_copying},
+    inventory::Inventory,
+};
 
 /// A volume and the agent that reports it.
 #[derive(Debug, Clone)]
@@ -17,34 +23,75 @@ pub struct Found {
     pub moved_from: Option<String>,
 }
 
-/// No agent can be asked about this volume.
+/// A snapshot and the agent that reports it.
+#[derive(Debug, Clone)]
+pub struct FoundSnapshot {
+    pub agent: Arc<Agent>,
+    /// The snapshot as last reported; its id names the node it is on.
+    pub snapshot: VolumeSnapshot,
+    /// The volume that it is of, on the same node.
+    pub volume: Volume,
+    /// The node in the id that was asked for, when the snapshot is on another.
+    pub moved_from: Option<String>,
+}
+
+/// What an id is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdOf {
+    Volume,
+    Snapshot,
+}
+
+impl fmt::Display for IdOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Volume => "volume",
+            Self::Snapshot => "snapshot",
+        })
+    }
+}
+
+/// No agent can be asked about this volume or snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// Never given out by Drivebay.
-    #[error("volume {id:?} does not exist")]
+    #[error("{of} {id:?} does not exist")]
     NotAnId {
+        of: IdOf,
         /// The id, cut to a readable length.
         id: String,
     },
     /// Its node has looked at every drive, and it is on none.
-    #[error("volume {id} does not exist on node {node}")]
-    NoSuchVolume {
+    #[error("{of} {id} does not exist on node {node}")]
+    NotThere {
+        of: IdOf,
         id: String,
         /// The node in it.
         node: String,
     },
+    /// It is a copy that is still being made, and was answered to nobody.
+    #[error(
+        "volume {id} is being made as a copy on node {node}, and does not exist until the copy is complete"
+    )]
+    Copying {
+        id: String,
+        /// The node that makes it.
+        node: String,
+    },
     /// Its node was given up with all that is on it.
-    #[error("volume {id} was forgotten with its node {node}")]
+    #[error("{of} {id} was forgotten with its node {node}")]
     ForgottenNodes {
+        of: IdOf,
         id: String,
         /// The node in it.
         node: String,
     },
     /// The agent has not looked at every drive, or is away: absence is not known.
     #[error(
-        "volume {id} is not known, but the agent of node {node} is starting or disconnected; try again, and check that it runs"
+        "{of} {id} is not known, but the agent of node {node} is starting or disconnected; try again, and check that it runs"
     )]
     NotKnownYet {
+        of: IdOf,
         id: String,
         /// The node in it.
         node: String,
@@ -59,21 +106,26 @@ pub enum LookupError {
     },
 }
 
-/// The id in its parts.
+/// A volume's id in its parts.
 pub fn parse(id: &str) -> Result<VolumeId, LookupError> {
+    parse_as(IdOf::Volume, id)
+}
+
+/// The id in its parts.
+pub fn parse_as(of: IdOf, id: &str) -> Result<VolumeId, LookupError> {
     id.parse().map_err(|_| LookupError::NotAnId {
+        of,
         id: id.chars().take(128).collect(),
     })
 }
 
 impl Agents {
-    /// The agent that would have the volume of this id, whether or not it does.
-    pub fn of_volume(&self, id: &str) -> Result<Arc<Agent>, LookupError> {
-        let parsed = parse(id)?;
-        let node = parsed.node;
+    /// The agent that would have the volume or snapshot of this id, whether or not it does.
+    pub fn owner(&self, of: IdOf, id: &VolumeId) -> Result<Arc<Agent>, LookupError> {
+        let node = id.node.clone();
         if self.is_given_up(&node) {
-            let id = id.to_owned();
-            return Err(LookupError::ForgottenNodes { id, node });
+            let id = id.to_string();
+            return Err(LookupError::ForgottenNodes { of, id, node });
         }
         self.get(&node).ok_or(LookupError::NodeNeverSeen { node })
     }
@@ -81,8 +133,9 @@ impl Agents {
     /// The volume of this id, from what is known now, and the agent that reports it. One that is on another
     /// node than its id says is found there, if that node's agent is there to say so.
     pub fn volume(&self, id: &str) -> Result<Found, LookupError> {
-        let parsed = parse(id)?;
-        let owner = self.of_volume(id);
+        let of = IdOf::Volume;
+        let parsed = parse_as(of, id)?;
+        let owner = self.owner(of, &parsed);
         let known = |key: &Key| {
             let volume = self.catalog().get(key);
             volume.filter(crate::catalog::exists)
@@ -115,9 +168,72 @@ impl Agents {
                 volume,
                 moved_from: None,
             }),
-            None if complete => Err(LookupError::NoSuchVolume { id, node }),
-            None => Err(LookupError::NotKnownYet { id, node }),
+            None if complete => Err(LookupError::NotThere { of, id, node }),
+            None => Err(LookupError::NotKnownYet { of, id, node }),
         }
+    }
+
+    /// As [`volume`](Self::volume), for a caller of CSI: a copy that is still being made does not exist yet.
+    pub fn volume_of_csi(&self, id: &str) -> Result<Found, LookupError> {
+        let found = self.volume(id)?;
+        match is_copying(&found.volume) {
+            true => Err(LookupError::Copying {
+                id: id.to_owned(),
+                node: found.agent.node().to_owned(),
+            }),
+            false => Ok(found),
+        }
+    }
+
+    /// The snapshot of this id, from what is known now, its volume, and the agent that reports both. One that is on another node than
+    /// its id says is found there, if that node's agent is there to say so. One that is still being created does not exist yet.
+    pub fn snapshot(&self, id: &str) -> Result<FoundSnapshot, LookupError> {
+        let of = IdOf::Snapshot;
+        let parsed = parse_as(of, id)?;
+        let owner = self.owner(of, &parsed);
+        let is_there = |agent: &Arc<Agent>| agent.look(Inventory::complete);
+        let complete = owner.as_ref().is_ok_and(is_there);
+        let place = self.catalog().snapshot(&Key::from(&parsed));
+        let here = place.as_ref().and_then(answered);
+        if (!complete || here.is_none())
+            && let Some(found) = self.snapshot_elsewhere(&parsed)
+        {
+            return Ok(found);
+        }
+        let agent = owner?;
+        match here {
+            Some((snapshot, volume)) => Ok(FoundSnapshot {
+                agent,
+                snapshot,
+                volume,
+                moved_from: None,
+            }),
+            None => {
+                let (id, node) = (id.to_owned(), parsed.node);
+                Err(match complete {
+                    true => LookupError::NotThere { of, id, node },
+                    false => LookupError::NotKnownYet { of, id, node },
+                })
+            }
+        }
+    }
+
+    /// The snapshot of this uuid on another node than the id says, by the word of an agent that is there; of several, that of the
+    /// newest volume.
+    pub fn snapshot_elsewhere(&self, id: &VolumeId) -> Option<FoundSnapshot> {
+        let places = self.catalog().snapshot_places(id.uuid).into_iter();
+        let others = places.filter(|place| *place.key.node != *id.node);
+        let found = others.filter_map(|place| {
+            let agent = self.get(&place.key.node)?;
+            let (snapshot, volume) = answered(&place)?;
+            agent.look(Inventory::complete).then(|| FoundSnapshot {
+                agent,
+                snapshot,
+                volume,
+                moved_from: Some(id.node.clone()),
+            })
+        });
+        found.min_by_key(|found| Reverse(generation(&found.volume)))
     }
 
     /// The volume of this uuid on another node than the id says, by the word of an agent that is there: the newest, and none that is
@@ -132,4 +248,10 @@ impl Agents {
             .filter(|(agent, volume)| generation(volume) >= last && agent.look(Inventory::complete))
             .min_by_key(|(_, volume)| (Reverse(generation(volume)), !volume.is_usable()))
     }
+}
+
+/// The snapshot at a place that exists for CSI, and its volume.
+fn answered(place: &SnapshotPlace) -> Option<(VolumeSnapshot, Volume)> {
+    let snapshot = place.snapshot().filter(is_answered)?;
+    Some((snapshot, place.decode_volume()))
 }

@@ -38,7 +38,7 @@ use copies::Copies;
 use duplicates::Duplicates;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
-pub use lookup::{Found, LookupError, parse};
+pub use lookup::{Found, FoundSnapshot, IdOf, LookupError, parse, parse_as};
 pub use session::Visitor;
 pub use session_error::SessionError;
 use unclaimed::Unclaimed;

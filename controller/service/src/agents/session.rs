@@ -94,6 +94,7 @@ fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> F
         machine_id: printable(&hello.machine_id),
         version: printable(&hello.version),
         address,
+        copies: hello.copies,
     }
 }
 

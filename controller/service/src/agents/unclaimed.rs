@@ -90,7 +90,7 @@ async fn look(agents: &Agents) {
 fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     let page = agents
         .catalog()
-        .after(from.as_ref(), STRIDE, |_, marks| marks.exists);
+        .after(from.as_ref(), STRIDE, |_, marks| marks.listed);
     let (last, _) = page.last()?;
     *from = Some(last.clone());
     let expected = agents.expected();

@@ -83,7 +83,7 @@ pub(crate) fn publish(
     if request.readonly {
         return Err(AttachError::ReadOnly);
     }
-    let found = agents.volume(id)?;
+    let found = agents.volume_of_csi(id)?;
     if agents.get(node).is_none() {
         let node = node.chars().take(128).collect();
         return Err(AttachError::NoSuchNode { node });
@@ -115,7 +115,7 @@ pub(crate) fn unpublish(
 ) -> Result<ControllerUnpublishVolumeResponse, AttachError> {
     let id = validate::required("volume_id", &request.volume_id)?;
     let node = request.node_id.as_str();
-    let elsewhere = match agents.volume(id) {
+    let elsewhere = match agents.volume_of_csi(id) {
         Ok(found) => found.agent.node() != node,
         Err(_) => false,
     };

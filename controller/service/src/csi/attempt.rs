@@ -65,7 +65,11 @@ impl Attempt<'_> {
             let Some(agent) = agents.get(&choice.node) else {
                 continue;
             };
-            let client = match agent.client() {
+            let client = match self.volume.source {
+                Some(_) => agent.client_for_copies(),
+                None => agent.client(),
+            };
+            let client = match client {
                 Ok(client) => client,
                 // Nothing was sent, so another may be asked.
                 Err(error) => {

@@ -10,11 +10,14 @@ use tonic::{Request, Response, Status};
 
 use super::{
     attach::{Attached, publish, unpublish},
-    create::{Pending, create},
+    create::create,
     delete::delete,
     grow::grow,
     listing::{list_health, list_volumes},
     logged,
+    pending::Pending,
+    snapshot_listing::list_snapshots,
+    snapshots::{create_snapshot, delete_snapshot, shown_as},
     status::unimplemented,
     suitable::unsuitable,
     volumes::{self, CapacityQuery, signed},
@@ -27,7 +30,7 @@ use crate::{
     placement::PlacementError,
 };
 use drivebay_csi::{
-    Content, NewVolume,
+    Content, NewSnapshot, NewVolume,
     health::{HealthApi, Whereabouts},
     size,
     topology::TopologyKey,
@@ -53,6 +56,7 @@ pub struct ControllerService {
     key: TopologyKey,
     agents: Agents,
     pending: Pending,
+    pending_snapshots: Pending,
     attached: Attached,
 }
 
@@ -65,6 +69,7 @@ impl ControllerService {
             key: TopologyKey::new(&config.driver_name),
             agents,
             pending: Pending::default(),
+            pending_snapshots: Pending::default(),
             attached: Attached::default(),
         }
     }
@@ -114,7 +119,7 @@ impl ControllerService {
             wanted => wanted,
         };
         validate::map_size("volume_context", &request.volume_context)?;
-        let volume = self.agents.volume(id)?.volume;
+        let volume = self.agents.volume_of_csi(id)?.volume;
         let refusal = match wanted {
             Err(error) => Some(error.to_string()),
             Ok(wanted) => unsuitable(&volume, &wanted, &request),
@@ -169,6 +174,41 @@ impl ControllerService {
         Ok(list_health(&self.agents, from.as_ref(), max))
     }
 
+    async fn take_snapshot(
+        &self,
+        mut request: CreateSnapshotRequest,
+    ) -> Result<CreateSnapshotResponse, Status> {
+        let topology = request.accessibility_requirements.take();
+        let requested = NewSnapshot::try_from(request)?;
+        let (agents, key) = (self.agents.clone(), self.key.clone());
+        let pending = self.pending_snapshots.clone();
+        let created = create_snapshot(agents, key, pending, requested, topology);
+        Ok(CreateSnapshotResponse {
+            snapshot: Some(created.await?),
+        })
+    }
+
+    fn page_of_snapshots(
+        &self,
+        request: &ListSnapshotsRequest,
+    ) -> Result<ListSnapshotsResponse, Status> {
+        let max = validate::max_entries(request.max_entries)?;
+        let from = parse_token(&request.starting_token)?;
+        if request.snapshot_id.is_empty() && request.source_volume_id.is_empty() {
+            self.known()?;
+        }
+        let (agents, key) = (&self.agents, &self.key);
+        Ok(list_snapshots(agents, key, request, from.as_ref(), max)?)
+    }
+
+    fn one_snapshot(&self, request: &GetSnapshotRequest) -> Result<GetSnapshotResponse, Status> {
+        let id = validate::required("snapshot_id", &request.snapshot_id)?;
+        let found = self.agents.snapshot(id)?;
+        Ok(GetSnapshotResponse {
+            snapshot: Some(shown_as(id, found, &self.key)),
+        })
+    }
+
     // An error would leave the provisioner's last figure standing, so what cannot be had is 0:
     // an unknown class, a topology of others, capabilities that are not supported. Parameters
     // that CreateVolume refuses are let pass, so that its error, not a full cluster, is reported.
@@ -213,7 +253,7 @@ impl ControllerService {
             agent,
             volume,
             moved_from,
-        } = self.agents.volume(id)?;
+        } = self.agents.volume_of_csi(id)?;
         if moved_from.is_some() {
             return Err(Status::failed_precondition(format!(
                 "the drive of volume {id} was moved to node {}, where it is {}: expand that one",
@@ -245,7 +285,7 @@ impl ControllerService {
         request: &ControllerGetVolumeRequest,
     ) -> Result<ControllerGetVolumeResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let found = self.agents.volume(id)?;
+        let found = self.agents.volume_of_csi(id)?;
         let node = found.agent.node();
         let at = whereabouts(&found);
         let attached = &self.attached;
@@ -268,7 +308,7 @@ impl ControllerService {
         request: &ControllerGetVolumeHealthRequest,
     ) -> Result<ControllerGetVolumeHealthResponse, Status> {
         let id = validate::required("volume_id", &request.volume_id)?;
-        let found = self.agents.volume(id)?;
+        let found = self.agents.volume_of_csi(id)?;
         let mut health = volumes::volume_health(&found.volume, whereabouts(&found));
         id.clone_into(&mut health.volume_id);
         Ok(ControllerGetVolumeHealthResponse {
@@ -284,6 +324,10 @@ impl ControllerService {
             Capability::ExpandVolume,
             Capability::GetVolume,
             Capability::SingleNodeMultiWriter,
+            Capability::CreateDeleteSnapshot,
+            Capability::ListSnapshots,
+            Capability::GetSnapshot,
+            Capability::CloneVolume,
         ];
         if self.attach {
             all.extend([
@@ -438,30 +482,41 @@ impl Controller for ControllerService {
 
     async fn create_snapshot(
         &self,
-        _: Request<CreateSnapshotRequest>,
+        request: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
-        Err(unimplemented("CreateSnapshot", NO_SNAPSHOTS))
+        let request = request.into_inner();
+        let name = request.name.clone();
+        self.audited("CreateSnapshot", &name, self.take_snapshot(request))
+            .await
     }
 
     async fn delete_snapshot(
         &self,
-        _: Request<DeleteSnapshotRequest>,
+        request: Request<DeleteSnapshotRequest>,
     ) -> Result<Response<DeleteSnapshotResponse>, Status> {
-        Err(unimplemented("DeleteSnapshot", NO_SNAPSHOTS))
+        let id = request.into_inner().snapshot_id;
+        self.audited("DeleteSnapshot", &id, async {
+            validate::required("snapshot_id", &id)?;
+            delete_snapshot(&self.agents, id.clone()).await?;
+            Ok(DeleteSnapshotResponse {})
+        })
+        .await
     }
 
     async fn list_snapshots(
         &self,
-        _: Request<ListSnapshotsRequest>,
+        request: Request<ListSnapshotsRequest>,
     ) -> Result<Response<ListSnapshotsResponse>, Status> {
-        Err(unimplemented("ListSnapshots", NO_SNAPSHOTS))
+        let answer = async { self.page_of_snapshots(request.get_ref()) };
+        logged("ListSnapshots", answer).await
     }
 
     async fn get_snapshot(
         &self,
-        _: Request<GetSnapshotRequest>,
+        request: Request<GetSnapshotRequest>,
     ) -> Result<Response<GetSnapshotResponse>, Status> {
-        Err(unimplemented("GetSnapshot", NO_SNAPSHOTS))
+        let answer = async { self.one_snapshot(request.get_ref()) };
+        logged("GetSnapshot", answer).await
     }
 
     async fn controller_modify_volume(
@@ -474,4 +529,3 @@ impl Controller for ControllerService {
 }
 
 const NO_ATTACHING: &str = "a local volume needs no attaching; set attachRequired: false in the CSIDriver object, or run the controller with --attach";
-const NO_SNAPSHOTS: &str = "Drivebay has no snapshots";

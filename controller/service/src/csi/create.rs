@@ -1,23 +1,25 @@
 //! CreateVolume: the request checked, the node chosen, its agent asked, the answer checked.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use drivebay_common::units::human_sizes;
 use drivebay_proto::{VolumeId, agent, csi::TopologyRequirement};
 
-use super::attempt::Attempt;
+use super::{
+    attempt::Attempt,
+    origin::{self, SourceError},
+    pending::Pending,
+};
 use crate::{
     agents::{Agent, Agents, duplicates},
     call::CallError,
+    catalog::is_copying,
     inventory::{Classes, Inventory},
     notes::NotesError,
     placement::{self, Choice, Node, PlacementError, Presence},
 };
 use drivebay_csi::{
-    NewVolume,
+    NewVolume, Source,
     size::{self, SizeError},
     topology::TopologyKey,
     validate::SizeRange,
@@ -42,6 +44,13 @@ pub(super) fn check_answer(
     }
     if volume.name != requested.name || volume.mode != requested.content.mode() {
         return bad(format!("volume {} is another one", volume.id));
+    }
+    if Source::of(volume) != requested.source || is_copying(volume) {
+        let is = match &requested.source {
+            Some(source) => format!("a complete copy of {source}"),
+            None => "new".to_owned(),
+        };
+        return bad(format!("volume {} is not {is}", volume.id));
     }
     let SizeRange { required, limit } = requested.range;
     let size = volume.size_bytes;
@@ -70,6 +79,8 @@ pub(crate) enum CreateError {
     )]
     InDoubt { name: String, node: String },
     #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
     Notes(#[from] NotesError),
     #[error(transparent)]
     Placement(#[from] PlacementError),
@@ -81,34 +92,6 @@ pub(crate) enum CreateError {
     Lost,
 }
 
-/// CSI names of volumes being created, so that one name is never sent to two nodes.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Pending(Arc<Mutex<BTreeSet<String>>>);
-
-struct Guard(Pending, String);
-
-impl Pending {
-    fn enter(&self, name: &str) -> Result<Guard, CreateError> {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !names.insert(name.to_owned()) {
-            return Err(CreateError::Pending {
-                name: name.to_owned(),
-            });
-        }
-        Ok(Guard(self.clone(), name.to_owned()))
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        let Self(Pending(names), name) = self;
-        names
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(name);
-    }
-}
-
 /// Creates the volume, or finds the one that has its name; and the node it is on.
 pub(crate) async fn create(
     agents: Agents,
@@ -117,10 +100,15 @@ pub(crate) async fn create(
     volume: NewVolume,
     topology: Option<TopologyRequirement>,
 ) -> Result<(String, agent::Volume), CreateError> {
-    let guard = pending.enter(&volume.name)?;
+    let guard = pending
+        .enter(&volume.name)
+        .ok_or_else(|| CreateError::Pending {
+            name: volume.name.clone(),
+        })?;
     // A caller that gives up drops its future; the name stays taken until the agent has answered.
     let task = tokio::spawn(async move {
         let _guard = guard;
+        let (volume, topology) = origin::resolve(&agents, &key, volume, topology)?;
         let topology = topology.as_ref();
         let choices = choose(&agents, &key, &volume, topology)?;
         let only = key.only_nodes(topology);
@@ -232,8 +220,8 @@ pub(super) fn is_there(agents: &Agents, node: &str) -> bool {
     agent.is_some_and(|agent| agent.look(Inventory::complete))
 }
 
-/// The volume of this name and its agent; of several, always the same.
-fn named(
+/// The volume of this name and its agent; of several, always the same. One that is being made as a copy counts.
+pub(super) fn named(
     agents: &Agents,
     name: &str,
     allowed: impl Fn(&str) -> bool,

@@ -5,7 +5,7 @@ use tonic::Code;
 use drivebay_proto::agent;
 
 use crate::{
-    agents::{Agents, LookupError},
+    agents::{Agents, IdOf, LookupError, parse},
     call::{CHANGE_DEADLINE, CallError, call},
     catalog::{Key, exists},
     inventory::Inventory,
@@ -33,10 +33,10 @@ pub(crate) enum DeleteError {
 
 /// Deletes the volume; one that was never made, or that its node does not have, is deleted already.
 pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteError> {
-    let Ok(parsed) = crate::agents::parse(&id) else {
+    let Ok(parsed) = parse(&id) else {
         return Ok(());
     };
-    let owner = agents.of_volume(&id);
+    let owner = agents.owner(IdOf::Volume, &parsed);
     let on_its_node = owner.as_ref().is_ok_and(|agent| {
         agent.look(Inventory::complete)
             && agents

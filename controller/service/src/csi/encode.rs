@@ -14,6 +14,9 @@ pub(super) struct Healthy<'a> {
     pub(super) node: &'a str,
     pub(super) class: &'a str,
     pub(super) size_bytes: u64,
+    /// What it is a copy of: the id of a snapshot or else of a volume; both are empty of one that is no copy.
+    pub(super) source_snapshot: &'a str,
+    pub(super) source_volume: &'a str,
     /// On its node.
     pub(super) published: bool,
     /// Its condition is wanted.
@@ -31,6 +34,11 @@ impl Healthy<'_> {
             }
             text(volume, 2, self.id);
             pair(volume, 3, names::PARAM_CLASS, self.class);
+            match (self.source_snapshot, self.source_volume) {
+                ("", "") => {}
+                ("", id) => message(volume, 4, |source| message(source, 2, |of| text(of, 1, id))),
+                (id, _) => message(volume, 4, |source| message(source, 1, |of| text(of, 1, id))),
+            }
             message(volume, 5, |topology| {
                 pair(topology, 1, key.as_str(), self.node);
             });
@@ -110,11 +118,13 @@ mod tests {
         #[test]
         fn the_bytes_are_those_of_the_message(
             id in "[0-9a-f@-]{0,200}", node in "[a-z]{1,150}", class in ".{0,80}", size_bytes: u64, published: bool,
-            all_apis: bool,
+            all_apis: bool, source_snapshot in "([0-9a-f@-]{1,200})?", source_volume in "([0-9a-f@-]{1,200})?",
         ) {
             let api = if all_apis { HealthApi::Both } else { HealthApi::V1_13 };
             let volume = agent::Volume {
-                id: id.clone(), class: class.clone(), size_bytes, published, ..agent::Volume::default()
+                id: id.clone(), class: class.clone(), size_bytes, published,
+                source_snapshot: source_snapshot.clone(), source_volume: source_volume.clone(),
+                ..agent::Volume::default()
             };
             let key = TopologyKey::new("drivebay.example");
             let (published_node_ids, volume_condition) =
@@ -124,8 +134,11 @@ mod tests {
                 status: Some(VolumeStatus { published_node_ids, volume_condition }),
             };
             let mut bytes = b"before".to_vec();
-            Healthy { id: &id, node: &node, class: &class, size_bytes, published, condition: api.legacy() }
-                .encode(&key, &mut bytes);
+            let healthy = Healthy {
+                id: &id, node: &node, class: &class, size_bytes, published, condition: api.legacy(),
+                source_snapshot: &source_snapshot, source_volume: &source_volume,
+            };
+            healthy.encode(&key, &mut bytes);
             prop_assert_eq!(&bytes[6..], expected.encode_to_vec());
         }
     }

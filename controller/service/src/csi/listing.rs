@@ -56,6 +56,8 @@ impl Listed {
                 node,
                 class: &brief.class,
                 size_bytes: brief.size_bytes,
+                source_snapshot: &brief.source_snapshot,
+                source_volume: &brief.source_volume,
                 condition: api.legacy(),
             };
             return healthy.encode(key, into);
@@ -94,7 +96,7 @@ fn after(
     let found = agents
         .catalog()
         .after(after.as_ref(), MAX_ENTRIES + 1, |key, marks| {
-            marks.exists && keep(marks, away(key))
+            marks.listed && keep(marks, away(key))
         });
     found
         .into_iter()

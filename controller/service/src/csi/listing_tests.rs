@@ -52,6 +52,7 @@ fn fleet() -> Agents {
             machine_id: String::new(),
             version: String::new(),
             address: String::new(),
+            copies: true,
         };
         agents.recall(facts, snapshot(node)).unwrap();
     }
@@ -150,6 +151,35 @@ fn a_condition_that_the_agent_reports_is_listed() {
     for entry in first_page(&agents) {
         let is = entry.volume.as_ref().unwrap().volume_id == troubled.id;
         assert_eq!(message(&entry).contains("MediaErrors"), is);
+    }
+}
+
+#[test]
+fn a_copy_is_listed_with_its_source_and_only_when_it_is_complete() {
+    let agents = fleet();
+    for node in 0..NODES {
+        connect(&agents, node, snapshot(node));
+    }
+    let source = || {
+        let page = first_page(&agents);
+        let volumes = page.into_iter().map(|entry| entry.volume.unwrap());
+        let mut found = volumes.filter(|volume| volume.volume_id == id(7));
+        found.next().map(|volume| volume.content_source)
+    };
+    assert_eq!(source(), Some(None));
+    for (state, listed) in [("copying", false), ("new", true), ("missing", true)] {
+        let mut update = snapshot(7);
+        update.volumes[0].state = state.into();
+        update.volumes[0].source_volume = id(107);
+        connect(&agents, 7, update);
+        let expected = drivebay_csi::Source::Volume(id(107));
+        assert_eq!(source(), listed.then(|| Some(expected.into())), "{state}");
+        let health = list_health(&agents, None, None).entries;
+        let is_told = health.iter().any(|of| of.volume_id == id(7));
+        assert_eq!(is_told, state == "missing", "{state}");
+        let found = agents.volume_of_csi(&id(7));
+        assert_eq!(found.is_ok(), listed, "{state}");
+        assert!(agents.volume(&id(7)).is_ok(), "people look for it, too");
     }
 }
 

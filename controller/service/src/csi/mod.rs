@@ -8,8 +8,14 @@ mod delete;
 mod encode;
 mod grow;
 mod listing;
+mod origin;
+mod pending;
+mod snapshot_listing;
+mod snapshots;
 mod status;
 mod suitable;
+#[cfg(test)]
+mod test_nodes;
 mod volumes;
 
 pub use controller::{ControllerConfig, ControllerService};

@@ -6,7 +6,13 @@
 use drivebay_common::answers;
 use tonic::{Code, Status};
 
-use super::{attach::AttachError, create::CreateError, delete::DeleteError};
+use super::{
+    attach::AttachError,
+    create::CreateError,
+    delete::DeleteError,
+    origin::SourceError,
+    snapshots::{CreateSnapshotError, DeleteSnapshotError},
+};
 use crate::{agents::LookupError, call::CallError, page::BadToken, placement::PlacementError};
 use drivebay_csi::status::HasCode;
 
@@ -28,9 +34,10 @@ impl HasCode for PlacementError {
 impl HasCode for LookupError {
     fn code(&self) -> Code {
         match self {
-            Self::NotAnId { .. } | Self::NoSuchVolume { .. } | Self::ForgottenNodes { .. } => {
-                Code::NotFound
-            }
+            Self::NotAnId { .. }
+            | Self::NotThere { .. }
+            | Self::Copying { .. }
+            | Self::ForgottenNodes { .. } => Code::NotFound,
             // Absence is not known, so it is not claimed.
             Self::NotKnownYet { .. } | Self::NodeNeverSeen { .. } => Code::Unavailable,
         }
@@ -41,6 +48,7 @@ impl HasCode for CallError {
     fn code(&self) -> Code {
         match self {
             Self::Answered { code, .. } => *code,
+            Self::Outdated { .. } => Code::FailedPrecondition,
             // Whether anything was done is not known: a final code would make the caller forget it.
             Self::NotConnected { .. }
             | Self::InDoubt { .. }
@@ -57,11 +65,55 @@ impl HasCode for CreateError {
             // Final codes would make the provisioner try another node, or forget the volume.
             Self::InDoubt { .. } | Self::Notes(_) => Code::Unavailable,
             Self::Elsewhere { .. } => Code::AlreadyExists,
+            Self::Source(error) => error.code(),
             Self::Placement(error) => error.code(),
             Self::Size(error) => error.code(),
             Self::Call(error) => error.code(),
             // The task that carried it died; the agent may have done it.
             Self::Lost => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for SourceError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lookup(error) => error.code(),
+            // Nothing was asked, and no other node can do it: giving the pod back to the scheduler would not help.
+            Self::Away { .. } => Code::Unavailable,
+            // Makes the provisioner give the pod back to the scheduler, which picks another node.
+            Self::OtherNode { .. } => Code::ResourceExhausted,
+            Self::NotReady { .. } => Code::FailedPrecondition,
+            // CSI's code for a source that does not go with the rest of the request.
+            Self::OtherMode { .. } | Self::OtherFilesystem { .. } | Self::NoClass { .. } => {
+                Code::InvalidArgument
+            }
+            Self::Size(error) => error.code(),
+        }
+    }
+}
+
+impl HasCode for CreateSnapshotError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Pending { .. } => Code::Aborted,
+            Self::Lookup(error) => error.code(),
+            Self::Moved { .. } => Code::FailedPrecondition,
+            Self::OtherNode { .. } => Code::ResourceExhausted,
+            Self::Exists { .. } => Code::AlreadyExists,
+            Self::Call(error) => error.code(),
+            // The task that carried it died; the agent may have done it.
+            Self::Lost => Code::Unavailable,
+        }
+    }
+}
+
+impl HasCode for DeleteSnapshotError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Call(error) => error.code(),
+            Self::Moved { .. } => Code::FailedPrecondition,
         }
     }
 }
@@ -101,6 +153,8 @@ drivebay_csi::statuses!(
     CallError,
     CreateError,
     DeleteError,
+    CreateSnapshotError,
+    DeleteSnapshotError,
     AttachError,
     BadToken,
 );

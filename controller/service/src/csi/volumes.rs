@@ -7,7 +7,7 @@ use drivebay_proto::{agent, csi, names};
 use super::attach::Attached;
 use crate::agents::Agents;
 use drivebay_csi::{
-    Content,
+    Content, Source,
     health::HealthApi,
     health::{self, Whereabouts},
     topology::TopologyKey,
@@ -20,11 +20,12 @@ pub(crate) fn signed(bytes: u64) -> i64 {
 
 /// A volume as CSI shows it.
 pub(crate) fn volume(volume: agent::Volume, node: &str, key: &TopologyKey) -> csi::Volume {
+    let content_source = Source::of(&volume).map(csi::VolumeContentSource::from);
     csi::Volume {
         capacity_bytes: signed(volume.size_bytes),
         volume_id: volume.id,
         volume_context: HashMap::from([(names::PARAM_CLASS.to_owned(), volume.class)]),
-        content_source: None,
+        content_source,
         accessible_topology: vec![key.of(node)],
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use drivebay_proto::agent::VolumeSnapshot;
 use tonic::Status;
 
 use super::{fake::Fake, *};
@@ -342,6 +343,58 @@ Reasons:
 }
 
 #[test]
+fn snapshots_of_all_nodes_are_shown_with_their_node_and_volume_and_filtered() {
+    let snapshot = |name: &str, state: &str| VolumeSnapshot {
+        id: format!("uuid-{name}@n1"),
+        name: name.into(),
+        size_bytes: 10 * GIB,
+        state: state.into(),
+        reserve_bytes: 2 * GIB,
+        used_bytes: Some(GIB),
+        ..VolumeSnapshot::default()
+    };
+    let mut fake = cluster();
+    inside(&mut fake.volumes[2]).snapshots = vec![snapshot("c", "ready")];
+    inside(&mut fake.volumes[0]).snapshots = vec![snapshot("a", "ready"), snapshot("b", "x")];
+    let served = fake.serve();
+    let of = |line: &[&str]| ask(&served.socket(), line).ok();
+    assert_eq!(
+        of(&["snapshots"]),
+        "\
+NODE  NAME  VOLUME    SIZE  AGE  RESERVE  USED%  STATE
+n1    a     pvc-1   10 GiB    -    2 GiB    50%  ready
+n1    b     pvc-1   10 GiB    -    2 GiB    50%  x
+n2    c     pvc-3   10 GiB    -    2 GiB    50%  ready
+3 snapshots of 2 volumes: 2 ready, 1 x; 3 of 6 GiB reserve used
+(n2 is away: shown as last reported)
+(n3 is starting: still scanning its drives)
+"
+    );
+    assert_eq!(of(&["snapshots", "pvc-3", "-o", "name"]), "c\n");
+    assert_eq!(of(&["snapshots", "--node", "n2", "-o", "name"]), "c\n");
+    assert_eq!(
+        of(&["snapshots", "pvc-2", "--node", "n1"]),
+        "none of 2 snapshots\n"
+    );
+    let json: serde_json::Value = serde_json::from_str(&of(&["snapshots", "-o", "json"])).unwrap();
+    let last = &json["snapshots"][2];
+    assert_eq!(
+        (&last["node"], &last["node_state"], &last["volume_name"]),
+        (&"n2".into(), &"away".into(), &"pvc-3".into())
+    );
+    assert_eq!(last["used_bytes"], GIB);
+    let (_, code) = ask(&served.socket(), &["snapshots", "pvc-9"]).error();
+    assert_eq!(code, 6);
+    let none = Fake::default().serve();
+    assert_eq!(ask(&none.socket(), &["snapshots"]).ok(), "no snapshots\n");
+    let shown = of(&["volume", "show", "pvc-1"]);
+    assert!(
+        shown.contains("\n  snapshots  a (10 GiB, 50% of 2 GiB reserve used): ready\n"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_narrow_terminal_leaves_columns_out_and_says_so() {
     let served = cluster().serve();
     let socket = served.socket();
@@ -389,7 +442,7 @@ fn volume_json_says_where_it_is() {
 #[test]
 fn a_node_that_is_not_known_is_an_error_and_not_a_node_without_trouble() {
     let served = cluster().serve();
-    for list in ["nodes", "drives", "volumes"] {
+    for list in ["nodes", "drives", "volumes", "snapshots"] {
         let (error, code) = ask(&served.socket(), &[list, "--node", "n1", "--node", "n9"]).error();
         assert!(error.starts_with("no node n9 is known"), "{error}");
         assert_eq!(code, 6);

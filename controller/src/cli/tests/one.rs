@@ -178,7 +178,15 @@ Volumes on it:
 fn a_volume_is_shown_with_where_it_is_and_how_its_drive_is() {
     let (drive, volume) = (sick(), on_it());
     assert_eq!(
-        show::volume(None, &volume, Some(&drive), false, NOW, Terminal::NONE),
+        show::volume(
+            None,
+            &volume,
+            Some(&drive),
+            None,
+            false,
+            NOW,
+            Terminal::NONE
+        ),
         format!(
             "\
 Volume pvc-2

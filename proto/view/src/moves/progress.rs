@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use drivebay_proto::{agent::Move, words::MovePhase};
+use drivebay_proto::{
+    agent::{Move, VolumeCopy},
+    words::MovePhase,
+};
 
 use super::{percent, reason};
 use crate::{
@@ -33,6 +36,33 @@ impl Awaited {
 
     fn is_at_work(&self) -> bool {
         self.is(MovePhase::Copying) || self.is(MovePhase::Completing)
+    }
+}
+
+impl From<&VolumeCopy> for Awaited {
+    /// A copy to a new volume is shown as a move that copies, or that waits.
+    fn from(copy: &VolumeCopy) -> Self {
+        let is_held_up = !copy.waits_for.is_empty() && copy.bytes_per_second == 0;
+        let phase = match is_held_up {
+            true => MovePhase::Waiting,
+            false => MovePhase::Copying,
+        };
+        Self {
+            it: Move {
+                volume_id: copy.volume_id.clone(),
+                name: copy.name.clone(),
+                from: copy.from.clone(),
+                to: copy.to.clone(),
+                phase: phase.to_string(),
+                done_bytes: copy.done_bytes,
+                total_bytes: copy.total_bytes,
+                bytes_per_second: copy.bytes_per_second,
+                eta_seconds: copy.eta_seconds,
+                waits_for: copy.waits_for.clone(),
+                ..Move::default()
+            },
+            in_use: false,
+        }
     }
 }
 
@@ -198,6 +228,31 @@ pub(super) mod tests {
         assert_eq!(line(&awaited("db", "moved", 4)), "db: moved to drive wwn-b");
         assert_eq!(line(&awaited("db", "in-doubt", 4)), "db: in doubt");
         assert_eq!(line(&awaited("db", "verifying", 4)), "db: verifying");
+    }
+
+    #[test]
+    fn a_copy_to_a_new_volume_is_shown_as_a_move_is() {
+        let mut copy = VolumeCopy {
+            volume_id: "new@n".into(),
+            name: "new".into(),
+            done_bytes: 1 << 30,
+            total_bytes: 4 << 30,
+            bytes_per_second: 10 << 20,
+            eta_seconds: 300,
+            ..VolumeCopy::default()
+        };
+        assert_eq!(
+            screen(&[(&copy).into()]),
+            ["new: copying 25%, 5m left, 10 MiB/s (1 GiB of 4 GiB)"]
+        );
+        copy.waits_for = "volume db is staged".into();
+        let line = line(&(&copy).into());
+        assert!(line.starts_with("new: copying 25%"), "{line}");
+        copy.bytes_per_second = 0;
+        let mut log = Log::default();
+        let news = log.news(&[(&copy).into()]);
+        assert_eq!(news, ["new: waiting: volume db is staged"]);
+        assert_eq!(log.news(&[(&copy).into()]), [""; 0]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use drivebay_common::{
 use drivebay_proto::{
     agent::{
         CancelMovesRequest, CancelMovesResponse, ListMovesResponse, Move, MoveVolumesRequest,
-        MoveVolumesResponse,
+        MoveVolumesResponse, VolumeCopy,
     },
     words::MovePhase,
 };
@@ -166,11 +166,7 @@ pub async fn run(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Ans
         };
         return Ok(Answer { text, code: 0 });
     }
-    let shown = Shown {
-        progress: Progress::begin(),
-        log: Log::default(),
-    };
-    let end = follow(client, order, in_use, shown, interrupted()).await;
+    let end = follow(client, order, in_use, Shown::begin(), interrupted()).await;
     let (how, moves) = end.map_err(|source| MovesError::Lost {
         source,
         commands: order.commands(),
@@ -425,20 +421,33 @@ enum End {
 }
 
 /// Ctrl-C; never where that cannot be found out.
-async fn interrupted() {
+pub async fn interrupted() {
     if ctrl_c().await.is_err() {
         pending::<()>().await;
     }
 }
 
-/// Progress on standard error.
+/// Progress of moves and copies on standard error.
 #[derive(Debug)]
-struct Shown {
+pub struct Shown {
     progress: Progress,
     log: Log,
 }
 
 impl Shown {
+    /// From now on.
+    pub fn begin() -> Self {
+        Self {
+            progress: Progress::begin(),
+            log: Log::default(),
+        }
+    }
+
+    /// How far a copy to a new volume is, in place of what was shown before.
+    pub fn show_copy(&mut self, copy: &VolumeCopy) {
+        self.show(&[copy.into()]);
+    }
+
     fn show(&mut self, moves: &[Awaited]) {
         if self.progress.is_on_terminal() {
             self.progress.show_lines(&screen(moves));

@@ -3,12 +3,14 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
     path::Path,
 };
 
 use super::{
-    Advice, Allowed, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Scrub, Trial, Value,
-    arguments,
+    Advice, Allowed, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Scrub, Trial, UuidChange,
+    Value, arguments,
 };
 use crate::tools::Program;
 use crate::{
@@ -19,8 +21,11 @@ use crate::{
 };
 use drivebay_model::{CheckOutcome, Extent, Inconclusive, unreadable::Holds};
 use drivebay_sys::{btrfs::cancel_scrub, fssize::btrfs_device_bytes, path::Directory};
+use drivebay_worker::Context;
 
+mod checksum;
 mod files;
+mod superblock;
 
 pub(super) struct Btrfs;
 
@@ -240,6 +245,47 @@ impl Filesystem for Btrfs {
     /// Always its top level, not whatever a tenant made the default subvolume.
     fn default_option(&self, _asked: &[String]) -> Option<&'static str> {
         Some("subvolid=5")
+    }
+
+    /// Without a tool. A log that was not replayed is one of the generation after the superblock's, and btrfstune counts that up: the
+    /// kernel refuses the filesystem then. Nor can it be replayed before: a kernel before 6.7 mounts no second filesystem of one UUID.
+    /// And `btrfstune -M` of btrfs-progs 6.2 that was cut off refuses to begin again.
+    fn change_uuid(
+        &self,
+        change: &UuidChange<'_>,
+        context: &mut Context,
+    ) -> Result<String, FsError> {
+        let partition = change.partition;
+        context.step(&format!("writing superblocks of {}", partition.device));
+        let failed =
+            |what: &'static str| move |error: io::Error| io_error(what, &partition.node, error);
+        let file = partition
+            .hold_for_writing()
+            .map_err(failed("opening for writing"))?;
+        let changed = |offset: u64| {
+            let mut block = vec![0; superblock::BYTES];
+            file.read_exact_at(&mut block, offset)?;
+            let changed = superblock::with_uuid(&block, offset, change.from, change.to);
+            Ok::<_, io::Error>(changed)
+        };
+        let write = |block: &[u8], offset: u64| {
+            file.write_all_at(block, offset)
+                .and_then(|()| file.sync_all())
+                .map_err(failed("writing a superblock of"))
+        };
+        let [first, copies @ ..] = superblock::OFFSETS;
+        let block = changed(first)
+            .map_err(failed("reading the superblock of"))?
+            .map_err(|why| change.failed(why))?;
+        // The filesystem has the UUID of the first one, which is therefore written last. A copy that is damaged, or not there, is left
+        // as it is.
+        for offset in copies {
+            if let Ok(Ok(block)) = changed(offset) {
+                write(&block, offset)?;
+            }
+        }
+        write(&block, first)?;
+        Ok("its superblock was written".to_owned())
     }
 
     /// It gets its magic last, so it is never found unfinished.

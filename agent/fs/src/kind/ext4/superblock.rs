@@ -7,6 +7,10 @@ const MAGIC: u16 = 0xEF53;
 const ERROR_FS: u16 = 2;
 /// s_feature_incompat: the journal must be replayed.
 const RECOVER: u32 = 4;
+/// s_feature_incompat: what the checksums of metadata begin with is stored, s_checksum_seed.
+const CSUM_SEED: u32 = 0x2000;
+/// s_feature_ro_compat: metadata has checksums.
+const METADATA_CSUM: u32 = 0x400;
 /// s_feature_ro_compat: backups only in groups 0, 1 and powers of 3, 5, 7.
 const SPARSE_SUPER: u32 = 1;
 
@@ -41,6 +45,8 @@ pub struct Superblock {
     pub needs_recovery: bool,
     /// It was mounted before (s_mtime or s_mnt_count is set).
     pub ever_mounted: bool,
+    /// The checksums of its metadata begin with its UUID: with another UUID, each would be another.
+    pub seeded_by_uuid: bool,
     /// Blocks it has.
     pub blocks: u64,
     /// Bytes of a block.
@@ -79,6 +85,7 @@ pub fn parse(head: &[u8]) -> Option<Superblock> {
     Some(Superblock {
         errors: sb.u16(0x3A)? & ERROR_FS != 0,
         needs_recovery: sb.u32(0x60)? & RECOVER != 0,
+        seeded_by_uuid: sb.u32(0x64)? & METADATA_CSUM != 0 && sb.u32(0x60)? & CSUM_SEED == 0,
         ever_mounted: sb.u32(0x2C)? != 0 || sb.u16(0x34)? != 0,
         blocks: high | u64::from(sb.u32(0x4)?),
         block_size,
@@ -173,6 +180,22 @@ mod tests {
         assert!(parse(&head).unwrap().is_settled());
         head[1024 + 0x60] = 0x46;
         assert!(!parse(&head).unwrap().is_settled());
+    }
+
+    #[test]
+    fn only_checksums_without_a_stored_seed_begin_with_the_uuid() {
+        for (incompat, ro_compat, expected) in [
+            (0, 0, false),
+            (0, METADATA_CSUM, true),
+            (CSUM_SEED, METADATA_CSUM, false),
+            (CSUM_SEED, 0, false),
+        ] {
+            let mut head = head(1000);
+            head[1024 + 0x60..][..4].copy_from_slice(&incompat.to_le_bytes());
+            head[1024 + 0x64..][..4].copy_from_slice(&ro_compat.to_le_bytes());
+            let found = parse(&head).unwrap().seeded_by_uuid;
+            assert_eq!(found, expected, "{incompat:x} {ro_compat:x}");
+        }
     }
 
     #[test]

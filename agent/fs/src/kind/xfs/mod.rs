@@ -10,23 +10,26 @@ use uuid::Uuid;
 
 use super::{
     Advice, Allowed, ErrorEvents, Facts, Filesystem, LiveCheck, LogEvent, MkfsPlan, Replay, Trial,
-    Value, arguments, between,
+    UuidChange, Value, arguments, between,
 };
 use crate::tools::Program;
 use crate::{
     affected::work::Work,
     decode::{Checker, cannot_open, complaints, corrupt, dirty, unclear, unseen},
-    device::io_error,
+    device::{HEAD_BYTES, io_error},
     jobs::{FsError, StageMount},
 };
 use drivebay_model::{CheckOutcome, Extent, unreadable::Holds};
 use drivebay_sys::{
+    direct,
     fanotify::FsId,
     fssize::{XfsGeometry, xfs_geometry},
     path::Directory,
 };
+use drivebay_worker::Context;
 
 mod files;
+mod log;
 
 pub(super) struct Xfs;
 
@@ -226,6 +229,26 @@ impl Filesystem for Xfs {
         None
     }
 
+    /// By xfs_db, as xfs_admin has it do it: alone on the device, with a log that was replayed.
+    fn change_uuid(
+        &self,
+        change: &UuidChange<'_>,
+        context: &mut Context,
+    ) -> Result<String, FsError> {
+        if log_was_cut_off(change)? {
+            change.repair(program("xfs_repair"), &["-L"], &[0], context)?;
+        }
+        // With its quotas: after a mount without them the next one counts everything again.
+        let asked = change.options.iter().map(String::as_str);
+        let options: Vec<&str> = std::iter::once("nouuid")
+            .chain(asked.filter(|option| !option.contains('=')))
+            .collect();
+        change.replay(&options, context)?;
+        let command = format!("uuid {}", change.to);
+        let args = ["-x", "-p", "xfs_admin", "-c", &command];
+        Ok(change.run(program("xfs_db"), &args, context)?.1)
+    }
+
     /// By sb_inprogress.
     fn is_unfinished(&self, head: &[u8]) -> bool {
         head.starts_with(b"XFSB") && head.get(126) == Some(&1)
@@ -292,6 +315,26 @@ impl Filesystem for Xfs {
         };
         Some((event, device))
     }
+}
+
+/// See [log::was_cut_off]. Reads past the page cache, where what is read would stay.
+fn log_was_cut_off(change: &UuidChange<'_>) -> Result<bool, FsError> {
+    let node = &change.partition.node;
+    let read = |at: u64| {
+        direct::read_node(node, at, HEAD_BYTES).map_err(|error| io_error("reading", node, error))
+    };
+    let head = read(0)?;
+    let Some(at) = log::begins_at(&head).filter(|at| *at < change.partition.bytes) else {
+        return Ok(false);
+    };
+    // Blocks may be smaller.
+    let within = at % direct::ALIGN;
+    let bytes = read(at - within)?;
+    let first = usize::try_from(within)
+        .ok()
+        .and_then(|within| bytes.get(within..))
+        .unwrap_or_default();
+    Ok(log::was_cut_off(&head, first, change.to))
 }
 
 /// Makes it shut down on a dying drive rather than retry a metadata write for ever, which would hang every unmount.

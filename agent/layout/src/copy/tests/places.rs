@@ -7,12 +7,12 @@ use crate::{
     claimed::ClaimedDrive,
     copy::{Original, copy, original},
     error::CarveError,
-    jobs::Claim,
+    jobs::{Claim, CopyOf, CopyStep},
     partition::{Session, claim},
 };
 use drivebay_model::{
-    ClaimPolicy, DriveId, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer, PlaceState,
-    Placement, RawSpace, Record, RecordState,
+    ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer,
+    PlaceState, Placement, RawSpace, Record, RecordState,
 };
 
 fn id() -> DriveId {
@@ -92,6 +92,31 @@ fn of(mib: u64, label: u128) -> Original {
             start: 0,
             len: mib * MIB,
         }],
+        device: None,
+    }
+}
+
+/// A step of the move of this volume to this generation.
+fn job(uuid: Uuid, generation: u64) -> CopyStep {
+    let drive = DriveRef {
+        id: id(),
+        kernel_name: "sda".into(),
+        major: 8,
+        minor: 0,
+        diskseq: 1,
+        size_bytes: 48 * MIB,
+    };
+    CopyStep {
+        of: CopyOf::Itself,
+        source: drive.clone(),
+        target: drive,
+        uuid,
+        generation,
+        from_bytes: 0,
+        may_match: false,
+        holds_nothing: Vec::new(),
+        bytes_per_second: None,
+        budget_ms: 1000,
     }
 }
 
@@ -105,7 +130,7 @@ fn is_not_there<T: std::fmt::Debug>(answer: Result<T, CarveError>) {
 #[test]
 fn the_original_is_live_at_the_generation_before() {
     let drive = drive(PlaceState::default());
-    let found = original(&session(&drive), a(), 2).unwrap();
+    let found = original(&session(&drive), &job(a(), 2)).unwrap();
     let extent = session(&drive)
         .contents()
         .unwrap()
@@ -116,10 +141,10 @@ fn the_original_is_live_at_the_generation_before() {
     assert_eq!(found.label, Uuid::from_u128(0xd15c));
     assert_eq!(found.runs, [extent]);
     for generation in [0, 1, 3] {
-        is_not_there(original(&session(&drive), a(), generation));
+        is_not_there(original(&session(&drive), &job(a(), generation)));
     }
     let other = Uuid::from_u128(0xb);
-    let unknown = original(&session(&drive), other, 2);
+    let unknown = original(&session(&drive), &job(other, 2));
     assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
     let leaving = PlaceState::Leaving {
         generation: 2,
@@ -129,20 +154,20 @@ fn the_original_is_live_at_the_generation_before() {
     session(&drive)
         .set_place(a(), &live, &leaving, None)
         .unwrap();
-    is_not_there(original(&session(&drive), a(), 2));
-    is_not_there(original(&session(&drive), a(), 3));
+    is_not_there(original(&session(&drive), &job(a(), 2)));
+    is_not_there(original(&session(&drive), &job(a(), 3)));
     session(&drive)
         .set_place(a(), &leaving, &live, None)
         .unwrap();
     session(&drive).delete(a()).unwrap();
-    let deleted = original(&session(&drive), a(), 2);
+    let deleted = original(&session(&drive), &job(a(), 2));
     assert!(matches!(deleted, Err(CarveError::NoSuchVolume { .. })));
 }
 
 #[test]
 fn the_copy_is_incoming_from_that_drive_and_as_large() {
     let drive = drive(incoming(2));
-    let found = copy(&session(&drive), a(), 2, &of(4, 0xd15c)).unwrap();
+    let found = copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)).unwrap();
     let extent = session(&drive)
         .contents()
         .unwrap()
@@ -151,21 +176,29 @@ fn the_copy_is_incoming_from_that_drive_and_as_large() {
         .record
         .extent;
     assert_eq!(found, [extent]);
-    is_not_there(copy(&session(&drive), a(), 3, &of(4, 0xd15c)));
-    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15d)));
-    is_not_there(copy(&session(&drive), a(), 2, &of(5, 0xd15c)));
-    is_not_there(original(&session(&drive), a(), 3));
-    let unknown = copy(&session(&drive), Uuid::from_u128(0xb), 2, &of(4, 0xd15c));
+    is_not_there(copy(&session(&drive), &job(a(), 3), &of(4, 0xd15c)));
+    is_not_there(copy(&session(&drive), &job(a(), 2), &of(4, 0xd15d)));
+    is_not_there(copy(&session(&drive), &job(a(), 2), &of(5, 0xd15c)));
+    is_not_there(original(&session(&drive), &job(a(), 3)));
+    let unknown = copy(
+        &session(&drive),
+        &job(Uuid::from_u128(0xb), 2),
+        &of(4, 0xd15c),
+    );
     assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
     session(&drive).drop_place(a(), &incoming(2)).unwrap();
-    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15c)));
+    is_not_there(copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)));
 }
 
 #[test]
 fn a_place_that_is_live_is_never_written_to() {
     let drive = drive(PlaceState::default());
     for generation in [1, 2] {
-        is_not_there(copy(&session(&drive), a(), generation, &of(4, 0xd15c)));
+        is_not_there(copy(
+            &session(&drive),
+            &job(a(), generation),
+            &of(4, 0xd15c),
+        ));
     }
     // One that has become live since the copy began.
     let drive = self::drive(incoming(2));
@@ -177,5 +210,33 @@ fn a_place_that_is_live_is_never_written_to() {
     session(&drive)
         .set_place(a(), &incoming(2), &live, state)
         .unwrap();
-    is_not_there(copy(&session(&drive), a(), 2, &of(4, 0xd15c)));
+    is_not_there(copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)));
+}
+
+#[test]
+fn a_volume_that_is_filled_may_be_larger_than_what_it_gets_and_not_smaller() {
+    let drive = drive(incoming(1));
+    let fill = |of| CopyStep { of, ..job(a(), 1) };
+    let other = CopyOf::Volume(Uuid::from_u128(0xb));
+    for mib in [1, 4] {
+        assert!(copy(&session(&drive), &fill(other), &of(mib, 0xd15c)).is_ok());
+    }
+    is_not_there(copy(&session(&drive), &fill(other), &of(5, 0xd15c)));
+    // The copy of a move is never filled with something else.
+    let drive = self::drive(incoming(2));
+    is_not_there(copy(&session(&drive), &fill(other), &of(4, 0xd15c)));
+}
+
+#[test]
+fn a_snapshot_that_is_not_there_is_not_copied() {
+    let drive = drive(PlaceState::default());
+    let step = CopyStep {
+        of: CopyOf::Snapshot(Uuid::from_u128(0xc)),
+        ..job(a(), 1)
+    };
+    let found = original(&session(&drive), &step);
+    assert!(
+        matches!(found, Err(CarveError::NoSnapshot { .. })),
+        "{found:?}"
+    );
 }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{
     super::{
         CARVE_DEADLINE, VolumeError, Volumes,
+        copies::Original,
         guard::Key,
         in_flight::{Sent, StillInFlight},
         placement::{self, Candidate, Choice, Group, InFlight, Need},
@@ -25,8 +26,8 @@ use super::{
 use crate::state::Doubt;
 use drivebay_layout::jobs::{CarveError, Changed, Claim, Create};
 use drivebay_model::{
-    ClassConfig, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record, RecordState,
-    Volume, cause::chain,
+    ClassConfig, CopySource, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record,
+    RecordState, Volume, VolumeState, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
@@ -49,6 +50,7 @@ pub(super) struct Attempt<'a> {
     tried: BTreeSet<DriveId>,
     /// Space of a claimed drive is being zeroed for it: no further one is claimed, unless another that is claimed can have it at once.
     claimed_only: bool,
+    source: Option<CopySource>,
     failures: Failures,
 }
 
@@ -58,6 +60,7 @@ impl<'a> Attempt<'a> {
         volumes: &'a Volumes,
         requested: &'a NewVolume,
         class: &'a ClassConfig,
+        original: Option<&Original>,
     ) -> Result<Self, VolumeError> {
         let (created_for, dropped) = CreatedFor::from(requested.created_for.clone()).checked();
         if !dropped.is_empty() {
@@ -67,8 +70,12 @@ impl<'a> Attempt<'a> {
                 "claim metadata is not valid in Kubernetes or Nomad; volume is created without it"
             );
         }
-        let record = record(requested, created_for, class, unix_seconds());
-        if let Err(differs) = compare(&record, requested, class) {
+        let mut record = record(requested, created_for, class, unix_seconds());
+        if let Some(original) = original {
+            original.apply(&mut record);
+        }
+        let source = original.map(|original| original.source);
+        if let Err(differs) = compare(&record, requested, class, source) {
             return Err(VolumeError::Invalid {
                 field: "request",
                 why: format!("no volume could be as it asks: {differs}"),
@@ -89,6 +96,7 @@ impl<'a> Attempt<'a> {
             until: Instant::now() + PLACE_DEADLINE,
             tried: BTreeSet::new(),
             claimed_only: volumes.inner.wanted.is_waiting(&requested.name),
+            source,
             failures: Failures::default(),
         })
     }
@@ -241,8 +249,19 @@ impl<'a> Attempt<'a> {
         let volume = volume.ok_or_else(|| VolumeError::Internal {
             what: format!("volume {name:?} is not in the answer of its drive"),
         })?;
-        compare(&volume.placed.record, self.requested, self.class)?;
-        tracing::info!(volume = %volume.uuid, %name, %drive, bytes = self.record.requested_bytes, "volume created");
+        compare(
+            &volume.placed.record,
+            self.requested,
+            self.class,
+            self.source,
+        )?;
+        let bytes = self.record.requested_bytes;
+        match volume.state {
+            VolumeState::Copying => {
+                tracing::info!(volume = %volume.uuid, %name, %drive, bytes, "copying to a new volume");
+            }
+            _ => tracing::info!(volume = %volume.uuid, %name, %drive, bytes, "volume created"),
+        }
         Ok((volume.clone(), revision))
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{super::VolumeError, record::use_of};
-use drivebay_csi::{NewVolume, validate::SizeRange};
+use drivebay_csi::{Content, NewVolume, validate::SizeRange};
 use drivebay_model::{
-    ClassConfig, FsType, Mode, Record,
+    ClassConfig, CopySource, FsType, Mode, Record,
     created_for::{is_by_hand, requested},
     units::human_sizes,
 };
@@ -15,10 +15,17 @@ pub(super) fn compare(
     record: &Record,
     request: &NewVolume,
     class: &ClassConfig,
+    source: Option<CopySource>,
 ) -> Result<(), VolumeError> {
     let size = record.extent.len;
     let SizeRange { required, limit } = request.range;
     let (mode, fs_type) = use_of(&request.content, class);
+    let copied = CopySource::of(&record.parameters);
+    // A copy has the filesystem of what was copied, whatever the class makes.
+    let fs_type = match &request.content {
+        Content::Mount { fs_type: None, .. } if copied.is_some() => record.fs_type.or(fs_type),
+        _ => fs_type,
+    };
     // A record may leave it to the class.
     let words = |mode: Mode, fs_type: Option<FsType>| match mode {
         Mode::Mount => ("mount", fs_type.unwrap_or(class.fs_type).as_str()),
@@ -34,18 +41,26 @@ pub(super) fn compare(
     let fits =
         size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
     // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
-    if has == asked && fits && made_by_hand == request.manual {
+    if has == asked && fits && made_by_hand == request.manual && copied == source {
         return Ok(());
     }
     let described = |(class, (mode, fs_type)): (&str, (&str, &str)),
                      size: String,
                      parameters: &BTreeMap<_, _>,
-                     by_hand| {
+                     by_hand,
+                     source: Option<CopySource>| {
         let made = match by_hand {
             true => "by hand",
             false => "through CSI",
         };
-        format!("class {class}, {mode} {fs_type}, {size}, parameters {parameters:?}, made {made}")
+        let source = match source {
+            None => String::new(),
+            Some(CopySource::Snapshot(uuid)) => format!(", a copy of snapshot {uuid}"),
+            Some(CopySource::Volume(uuid)) => format!(", a copy of volume {uuid}"),
+        };
+        format!(
+            "class {class}, {mode} {fs_type}, {size}, parameters {parameters:?}, made {made}{source}"
+        )
     };
     let [size, required, most] = human_sizes([size, required, limit.unwrap_or(0)]);
     let requested = match limit {
@@ -54,7 +69,13 @@ pub(super) fn compare(
     };
     Err(VolumeError::Exists {
         name: request.name.clone(),
-        has: described(has, size, &kept, made_by_hand),
-        asked: described(asked, requested, &request.parameters, request.manual),
+        has: described(has, size, &kept, made_by_hand, copied),
+        asked: described(
+            asked,
+            requested,
+            &request.parameters,
+            request.manual,
+            source,
+        ),
     })
 }

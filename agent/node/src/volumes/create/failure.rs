@@ -53,6 +53,9 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
             | CarveError::NotWritten { .. }
             | CarveError::InUse { .. }
             | CarveError::Used { .. }
+            | CarveError::HasSnapshots { .. }
+            | CarveError::SnapshotInUse { .. }
+            | CarveError::NoSnapshot { .. }
             | CarveError::Ambiguous { .. }
             | CarveError::CannotGrow { .. }
             | CarveError::BadTransition { .. }

@@ -5,15 +5,25 @@ mod compare;
 mod failure;
 mod makeable;
 mod record;
+mod source;
 
 use drivebay_csi::{Content, NewVolume, new_volume::InvalidField};
 
-use self::{attempt::Attempt, compare::compare};
-use super::{VolumeError, Volumes, guard::Key, reach::reach_in};
+use self::{
+    attempt::Attempt,
+    compare::compare,
+    source::{copy_source, fits},
+};
+use super::{
+    VolumeError, Volumes,
+    copies::{Original, original},
+    guard::Key,
+    reach::reach_in,
+};
 use crate::inventory::assemble::is_live;
 use drivebay_fs::check_mkfs_options;
 use drivebay_model::{
-    ClassConfig, FsType, Snapshot, Volume, VolumeState,
+    ClassConfig, CopySource, FsType, Snapshot, Volume, VolumeState,
     created_for::requested as requested_parameters,
 };
 
@@ -81,8 +91,22 @@ impl Volumes {
         self.not_changing(name)?;
         // After that: what a change of the volume came to is in it.
         let snapshot = self.node.inventory().current();
+        let source = copy_source(&requested, &self.node.config().node_id)?;
         let Some(volume) = named(&snapshot, name) else {
-            return Attempt::new(self, &requested, class).await?.run().await;
+            if let Some(failure) = self.inner.copies.take_failure(name) {
+                return Err(failure);
+            }
+            let original = match source {
+                Some(source) => Some(self.original(&snapshot, source, &requested)?),
+                None => None,
+            };
+            let attempt = Attempt::new(self, &requested, class, original.as_ref()).await?;
+            let (volume, revision) = attempt.run().await?;
+            if volume.state != VolumeState::Copying {
+                return Ok((volume, revision));
+            }
+            self.inner.copies.begin(volume.uuid);
+            return self.copied(name, volume.uuid).await;
         };
         if volume.state == VolumeState::Missing {
             let why = reach_in(&snapshot, volume).err();
@@ -93,8 +117,28 @@ impl Volumes {
                 }),
             });
         }
-        compare(&volume.placed.record, &requested, class)?;
-        Ok((volume.clone(), snapshot.revision))
+        compare(&volume.placed.record, &requested, class, source)?;
+        match volume.state {
+            VolumeState::Copying => self.copied(name, volume.uuid).await,
+            _ => Ok((volume.clone(), snapshot.revision)),
+        }
+    }
+
+    /// What is copied, if the volume can be a copy of it.
+    fn original(
+        &self,
+        snapshot: &Snapshot,
+        source: CopySource,
+        requested: &NewVolume,
+    ) -> Result<Original, VolumeError> {
+        let found = original(snapshot, source).map_err(|error| match (error, self.doubt()) {
+            (VolumeError::NoSource { what }, Some(why)) => {
+                VolumeError::CannotTell { id: what, why }
+            }
+            (error, _) => error,
+        })?;
+        fits(&found, requested)?;
+        Ok(found)
     }
 
     fn class(&self, name: &str) -> Result<&ClassConfig, VolumeError> {

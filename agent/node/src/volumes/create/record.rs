@@ -97,6 +97,7 @@ mod tests {
                 parameters: BTreeMap::new(),
                 created_for: Default::default(),
                 manual: true,
+                source: None,
             };
             let record = record(&requested, CreatedFor::default(), &class, 7);
             assert!(is_by_hand(&record.parameters));

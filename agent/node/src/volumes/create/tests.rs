@@ -34,6 +34,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
         parameters: BTreeMap::new(),
         created_for: Default::default(),
         manual: false,
+        source: None,
     };
     type Change = fn(&mut NewVolume);
     let cases: [(&str, bool, Change); 13] = [
@@ -67,7 +68,7 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
     for (what, fits, change) in cases {
         let mut request = same.clone();
         change(&mut request);
-        let compared = compare(&volume.placed.record, &request, &class);
+        let compared = compare(&volume.placed.record, &request, &class, None);
         assert_eq!(compared.is_ok(), fits, "{what}");
         if let Err(error) = compared {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
@@ -85,6 +86,7 @@ fn options_are_checked_by_kind_of_filesystem_and_own_parameters_are_refused() {
         parameters: BTreeMap::from([("class".to_owned(), "bulk".to_owned())]),
         created_for: Default::default(),
         manual: false,
+        source: None,
     };
     assert!(check(&good).is_ok());
     type Change = fn(&mut NewVolume);

@@ -11,7 +11,7 @@ use crate::{
     state::moves::MoveRecord,
     volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
 };
-use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyStep, Create};
+use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyOf, CopyStep, Create};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
     cause::chain,
@@ -221,6 +221,7 @@ impl Volumes {
             let bytes_per_second = pace.next([&ends.source, &ends.target]).await;
             let step_began = Instant::now();
             let job = CopyStep {
+                of: CopyOf::Itself,
                 source: ends.source.clone(),
                 target: ends.target.clone(),
                 uuid,

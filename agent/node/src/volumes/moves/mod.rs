@@ -29,6 +29,7 @@ use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub(super) use pace::Pace;
 pub use request::{
     Cancelled, MovePhase, MovePlan, MoveRequest, MoveScope, MoveStatus, PlannedMove, Retirement,
 };
@@ -133,14 +134,21 @@ impl Moves {
         self.news.notify_one();
     }
 
+    /// Whether a move of the volume was asked for and is not completed.
+    pub(super) fn is_asked(&self, uuid: Uuid) -> bool {
+        self.saved
+            .of(uuid)
+            .is_some_and(|record| !record.has_moved())
+    }
+
     pub(super) fn touches(&self, uuid: Uuid) -> u64 {
         lock(&self.touched).get(&uuid).copied().unwrap_or(0)
     }
 
-    /// Forgets the counts of volumes that nobody moves.
-    fn forget_touches(&self) {
+    /// Forgets the counts of volumes that nobody moves, nor copies.
+    fn forget_touches(&self, is_copied: impl Fn(&Uuid) -> bool) {
         let moved = self.saved.all();
-        lock(&self.touched).retain(|uuid, _| moved.contains_key(uuid));
+        lock(&self.touched).retain(|uuid, _| moved.contains_key(uuid) || is_copied(uuid));
     }
 
     fn running(&self, uuid: Uuid) -> Running {

@@ -14,7 +14,7 @@ const FLOOR: u64 = 16 * MIB;
 /// The rate of a copy. It halves with each step before which a drive had requests of others, and doubles with each other one, up to the
 /// limit.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::volumes) struct Pace {
     /// Bytes per second; `u64::MAX`: no limit.
     limit: u64,
     rate: u64,
@@ -23,7 +23,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(limit: Option<u64>) -> Self {
+    pub(in crate::volumes) fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(u64::MAX);
         Self {
             limit,
@@ -33,7 +33,7 @@ impl Pace {
     }
 
     /// The rate of the next step; None: no limit. Between two steps the copy itself has no request at either drive.
-    pub(super) async fn next(&mut self, drives: [&DriveRef; 2]) -> Option<u64> {
+    pub(in crate::volumes) async fn next(&mut self, drives: [&DriveRef; 2]) -> Option<u64> {
         let mut is_used = false;
         for drive in drives {
             is_used |= has_requests(drive.kernel_name.clone()).await;
@@ -43,7 +43,7 @@ impl Pace {
     }
 
     /// Takes in what a step did.
-    pub(super) fn step_ended(&mut self, bytes: u64, took: Duration) {
+    pub(in crate::volumes) fn step_ended(&mut self, bytes: u64, took: Duration) {
         let rate = bytes as f64 / took.as_secs_f64().max(0.001);
         self.reached = rate as u64;
     }

@@ -153,6 +153,17 @@ fn of_volume(
     if !matches!(volume.state, VolumeState::New | VolumeState::Ready) {
         return refuse(format!("it is {}", volume.state));
     }
+    let snapshots = &volume.placed.snapshots;
+    if !snapshots.is_empty() {
+        let names: Vec<&str> = snapshots
+            .iter()
+            .map(|one| one.record.name.as_str())
+            .collect();
+        return refuse(format!(
+            "it has snapshots, which do not move: {}; delete them first",
+            names.join(", ")
+        ));
+    }
     match moves.get(&volume.uuid) {
         Some(one) if !one.has_moved() => {
             if targets.is_empty() || targets.contains(&one.to) {

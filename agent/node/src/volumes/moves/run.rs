@@ -161,7 +161,10 @@ impl Volumes {
 
     /// Counts how long old places were kept, and notes which volumes were used since they moved.
     async fn count_old_places(&self, snapshot: &Snapshot, elapsed: u64) {
-        self.inner.moves.forget_touches();
+        let copies = &self.inner.copies;
+        self.inner
+            .moves
+            .forget_touches(|uuid| copies.is_reading(uuid));
         let counted = self.save_moves_file(|file| {
             file.age(elapsed);
             for (uuid, one) in &mut file.moves {

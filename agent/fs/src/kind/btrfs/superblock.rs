@@ -1,0 +1,183 @@
+//! The superblock, as far as another UUID of the filesystem is a change of it. Pure. Offsets: struct btrfs_super_block
+//! (include/uapi/linux/btrfs_tree.h).
+//!
+//! Blocks of metadata have the UUID that the filesystem was made with. That one is the metadata UUID from the first change on, and
+//! stays it.
+
+use uuid::Uuid;
+
+use super::checksum;
+
+/// Of a superblock.
+pub(super) const BYTES: usize = 4096;
+/// Where it lies, and its copies, as far as the device is large enough (btrfs_sb_offset).
+pub(super) const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
+
+/// What the checksum is of begins here.
+const FSID: usize = 0x20;
+const BYTENR: usize = 0x30;
+const MAGIC: usize = 0x40;
+const NUM_DEVICES: usize = 0x88;
+const INCOMPAT_FLAGS: usize = 0xBC;
+const CSUM_TYPE: usize = 0xC4;
+const METADATA_UUID: usize = 0x23B;
+/// BTRFS_FEATURE_INCOMPAT_METADATA_UUID (Linux 5.0).
+const HAS_METADATA_UUID: u64 = 1 << 10;
+
+/// Little-endian fields.
+fn field<const N: usize>(block: &[u8], at: usize) -> Option<[u8; N]> {
+    block.get(at..at + N)?.try_into().ok()
+}
+
+fn u64_at(block: &[u8], at: usize) -> Option<u64> {
+    field(block, at).map(u64::from_le_bytes)
+}
+
+fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
+    for (to, from) in block.iter_mut().skip(at).zip(bytes) {
+        *to = *from;
+    }
+}
+
+fn sum_of(block: &[u8]) -> Option<Vec<u8>> {
+    let kind = field(block, CSUM_TYPE).map(u16::from_le_bytes)?;
+    checksum::of(kind, block.get(FSID..BYTES)?)
+}
+
+/// The superblock that was read at this offset, with the UUID `to` in place of `from`. One that has it already stays as it is. Err:
+/// why none is written.
+pub(super) fn with_uuid(
+    block: &[u8],
+    offset: u64,
+    from: Uuid,
+    to: Uuid,
+) -> Result<Vec<u8>, &'static str> {
+    if field(block, MAGIC) != Some(*b"_BHRfS_M") || u64_at(block, BYTENR) != Some(offset) {
+        return Err("it has no superblock");
+    }
+    let sum = sum_of(block).ok_or("its superblock has a checksum of an unknown type")?;
+    if !block.starts_with(&sum) {
+        return Err("the checksum of its superblock is wrong");
+    }
+    let fsid = field(block, FSID).map(Uuid::from_bytes);
+    let (Some(fsid), Some(devices), Some(flags)) = (
+        fsid.filter(|fsid| [from, to].contains(fsid)),
+        u64_at(block, NUM_DEVICES),
+        u64_at(block, INCOMPAT_FLAGS),
+    ) else {
+        return Err("its superblock has another UUID");
+    };
+    if devices != 1 {
+        return Err("it is a part of a filesystem on several devices");
+    }
+    let mut changed = block.to_vec();
+    if fsid == to {
+        return Ok(changed);
+    }
+    if flags & HAS_METADATA_UUID == 0 {
+        put(&mut changed, METADATA_UUID, fsid.as_bytes());
+        let flags = flags | HAS_METADATA_UUID;
+        put(&mut changed, INCOMPAT_FLAGS, &flags.to_le_bytes());
+    }
+    put(&mut changed, FSID, to.as_bytes());
+    let sum = sum_of(&changed).unwrap_or(sum);
+    put(&mut changed, 0, &sum);
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: Uuid = Uuid::from_u128(0x11);
+    const NEW: Uuid = Uuid::from_u128(0x22);
+    const NEWER: Uuid = Uuid::from_u128(0x33);
+    const AT: u64 = OFFSETS[0];
+
+    fn sealed(mut block: Vec<u8>) -> Vec<u8> {
+        let sum = sum_of(&block).unwrap();
+        put(&mut block, 0, &sum);
+        block
+    }
+
+    /// Bytes that are no field here are no zeros.
+    fn block() -> Vec<u8> {
+        let mut block: Vec<u8> = (0..BYTES).map(|at| (at * 13 + 5) as u8).collect();
+        put(&mut block, 0, &[0; 32]);
+        put(&mut block, FSID, OLD.as_bytes());
+        put(&mut block, BYTENR, &AT.to_le_bytes());
+        put(&mut block, MAGIC, b"_BHRfS_M");
+        put(&mut block, NUM_DEVICES, &1_u64.to_le_bytes());
+        put(&mut block, INCOMPAT_FLAGS, &0x341_u64.to_le_bytes());
+        put(&mut block, CSUM_TYPE, &0_u16.to_le_bytes());
+        put(&mut block, METADATA_UUID, &[0; 16]);
+        sealed(block)
+    }
+
+    #[test]
+    fn the_first_change_keeps_the_uuid_that_metadata_has_and_changes_nothing_else() {
+        let before = block();
+        let after = with_uuid(&before, AT, OLD, NEW).unwrap();
+        assert_eq!(field(&after, FSID), Some(*NEW.as_bytes()));
+        assert_eq!(field(&after, METADATA_UUID), Some(*OLD.as_bytes()));
+        assert_eq!(u64_at(&after, INCOMPAT_FLAGS), Some(0x741));
+        let mut back = after.clone();
+        for (at, len) in [
+            (0, 32),
+            (FSID, 16),
+            (INCOMPAT_FLAGS, 8),
+            (METADATA_UUID, 16),
+        ] {
+            put(&mut back, at, &before[at..at + len]);
+        }
+        assert_eq!(back, before);
+        assert_eq!(sealed(after.clone()), after);
+        // The repeat.
+        assert_eq!(with_uuid(&after, AT, OLD, NEW), Ok(after));
+    }
+
+    #[test]
+    fn a_copy_of_a_copy_keeps_the_uuid_that_metadata_has() {
+        let copy = with_uuid(&block(), AT, OLD, NEW).unwrap();
+        let after = with_uuid(&copy, AT, NEW, NEWER).unwrap();
+        assert_eq!(field(&after, FSID), Some(*NEWER.as_bytes()));
+        assert_eq!(field(&after, METADATA_UUID), Some(*OLD.as_bytes()));
+        assert_eq!(u64_at(&after, INCOMPAT_FLAGS), Some(0x741));
+        assert_eq!(sealed(after.clone()), after);
+    }
+
+    #[test]
+    fn every_type_of_checksum_is_made_anew() {
+        for kind in 0..4_u16 {
+            let mut before = block();
+            put(&mut before, CSUM_TYPE, &kind.to_le_bytes());
+            let after = with_uuid(&sealed(before), AT, OLD, NEW).unwrap();
+            assert_eq!(sealed(after.clone()), after, "{kind}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_copied_superblock_is_not_changed() {
+        let spoilt = |at: usize, bytes: &[u8]| {
+            let mut block = block();
+            put(&mut block, at, bytes);
+            sealed(block)
+        };
+        let mut torn = block();
+        torn[1000] ^= 1;
+        let mut unknown = block();
+        put(&mut unknown, CSUM_TYPE, &9_u16.to_le_bytes());
+        for (block, why) in [
+            (vec![0; BYTES], "no superblock"),
+            (Vec::new(), "no superblock"),
+            (spoilt(BYTENR, &OFFSETS[1].to_le_bytes()), "no superblock"),
+            (torn, "is wrong"),
+            (unknown, "unknown type"),
+            (spoilt(FSID, NEWER.as_bytes()), "another UUID"),
+            (spoilt(NUM_DEVICES, &2_u64.to_le_bytes()), "several devices"),
+        ] {
+            let refused = with_uuid(&block, AT, OLD, NEW).unwrap_err();
+            assert!(refused.contains(why), "{refused}: {why}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The end of a copy that is larger than its original: zeros.
+
+use drivebay_model::{DriveId, Extent, MIB, Zeroing};
+
+use super::{CopyError, rate::Rate};
+use crate::{device::Device, jobs::CopyProgress, plan, space};
+
+/// Zeroed and read back at once, bytes.
+const PIECE: u64 = 64 * MIB;
+
+/// The copy.
+pub(super) struct Tail<'a, D: ?Sized> {
+    pub(super) dev: &'a D,
+    pub(super) id: &'a DriveId,
+    /// In the volume's order.
+    pub(super) runs: &'a [Extent],
+    pub(super) zeroing: Zeroing,
+}
+
+impl<D: Device + ?Sized> Tail<'_, D> {
+    /// Makes what lies behind the first `copied` bytes zeros once they are copied, as far as the time goes; at least a piece.
+    pub(super) fn zero(
+        &self,
+        copied: u64,
+        progress: &mut CopyProgress,
+        rate: &mut Rate,
+        begin: &mut dyn FnMut(&str),
+    ) -> Result<(), CopyError> {
+        progress.total_bytes = drivebay_model::runs::bytes(self.runs);
+        if progress.done_bytes < copied || !progress.unreadable.is_empty() {
+            return Ok(());
+        }
+        let what = "zeroing the end of a copy";
+        while let Some(left) = plan::at(self.runs, progress.done_bytes) {
+            begin("copy volume: zero its end");
+            let run = Extent {
+                len: left.len.min(PIECE),
+                ..left
+            };
+            space::make_zeros(self.dev, self.id, run, self.zeroing, what)
+                .map_err(CopyError::Target)?;
+            progress.done_bytes += run.len;
+            progress.written_bytes += run.len;
+            rate.copied(run.len);
+            if rate.is_over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakeDrive;
+
+    #[test]
+    fn what_lies_behind_the_original_becomes_zeros_and_nothing_before_it() {
+        let drive = FakeDrive::new(16 * MIB, 512);
+        let run = Extent {
+            start: MIB,
+            len: 4 * MIB,
+        };
+        drive.write_at(run.start, &vec![7; 4 << 20]).unwrap();
+        let id = DriveId("wwn-1".into());
+        let tail = Tail {
+            dev: &drive,
+            id: &id,
+            runs: &[run],
+            zeroing: Zeroing::Command,
+        };
+        let mut progress = CopyProgress {
+            done_bytes: MIB,
+            total_bytes: 3 * MIB,
+            written_bytes: 0,
+            unreadable: Vec::new(),
+        };
+        let mut rate = Rate::new(60_000, None);
+        // Not before all of the original is copied.
+        tail.zero(3 * MIB, &mut progress, &mut rate, &mut |_| {})
+            .unwrap();
+        assert_eq!((progress.done_bytes, progress.total_bytes), (MIB, 4 * MIB));
+        progress.done_bytes = 3 * MIB;
+        tail.zero(3 * MIB, &mut progress, &mut rate, &mut |_| {})
+            .unwrap();
+        assert_eq!(progress.done_bytes, 4 * MIB);
+        let mut read = vec![0; 4 << 20];
+        crate::device::Medium::read_at(&drive, run.start, &mut read).unwrap();
+        let (before, behind) = read.split_at(3 << 20);
+        assert!(before.iter().all(|byte| *byte == 7));
+        assert!(behind.iter().all(|byte| *byte == 0));
+    }
+}

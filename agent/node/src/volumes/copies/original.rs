@@ -1,0 +1,244 @@
+//! What can be copied to a new volume, by what is known now. Pure.
+
+use uuid::Uuid;
+
+use crate::{
+    inventory::is_reachable,
+    volumes::{VolumeError, snapshots},
+};
+use drivebay_model::{
+    CopySource, DriveId, FsType, Layout, Mode, Peer, PlaceState, Record, RecordState, Snapshot,
+    SnapshotState, Volume, VolumeState,
+    copied::{copied_fs, keep_copied_fs},
+};
+
+/// What is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::volumes) struct Original {
+    pub(in crate::volumes) source: CopySource,
+    /// The volume, or that of the snapshot.
+    pub(in crate::volumes) volume: Uuid,
+    pub(in crate::volumes) drive: DriveId,
+    pub(in crate::volumes) layout: Layout,
+    peer: Peer,
+    pub(in crate::volumes) size_bytes: u64,
+    pub(in crate::volumes) mode: Mode,
+    /// None: raw, or never mounted.
+    fs: Option<(FsType, Uuid)>,
+    /// UUIDs that the filesystem may still have instead, since the volume is a copy itself.
+    copied: Vec<Uuid>,
+    /// The filesystem that it has or is to have; None: raw, or not decided.
+    pub(in crate::volumes) fs_type: Option<FsType>,
+}
+
+impl Original {
+    /// Whether there are bytes to copy: a volume that nobody ever mounted holds nothing.
+    pub(in crate::volumes) fn holds_data(&self) -> bool {
+        self.mode == Mode::Block || self.fs.is_some()
+    }
+
+    /// Makes a record that of a copy. One of what holds nothing is that of an empty volume.
+    pub(in crate::volumes) fn apply(&self, record: &mut Record) {
+        self.source.keep(&mut record.parameters);
+        if !self.holds_data() {
+            return;
+        }
+        record.place = PlaceState::Incoming {
+            generation: 1,
+            from: self.peer.clone(),
+        };
+        record.state = RecordState::Block;
+        if let Some((fs_type, fs_uuid)) = self.fs {
+            record.fs_type = Some(fs_type);
+            // Never formatted: what it gets is a filesystem.
+            record.state = RecordState::Fs {
+                fs_type,
+                fs_uuid: Uuid::new_v4(),
+                mounted: true,
+            };
+            keep_copied_fs(fs_uuid, &self.copied, &mut record.parameters);
+        }
+    }
+}
+
+/// The snapshot or volume, if it can be copied now.
+///
+/// # Errors
+/// `NoSource`: it is not known. `NotCopied`: it is known, and cannot be copied.
+pub(in crate::volumes) fn original(
+    snapshot: &Snapshot,
+    source: CopySource,
+) -> Result<Original, VolumeError> {
+    match source {
+        CopySource::Snapshot(uuid) => {
+            let found = snapshots::find(snapshot, |record| record.uuid == uuid);
+            let (volume, taken) = found.ok_or_else(|| VolumeError::NoSource {
+                what: format!("snapshot {uuid}"),
+            })?;
+            let record = &taken.record;
+            let refused = |why: String| VolumeError::NotCopied {
+                name: record.name.clone(),
+                why,
+            };
+            match taken.state() {
+                SnapshotState::Ready => {}
+                SnapshotState::Overflowed => {
+                    return Err(refused(
+                        "the snapshot is lost: more was written to its volume than it had room for"
+                            .to_owned(),
+                    ));
+                }
+                other => return Err(refused(format!("the snapshot is {other}"))),
+            }
+            let original = of(snapshot, volume, source).map_err(refused)?;
+            Ok(Original {
+                size_bytes: record.size_bytes,
+                fs: record.fs,
+                ..original
+            })
+        }
+        CopySource::Volume(uuid) => {
+            let volume = snapshot.volumes.get(&uuid);
+            let volume = volume.filter(|volume| crate::inventory::assemble::is_live(volume.state));
+            let volume = volume.ok_or_else(|| VolumeError::NoSource {
+                what: format!("volume {uuid}"),
+            })?;
+            if !matches!(volume.state, VolumeState::New | VolumeState::Ready) {
+                return Err(VolumeError::NotCopied {
+                    name: volume.placed.record.name.clone(),
+                    why: format!("the volume is {}", volume.state),
+                });
+            }
+            of(snapshot, volume, source).map_err(|why| VolumeError::NotCopied {
+                name: volume.placed.record.name.clone(),
+                why,
+            })
+        }
+    }
+}
+
+fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Original, String> {
+    let drive = snapshot.drives.get(&volume.drive);
+    let drive = drive.filter(|drive| is_reachable(drive));
+    let contents = drive.and_then(|drive| drive.contents.as_ref());
+    let contents = contents.ok_or_else(|| format!("drive {} cannot be read now", volume.drive))?;
+    let record = &volume.placed.record;
+    let fs = match record.state {
+        RecordState::Fs {
+            fs_type,
+            fs_uuid,
+            mounted: true,
+        } => Some((fs_type, fs_uuid)),
+        _ => None,
+    };
+    let fs_type = match record.state {
+        RecordState::Fs { fs_type, .. } => Some(fs_type),
+        _ => record.fs_type,
+    };
+    Ok(Original {
+        source,
+        volume: volume.uuid,
+        drive: volume.drive.clone(),
+        layout: contents.layout,
+        peer: Peer {
+            label: contents.label.drive_uuid,
+            drive: volume.drive.clone(),
+        },
+        size_bytes: record.extent.len,
+        mode: record.mode,
+        fs,
+        copied: copied_fs(&record.parameters),
+        fs_type,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drivebay_model::{DriveState, samples};
+
+    fn node(mounted: bool) -> Snapshot {
+        let state = RecordState::Fs {
+            fs_type: FsType::Xfs,
+            fs_uuid: Uuid::from_u128(50),
+            mounted,
+        };
+        let mut placed = samples::placed(2, state);
+        placed.snapshots = vec![samples::snapshot(1, 2)];
+        let contents = samples::contents(9, 1, vec![placed.clone()], 0);
+        let drive = samples::drive("sda", DriveState::Claimed, Some(contents));
+        let volume = Volume {
+            state: VolumeState::Ready,
+            ..samples::volume(&drive, placed)
+        };
+        let mut snapshot = Snapshot::default();
+        snapshot.volumes.insert(volume.uuid, volume);
+        snapshot.drives.insert(drive.id.clone(), drive);
+        snapshot
+    }
+
+    const SNAPSHOT: CopySource = CopySource::Snapshot(Uuid::from_u128(1));
+    const VOLUME: CopySource = CopySource::Volume(Uuid::from_u128(2));
+
+    #[test]
+    fn a_copy_never_formats_what_it_gets_and_keeps_the_uuid_that_it_has_until_it_gets_its_own() {
+        let found = original(&node(true), VOLUME).unwrap();
+        let mut record = samples::placed(3, RecordState::Creating).record;
+        found.apply(&mut record);
+        assert!(record.place.is_filling());
+        let RecordState::Fs {
+            fs_type: FsType::Xfs,
+            fs_uuid,
+            mounted: true,
+        } = record.state
+        else {
+            panic!("{record:?}");
+        };
+        assert_ne!(fs_uuid, Uuid::from_u128(50));
+        assert_eq!(copied_fs(&record.parameters), [Uuid::from_u128(50)]);
+        // As of the snapshot's moment.
+        let found = original(&node(false), SNAPSHOT).unwrap();
+        assert_eq!(found.fs, Some((FsType::Ext4, Uuid::from_u128(99))));
+    }
+
+    #[test]
+    fn what_was_never_mounted_is_not_copied() {
+        let found = original(&node(false), VOLUME).unwrap();
+        assert!(!found.holds_data());
+        let mut record = samples::placed(3, RecordState::Creating).record;
+        found.apply(&mut record);
+        assert!(record.place.is_first());
+        assert_eq!(record.state, RecordState::Creating);
+        assert_eq!(CopySource::of(&record.parameters), Some(VOLUME));
+    }
+
+    #[test]
+    fn what_is_lost_unreachable_or_unknown_is_not_copied() {
+        let refused = |change: fn(&mut Snapshot), source| {
+            let mut node = node(true);
+            change(&mut node);
+            original(&node, source).unwrap_err().to_string()
+        };
+        let overflows = |node: &mut Snapshot| {
+            for volume in node.volumes.values_mut() {
+                volume.placed.snapshots[0].is_overflowed = true;
+            }
+        };
+        assert!(refused(overflows, SNAPSHOT).contains("lost"));
+        let hangs = |node: &mut Snapshot| {
+            for drive in node.drives.values_mut() {
+                drive.trouble = Some("it hangs".into());
+            }
+        };
+        for source in [SNAPSHOT, VOLUME] {
+            assert!(refused(hangs, source).contains("cannot be read now"));
+            assert!(refused(|node| node.volumes.clear(), source).contains("does not exist"));
+        }
+        let deleted = |node: &mut Snapshot| {
+            for volume in node.volumes.values_mut() {
+                volume.state = VolumeState::Erasing;
+            }
+        };
+        assert!(refused(deleted, VOLUME).contains("does not exist"));
+    }
+}

@@ -1,0 +1,65 @@
+//! What a new volume is to be a copy of, as it is asked for. Pure.
+
+use drivebay_csi::{Content, NewVolume, source::Source};
+use drivebay_proto::VolumeId;
+use uuid::Uuid;
+
+use super::super::{VolumeError, copies::Original};
+use drivebay_model::{CopySource, FsType, Mode, units::size_beside};
+
+/// The snapshot or volume of this node that the request names.
+///
+/// # Errors
+/// `NoSource`: it is of another node, or none that Drivebay ever gave out.
+pub(super) fn copy_source(
+    requested: &NewVolume,
+    node: &str,
+) -> Result<Option<CopySource>, VolumeError> {
+    let Some(source) = &requested.source else {
+        return Ok(None);
+    };
+    let uuid = |id: &str| -> Option<Uuid> {
+        let id: VolumeId = id.parse().ok()?;
+        (id.node == node).then_some(id.uuid)
+    };
+    let found = match source {
+        Source::Snapshot(id) => uuid(id).map(CopySource::Snapshot),
+        Source::Volume(id) => uuid(id).map(CopySource::Volume),
+    };
+    let unknown = || VolumeError::NoSource {
+        what: source.to_string(),
+    };
+    found.map(Some).ok_or_else(unknown)
+}
+
+/// Whether a volume as requested can be a copy of it.
+pub(super) fn fits(original: &Original, requested: &NewVolume) -> Result<(), VolumeError> {
+    let invalid = |field, why| Err(VolumeError::Invalid { field, why });
+    let (has, asked) = (original.size_bytes, requested.range.required);
+    if asked < has {
+        let why = format!(
+            "{} is less than the {} of what is copied",
+            size_beside(asked, has),
+            size_beside(has, asked)
+        );
+        return invalid("required_bytes", why);
+    }
+    let (mode, fs_type) = match &requested.content {
+        Content::Block => (Mode::Block, None),
+        Content::Mount { fs_type, .. } => (Mode::Mount, *fs_type),
+    };
+    if mode != original.mode {
+        let why = format!(
+            "{mode} was requested, and what is copied is {}",
+            original.mode
+        );
+        return invalid("mode", why);
+    }
+    match (fs_type.and_then(FsType::parse), original.fs_type) {
+        (Some(asked), Some(has)) if asked != has => invalid(
+            "fs_type",
+            format!("{asked} was requested, and what is copied has {has}"),
+        ),
+        _ => Ok(()),
+    }
+}
