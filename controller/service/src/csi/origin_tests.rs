@@ -196,7 +196,7 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
         (snapshot(6, "n3"), None, Err(Code::Unavailable)),
         (volume(3, "n3"), None, Err(Code::Unavailable)),
         (snapshot(5, "n3"), None, Err(Code::Unavailable)),
-        (volume(1, "n4"), None, Err(Code::Unavailable)),
+        (volume(77, "n4"), None, Err(Code::Unavailable)),
     ] {
         let got = place(&agents, source.clone(), asked);
         assert_eq!(got.as_deref(), expected.as_ref().copied(), "{source}");

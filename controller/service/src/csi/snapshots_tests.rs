@@ -49,7 +49,7 @@ async fn a_snapshot_is_asked_of_the_volumes_node_unless_it_cannot_be() {
         ("new", id(7, "n1"), None, Code::NotFound),
         ("new", id(77, "n9"), None, Code::NotFound),
         ("new", id(3, "n3"), None, Code::Unavailable),
-        ("new", id(1, "n4"), None, Code::Unavailable),
+        ("new", id(77, "n4"), None, Code::Unavailable),
         // One on another volume has the name, on a node that is disconnected or connected.
         ("s6", id(1, "n1"), None, Code::AlreadyExists),
         ("s7", id(3, "n3"), None, Code::AlreadyExists),
