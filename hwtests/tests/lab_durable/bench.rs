@@ -197,8 +197,8 @@ impl Bench {
         let device = self.lab.device(placed).await;
         // udevd takes all partitions of a drive that nobody uses away and adds them again when a writer has closed it.
         self.lab.guest().run(&format!(
-            "udevadm wait --settle --timeout=30 {device} && \
-             dd if=/dev/urandom of={device} bs=1M count={mib} oflag=direct conv=nocreat,fsync status=none",
+            "for try in $(seq 60); do \
+             dd if=/dev/urandom of={device} bs=1M count={mib} oflag=direct conv=nocreat,fsync status=none && exit 0; sleep 0.5; done; exit 1",
             device = device.display()
         ));
     }
@@ -212,7 +212,7 @@ impl Bench {
             return Err(format!("volume {} has no device", placed.id));
         }
         let ran = self.lab.guest().ran(&format!(
-            "udevadm wait --timeout=30 /dev/{device} && \
+            "for try in $(seq 60); do [ ! -b /dev/{device} ] || break; sleep 0.5; done; \
              dd if=/dev/{device} of=/run/{device} bs=1M count={PATTERN_MIB} iflag=direct status=none && sha256sum </run/{device} && rm /run/{device}"
         ));
         if ran.ok() {
