@@ -8,8 +8,8 @@ BUILD_PACKAGES=(gcc libc6-dev pkg-config libudev-dev libblkid-dev libclang-dev)
 # What a running agent needs: losetup and mount, mkfs and growing of each filesystem.
 RUN_PACKAGES=(mount util-linux e2fsprogs xfsprogs btrfs-progs)
 
-# What the tests need besides: makers of other people's drives, strace to count processes, and ip for networks.
-TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace iproute2)
+# What the tests need besides: makers of other people's drives, strace to count processes, ip for networks, a browser for the page.
+TEST_PACKAGES=(mdadm lvm2 cryptsetup-bin gdisk fdisk dosfstools strace iproute2 chromium)
 
 # What the lab needs on this machine: a maker of root filesystems, qemu, and the way in.
 LAB_PACKAGES=(mmdebstrap apt e2fsprogs util-linux openssh-client qemu-system-x86 qemu-utils)

@@ -2,8 +2,8 @@
 
 use tonic_prost_build::Builder;
 
-/// Messages that command lines print as JSON and YAML, in the order of their fields in the .proto file; of each the fields that
-/// are printed in another way than they are sent.
+/// Messages that command lines print as JSON and YAML, in the order of their fields in the .proto file, each with the fields whose printed
+/// form differs from the message.
 type Printed = &'static [(&'static str, &'static [(&'static str, &'static str)])];
 
 const AGENT: Printed = &[
@@ -44,11 +44,13 @@ const AGENT: Printed = &[
     ("VolumePlace", &[]),
     (
         "VolumeSnapshot",
-        &[(
-            "used_bytes",
-            r#"#[serde(skip_serializing_if = "Option::is_none")]"#,
-        )],
+        &[
+            ("used_bytes", UNLESS_NONE),
+            ("expires_at", OR_NULL),
+            ("group", UNLESS_NONE),
+        ],
     ),
+    ("SnapshotGroup", &[]),
     (
         "VolumeCopy",
         &[
@@ -109,10 +111,11 @@ const BY_NAME: &str = r#"#[serde(serialize_with = "crate::json::by_name")]
     #[schemars(with = "std::collections::BTreeMap<String, i64>")]"#;
 const OF_HOST: &str = r#"#[serde(serialize_with = "crate::json::of_host")]"#;
 const UNLESS_EMPTY: &str = r#"#[serde(skip_serializing_if = "Vec::is_empty")]"#;
+const UNLESS_NONE: &str = r#"#[serde(skip_serializing_if = "Option::is_none")]"#;
 const UNLESS_EMPTY_TEXT: &str = r#"#[serde(skip_serializing_if = "String::is_empty")]"#;
 const LEFT_OUT: &str = "#[serde(skip)]";
 
-/// Generates code that prints.
+/// Returns a code generator whose messages can be printed.
 fn printing() -> Builder {
     let schema = "#[derive(serde::Serialize, schemars::JsonSchema)]";
     let mut builder = tonic_prost_build::configure()
@@ -145,26 +148,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "log/v1/log.proto",
         "pluginregistration/v1/api.proto",
     ];
-    // Shows what agents report, in their words.
+    // Its messages contain the agent's.
     let over_agents = "controller/v1/controller.proto";
     for file in alone.iter().chain([&over_agents]) {
         println!("cargo::rerun-if-changed={file}");
     }
-    // Descriptor extensions (csi_secret and its like) are for readers; no code comes of them.
+    // Extensions of descriptors (csi_secret and others) are for readers; no code is generated for them.
     printing().compile_fds(protox::compile(alone, ["."])?)?;
-    // A folder of its own, or it would write the agent's protocol over, without its messages.
+    // In its own directory, since its file for the agent's package, without messages, would overwrite the first one.
     let folder = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("over_agents");
     std::fs::create_dir_all(&folder)?;
     printing()
         .out_dir(folder)
         .extern_path(".drivebay.agent.v1", "crate::agent")
         .compile_fds(protox::compile([over_agents], ["."])?)?;
-    // Controller once more, for a server whose lists are of entries that are encoded already.
+    // The Controller service again, for a server whose lists have entries that are encoded already.
     let mut csi = protox::compile(["csi/v1/csi.proto"], ["."])?;
     for file in &mut csi.file {
         file.service
             .retain(|service| service.name() == "Controller");
-        // Comments are found by the number of their service, which that has changed.
+        // Comments refer to services by index, which has changed.
         file.source_code_info = None;
     }
     let folder = std::path::PathBuf::from(std::env::var("OUT_DIR")?).join("encoded");

@@ -1,10 +1,10 @@
-//! Golden files: what today's build writes, in `tests/golden` of the crate that includes this file. From v0.1.0 on, later
-//! builds have to read the files of each release.
+//! Golden files: output of this build, in `tests/golden` of the crate that includes this file. From v0.1.0 on, later builds must read the
+//! files of each release.
 
 use std::{env, fs, path::Path};
 
-/// Asserts that the golden file `name` holds `written`, and returns what it holds. With `DRIVEBAY_WRITE_GOLDEN=1` in the
-/// environment, as after a change of the format on purpose, `written` replaces the file.
+/// Asserts that the golden file `name` equals `written`, and returns its contents. With `DRIVEBAY_WRITE_GOLDEN=1` in the environment, for
+/// an intended change of the format, replaces the file by `written` first.
 pub(crate) fn compare(name: &str, written: &[u8]) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")

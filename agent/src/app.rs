@@ -1,4 +1,5 @@
-//! The agent, wired together: start in order, run, stop within ten seconds.
+//! Assembles the agent: starts its parts in order, runs, and stops. Every step of a stop has a limit: running operations get 4 s, suspended
+//! volumes 5 s more, and workers 2 s including their end. All limits together are 17.5 s; the service manager's are above that.
 
 use std::{path::Path, process::ExitCode, sync::Arc, time::Duration};
 
@@ -10,9 +11,13 @@ use drivebay_common::{
     metrics::{Certificate, Pages},
     tls::{Credentials, Role},
 };
+use drivebay_page::{Access, AgentsSource, Page, PageListen};
 use drivebay_proto::{
     agent::{agent_server::AgentServer, by_hand_server::ByHandServer},
-    csi::{identity_server::IdentityServer, node_server::NodeServer},
+    csi::{
+        group_controller_server::GroupControllerServer, identity_server::IdentityServer,
+        node_server::NodeServer,
+    },
     encoded::controller_server::ControllerServer,
 };
 use drivebay_service::{Agents, ControllerConfig, ControllerService, in_process_channel};
@@ -53,47 +58,48 @@ use drivebay_sys::{clock::unix_seconds, offload::offload, statefile, tool_namesp
 
 /// Quiet time that ends a batch of kernel events.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// A batch is looked at after this long even when events go on.
+/// Age at which a batch of kernel events is processed even if events continue.
 const AT_MOST: Duration = Duration::from_secs(2);
-/// Certificates are looked at this often.
+/// Interval of checking the certificate files.
 const CERTIFICATES: Duration = Duration::from_secs(5);
-/// Drives that the kernel complained of and that wait to be asked.
+/// Drives with kernel errors that may wait for a poll.
 const COMPLAINTS: usize = 64;
-/// Making a mount namespace takes milliseconds, unless a filesystem whose drive does not respond is being unmounted.
+/// Limit for making a mount namespace, which takes milliseconds unless a filesystem of an unresponsive drive is being unmounted.
 const TOOL_NAMESPACE: Duration = Duration::from_secs(10);
-/// The inventory's lock is held for microseconds at a time.
+/// Limit for locking the inventory, whose lock is held for microseconds at a time.
 const ALIVE: Duration = Duration::from_secs(5);
-/// Stopping: changes that are running may end for this long …
+/// Time for running operations to end when the agent stops, …
 const DRAIN: Duration = Duration::from_secs(4);
-/// … then workers get this long.
+/// … additional time for volumes that are suspended for a group snapshot: together more than the 8 s for which they are suspended at most,
+/// unless a drive is unresponsive, …
+const SUSPENDED: Duration = Duration::from_secs(5);
+/// … and then time for workers, with a second more for them to end when they are killed.
 const WORKERS: Duration = Duration::from_secs(1);
 
-/// Why the agent did not start, or stopped by itself.
+/// The agent did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The runtime could not be built.
     #[error("cannot start the async runtime")]
     Runtime(#[source] std::io::Error),
-    /// Another agent runs.
     #[error(transparent)]
     Lock(#[from] lock::LockError),
-    /// A directory or file of our own is in the way.
+    /// An operation on a directory or file of the agent failed.
     #[error("cannot {what}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         #[source]
         source: std::io::Error,
     },
-    /// A newer agent has been here.
+    /// The state was written by a newer agent.
     #[error(transparent)]
     Newer(#[from] drivebay_node::state::newer::NewerState),
-    /// Nothing can be served.
+    /// The CSI socket was not served.
     #[error(
         "the CSI socket cannot be served, so the orchestrator can neither mount nor unmount volumes on this node"
     )]
     NoCsi(#[source] server::ServeError),
-    /// A socket could not be served.
+    /// Another socket was not served.
     #[error(transparent)]
     Serve(#[from] server::ServeError),
 }
@@ -109,7 +115,7 @@ pub fn run(config: Config, options: RunOptions) -> ExitCode {
         Err(source) => return report(&AppError::Runtime(source)),
     };
     let result = runtime.block_on(serve(config, options));
-    // A thread that hangs must not hold up the end.
+    // A blocked thread must not delay the end.
     runtime.shutdown_timeout(Duration::from_millis(500));
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,7 +135,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(io("listen for SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(io("listen for SIGINT"))?;
 
-    // Before anything is read, moved aside or written.
+    // Before any state is read, moved aside or written.
     refuse_newer_state(&config)
         .await
         .map_err(io("read the versions of the state files"))??;
@@ -148,6 +154,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     };
     let node = NodeContext::new(config.clone(), pool.clone(), inventory.clone(), sender);
     let volumes = Volumes::new(node.clone(), keeper);
+    // Before any other job and the first scan: jobs that read or repair such a volume would wait for it, or find it damaged.
+    volumes.resume_left().await;
     let evidence = CollectedEvidence::default();
     let store = Store::new(node.state_dir());
     let loaded = store.load().await;
@@ -172,11 +180,11 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         })?;
     volumes.load_hand_mounts().await;
     volumes.load_moves().await;
-    // Before any call is served: what is mounted now may be ours.
+    // Before any call is served: filesystems that are mounted now may be Drivebay's.
     let memory = health::memory::PersistedEvidence::load(&node, &config.kubelet_dir).await;
     health::smart::restore(&node).await;
 
-    // Sockets first: a mistake here shows before anything runs.
+    // Sockets first: a configuration mistake here is reported before other parts start.
     let csi_socket = server::bind(&config.csi_socket)
         .await
         .map_err(AppError::NoCsi)?;
@@ -297,7 +305,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         stop.clone(),
     ));
 
-    // Only to tell two machines of one name apart; a machine without one has an empty one.
+    // Only to distinguish two machines of one name; empty on a machine without one.
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
@@ -313,15 +321,15 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         let router = Server::builder().add_service(AgentServer::new(agent.clone()));
         Agents::single(in_process_channel(router))
     });
-    // Ready is when all that is served can answer: the Controller service receives the first scan
-    // a moment later than the agent itself.
+    // Ready means that every served interface can respond: the Controller service receives the first scan a moment later than the agent
+    // itself.
     let ready = agents
         .as_ref()
         .map_or_else(|| ready(&inventory, &tasks, &stop), Agents::ready);
     let identity = IdentityService::new(IdentityConfig {
         driver_name: config.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        // Of the plugin as it is deployed, not of this process: CSI wants the same answer everywhere.
+        // A property of the plugin as deployed, not of this process: CSI requires the same response from all of them.
         controller: options.headless || config.controller.is_some(),
         ready: ready.clone(),
     });
@@ -329,6 +337,17 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         NodeService::new(volumes.clone(), options.health_api),
     ));
     if let Some(agents) = agents {
+        let source = Arc::new(AgentsSource::host(agents.clone(), config.node_id.clone()));
+        if options.page != PageListen::Off {
+            let page = Page::new(source, Access::Open, stop.clone());
+            let listen = options.page.clone();
+            tasks.spawn(drivebay_page::http::serve(
+                listen,
+                page,
+                false,
+                stop.clone(),
+            ));
+        }
         let controller = ControllerService::new(
             ControllerConfig {
                 driver_name: config.driver_name.clone(),
@@ -337,7 +356,9 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
             },
             agents,
         );
-        csi = csi.add_service(ControllerServer::new(controller));
+        csi = csi
+            .add_service(GroupControllerServer::new(controller.clone()))
+            .add_service(ControllerServer::new(controller));
     }
     let liveness = liveness(&config, &inventory);
     let certificate = Certificate::default();
@@ -399,7 +420,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         _ = interrupt.recv() => tracing::info!("received SIGINT; stopping"),
     }
     manager::say_stopping().await;
-    // The kubelet first, so that it sends nothing more; then the sockets; then what is running.
+    // The kubelet first, so that it sends no more requests; then the sockets; then running operations.
     registering.cancel();
     if let Some(task) = registered
         && let Ok(Ok(Err(error))) = tokio::time::timeout(Duration::from_secs(1), task).await
@@ -409,6 +430,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     stop.cancel();
     if !volumes.drain(DRAIN).await {
         tracing::warn!("volume operations still running at shutdown; the next start resumes them");
+    }
+    // The worker that suspended volumes resumes them; a killed one leaves them suspended until the next start.
+    if !volumes.until_resumed(SUSPENDED).await {
+        tracing::error!("volumes may be left suspended at shutdown; the next start resumes them");
     }
     pool.shutdown(WORKERS).await;
     for server in [agent_server, csi_server] {
@@ -422,8 +447,8 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     Ok(())
 }
 
-/// Dials the controllers of the config, if it names any. Certificates that cannot be used, such as expired ones, are
-/// waited for: the volumes of this node need no controller.
+/// Connects to the configured controllers, if any. Unusable certificates, such as expired ones, are waited for: the volumes of this node
+/// need no controller.
 async fn dial_controllers(
     config: Config,
     agent: AgentService,
@@ -478,7 +503,7 @@ async fn dial_controllers(
     uplink::run(config, agent, stop).await;
 }
 
-/// Makes the namespace in which mkfs and fsck see one drive. Without it they work, and see the host's mounts.
+/// Makes the namespace in which mkfs and fsck can access one drive only. If it fails, they work with copies of the host's mounts.
 async fn prepare_tools(config: &Config) {
     let dir = config.runtime_dir.clone();
     let made = offload("tool-namespace", TOOL_NAMESPACE, move || {
@@ -492,11 +517,11 @@ async fn prepare_tools(config: &Config) {
     }
 }
 
-/// Alive is an agent that answers its CSI socket and whose inventory can be locked. Drives do not count: a restart does
-/// not mend one, and calls for the others are answered beside it.
+/// Returns the liveness check: the agent responds on its CSI socket, and its inventory can be locked. The state of drives is not included:
+/// a restart repairs none, and calls for other drives are still served.
 fn liveness(config: &Config, inventory: &Arc<Inventory>) -> Liveness {
     let inventory = inventory.clone();
-    // An inventory that stays locked must cost one waiting thread, not one per check.
+    // A locked inventory must block one thread, not one per check.
     let one = Arc::new(tokio::sync::Semaphore::new(1));
     Liveness::new(config.csi_socket.clone(), move || {
         let (inventory, one) = (inventory.clone(), one.clone());
@@ -515,7 +540,7 @@ fn liveness(config: &Config, inventory: &Arc<Inventory>) -> Liveness {
     })
 }
 
-/// True once the first scan is complete.
+/// Returns a receiver that becomes true when the first scan is complete.
 fn ready(
     inventory: &Arc<Inventory>,
     tasks: &TaskTracker,

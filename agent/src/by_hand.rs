@@ -1,4 +1,4 @@
-//! The `ByHand` service: what a person on this host asks for, over the agent's own socket alone.
+//! The `ByHand` service: requests of an operator on this host, over the agent's own socket only.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use drivebay_node::{
     volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
 };
 
-/// Serves the person on this host.
+/// Serves operators on this host.
 #[derive(Debug, Clone)]
 pub struct ByHandService {
     node: NodeContext,
@@ -31,7 +31,6 @@ pub struct ByHandService {
 type Answer<T> = Result<Response<T>, Status>;
 
 impl ByHandService {
-    /// Over this node's volumes.
     pub fn new(volumes: Volumes, rescans: Rescans) -> Self {
         Self {
             node: volumes.node().clone(),
@@ -57,7 +56,7 @@ impl ByHandService {
     }
 }
 
-/// How a volume is to be mounted; None: as it was noted.
+/// Returns the requested mount; None: as in the existing record.
 fn mount_request(
     request: &wire::MountVolumeRequest,
 ) -> Result<Option<HandMountRequest>, VolumeError> {
@@ -123,7 +122,7 @@ impl ByHand for ByHandService {
             let caller = Caller::Manual;
             let expanded = self.volumes.expand(request.id, required, limit, caller);
             let (volume, _) = expanded.await?;
-            // Also of one that is large enough: an earlier call may have ended here.
+            // Also if the volume is large enough: an earlier call may have ended here.
             let filesystem_grown = self.volumes.grow_where_mounted(&volume).await?;
             Ok(wire::ExpandVolumeByHandResponse {
                 volume: Some(self.node.sender().volume(&volume)),

@@ -1,4 +1,4 @@
-//! Every job there is: the table from name to code that workers are given.
+//! The table of all jobs, from name to code, for workers.
 
 use serde_json::Value;
 
@@ -41,6 +41,9 @@ table![
     carve::jobs::ZeroStep,
     carve::jobs::ClearSnapshots,
     carve::jobs::TakeSnapshot,
+    carve::jobs::TakeTogether,
+    carve::jobs::CompleteSnapshots,
+    carve::jobs::ResumeLeft,
     carve::jobs::DropSnapshot,
     carve::jobs::ReadUsage,
     check::job::Check,
@@ -51,6 +54,7 @@ table![
     carve::jobs::SetPlace,
     carve::jobs::DropPlace,
     carve::jobs::CopyStep,
+    carve::jobs::SetParameters,
     discovery::locate_light::SwitchLight,
     fs::jobs::Stage,
     fs::jobs::Hold,

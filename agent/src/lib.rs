@@ -1,5 +1,5 @@
-//! The agent's program: ordered start and stop, and what it serves: CSI Node, the service for the controller and the command
-//! line, metrics. What it does is in the crates below it (`agent/README.md`).
+//! The agent's program: ordered start and stop, and its interfaces: CSI Node, the service for the controller and the command line, metrics.
+//! The functions behind them are in other crates (`agent/README.md`).
 
 #![forbid(unsafe_code)]
 #![allow(

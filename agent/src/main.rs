@@ -1,4 +1,4 @@
-//! `drivebay-agent`: as a worker, as the agent, or as a command that asks one.
+//! `drivebay-agent`: runs as a worker, as the agent, or as a command that calls the agent.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ fn agent(RunArgs { config, options }: RunArgs) -> ExitCode {
         Err(error) => {
             cli::complain(&error);
             return ExitCode::from(match error {
-                // It does not get right by starting again, which a service manager may be told by this code.
+                // A restart does not help, and a service manager can be configured by this code not to try.
                 config::ConfigError::Invalid { .. } | config::ConfigError::Missing { .. } => {
                     cli::BAD_CONFIG
                 }

@@ -1,9 +1,8 @@
 //! Kubelet plugin registration, version 1, served by the agent itself.
 //!
-//! The kubelet watches a directory for sockets, asks each who it is within one second, and tells it
-//! whether it was accepted. A refusal is never retried by the kubelet until the socket is made anew, so it is
-//! made anew here, after a while. GetInfo is answered for life: a kubelet that asks again and hears nothing
-//! unregisters the driver. The socket goes away on stop, and only then.
+//! The kubelet watches a directory for sockets, requests each one's identity within one second, and reports whether it was accepted. The
+//! kubelet retries after a refusal only if the socket is created again, so it is created again after a delay. GetInfo is served until the
+//! end: a kubelet that calls it again without a reply unregisters the driver. The socket is removed on stop only.
 
 use std::{
     path::{Path, PathBuf},
@@ -27,27 +26,26 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, transport::Server};
 use tracing::{error, info, warn};
 
-/// CSI's major version, as node-driver-registrar says it too; kubelets refuse 2 and above.
+/// CSI's major version, the same as node-driver-registrar's; kubelets refuse 2 and above.
 const SUPPORTED_VERSION: &str = "1.0.0";
-/// Wait for the CSI socket to answer, between two questions.
+/// Interval of calls until the CSI socket responds.
 const CSI_POLL: Duration = Duration::from_millis(200);
-/// A Probe that takes longer than this is no answer.
+/// Limit of such a call.
 const CSI_DEADLINE: Duration = Duration::from_secs(1);
-/// An open connection may hold a server this long after its end was asked for (hyper waits for its peer).
+/// Time for which an open connection may keep a stopping server (hyper waits for its peer).
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// What to register.
+/// Settings of the registration.
 #[derive(Debug, Clone)]
 pub struct RegistrationConfig {
     /// The kubelet's `plugins_registry`.
     pub dir: PathBuf,
-    /// CSI driver name.
     pub driver_name: String,
-    /// The CSI socket as this process sees it; registration waits until it answers.
+    /// The CSI socket as seen by this process; registration waits until it responds.
     pub csi_socket: PathBuf,
-    /// The CSI socket as the kubelet sees it.
+    /// The CSI socket as seen by the kubelet.
     pub kubelet_csi_socket: PathBuf,
-    /// Wait before the socket is made anew after a refusal: first, and at most.
+    /// Delays before the socket is created again after a refusal: the first, and the longest.
     pub backoff: (Duration, Duration),
 }
 
@@ -55,16 +53,15 @@ impl RegistrationConfig {
     /// 1 s after the first refusal, doubling to 1 min.
     pub const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-    /// The registration socket.
+    /// Returns the path of the registration socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(format!("{}-reg.sock", self.driver_name))
     }
 }
 
-/// Why registration cannot be served.
+/// Registration was not served.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// The socket cannot be made.
     #[error(
         "cannot make the registration socket {path}; does the kubelet's plugins_registry exist, and is it mounted into the pod?"
     )]
@@ -73,7 +70,6 @@ pub enum RegistrationError {
         #[source]
         source: BindError,
     },
-    /// The server failed.
     #[error("serving the registration socket {path} failed")]
     Serve {
         path: PathBuf,
@@ -82,7 +78,7 @@ pub enum RegistrationError {
     },
 }
 
-/// Registers and stays registered until `shutdown`; then removes the socket and returns.
+/// Registers the driver and remains registered until `shutdown`; then removes the socket and returns.
 pub async fn serve(
     config: RegistrationConfig,
     shutdown: CancellationToken,
@@ -111,7 +107,7 @@ pub async fn serve(
     }
 }
 
-/// Why one life of the socket ended.
+/// Reason for which the socket was closed.
 enum Ended {
     Stopped,
     Refused,
@@ -157,7 +153,7 @@ async fn serve_once(
     let ended = loop {
         tokio::select! {
             ended = &mut server => {
-                // Without a stop it ends only by failing.
+                // Without a stop it ends only with an error.
                 ended.map_err(failed)?;
                 break Ended::Stopped;
             }
@@ -171,12 +167,12 @@ async fn serve_once(
                     error!(reason, "kubelet refused driver registration");
                     break Ended::Refused;
                 }
-                // The server holds the sender for as long as it runs.
+                // The server holds the sender while it runs.
                 None => break Ended::Stopped,
             },
         }
     };
-    // The socket goes first: nobody can dial what is about to end.
+    // The socket is removed first, so that no client connects to a stopping server.
     drop(file);
     stop.cancel();
     if let Ok(finished) = timeout(DRAIN, server).await {
@@ -185,7 +181,7 @@ async fn serve_once(
     Ok(ended)
 }
 
-/// Returns when the CSI socket answers as a CSI driver.
+/// Waits until the CSI socket responds as a CSI driver.
 async fn wait_for_csi(socket: &Path) {
     loop {
         let asked = async {
@@ -200,7 +196,7 @@ async fn wait_for_csi(socket: &Path) {
     }
 }
 
-/// What the kubelet said.
+/// Verdict of the kubelet.
 #[derive(Debug)]
 enum Verdict {
     Accepted,
@@ -231,14 +227,14 @@ impl Registration for Plugin {
         } else {
             Verdict::Refused(status.error)
         };
-        // Full or closed: an earlier verdict is being acted upon, which makes this one stale.
+        // Full or closed: an earlier verdict is being processed, which makes this one obsolete.
         let _ = self.verdicts.try_send(verdict);
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
 
-/// The wait after refusal number `refusals` (from 0): doubling, and between half and all of it, so that
-/// a cluster whose control plane came back is not asked by all nodes in one moment.
+/// Returns the delay after refusal number `refusals` (from 0): doubling, and between half and all of it, so that not all nodes call a
+/// recovered control plane at the same time.
 fn backoff(refusals: u32, (first, most): (Duration, Duration), random: u32) -> Duration {
     let doubled = first
         .saturating_mul(2_u32.saturating_pow(refusals.min(16)))

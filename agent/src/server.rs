@@ -1,4 +1,4 @@
-//! The agent's own sockets: their directories made, served until the agent ends.
+//! The agent's own sockets: creates their directories and serves them until the agent ends.
 
 use std::{
     io,
@@ -12,26 +12,24 @@ use tonic::service::Routes;
 
 use drivebay_model::cause::chain;
 
-/// Longest a silent client can hold the drain open.
+/// Time for which a silent client can delay the drain.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// A socket for which there is no room is tried again after this.
+/// Interval of retrying to create a socket for which the filesystem has no space.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Why a socket could not be served.
+/// A socket was not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Its directory could not be made.
     #[error("cannot make the directory of {path}")]
     Dir {
         path: String,
         #[source]
         source: io::Error,
     },
-    /// Binding failed, or somebody answers there.
+    /// Binding failed, or another process serves the socket.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// Serving failed.
     #[error("serving {path} failed")]
     Serve {
         path: String,
@@ -40,7 +38,7 @@ pub enum ServeError {
     },
 }
 
-/// Binds a socket that only root may use; a stale one of a dead process is replaced.
+/// Binds a socket that only root may use; replaces a stale one of a dead process.
 pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
     if let Some(parent) = path.parent() {
         drivebay_sys::statefile::make_dir(parent).map_err(|source| ServeError::Dir {
@@ -51,7 +49,7 @@ pub async fn bind(path: &Path) -> Result<Bound, ServeError> {
     Ok(socket::bind(path).await?)
 }
 
-/// As [`bind`], of a socket that the agent can work without: None where there is no room for it.
+/// Binds a socket that the agent can work without, as [`bind`] does; None if the filesystem has no space for it.
 pub async fn bind_if_room(path: &Path) -> Result<Option<Bound>, ServeError> {
     match bind(path).await {
         Err(ServeError::Bind(error @ BindError::Full { .. })) => {
@@ -62,7 +60,7 @@ pub async fn bind_if_room(path: &Path) -> Result<Option<Bound>, ServeError> {
     }
 }
 
-/// As [`serve`], once there is room for the socket.
+/// Serves as [`serve`] does, as soon as there is space for the socket.
 pub async fn serve_once_room(
     routes: Routes,
     bound: Option<Bound>,
@@ -93,7 +91,7 @@ pub async fn serve_once_room(
     serve(routes, bound, stop).await
 }
 
-/// Serves until stopped; then open calls get a few seconds, and the socket is removed.
+/// Serves until stopped; then open calls have `DRAIN` to end, and the socket is removed.
 pub async fn serve(
     routes: Routes,
     bound: Bound,

@@ -1,6 +1,6 @@
 //! Carving on real block devices: loop devices of both sector sizes, the kernel's own partitions,
-//! real filesystems, and the partitioning tools that an operator would use to look at the result.
-//! Needs root. Everything made here is taken away again, also when a test fails.
+//! real filesystems, and the partitioning tools with which an operator would inspect the result.
+//! Needs root. Every device and file made here is removed, also when a test fails.
 
 #![allow(
     missing_docs,
@@ -552,7 +552,7 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
 fn a_volume_that_is_looked_into_for_a_moment_is_deleted() {
     let drive = Drive::new(64, 512);
     let (uuid, node) = drive.carve("a", 8);
-    // As udevd does with a device it has just heard of.
+    // As udevd does with a device for which it has just received a uevent.
     let open = File::open(&node).unwrap();
     let closing = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
@@ -1086,7 +1086,7 @@ fn a_drive_of_which_a_process_may_still_zero_bytes_is_not_wiped_nor_claimed_befo
     refused(drive.erase_step(uuid, 0, 1000).unwrap_err());
     drive.carve("pvc-b", 16);
     refused(drive.wipe_step(0).unwrap_err());
-    // The drive was made blank by another program: its bytes belong to nobody all the same.
+    // The drive was made blank by another program: it is refused all the same while the process that zeroes it may run.
     drive.damage(0, &vec![0; 192 << 20]);
     for part in ["1", "2", "3"] {
         run("delpart", &[&drive.node, part]);

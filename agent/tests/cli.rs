@@ -232,7 +232,7 @@ async fn a_wipe_that_is_refused_or_breaks_off_has_failed() {
     .await;
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).contains("mounted at /srv"), "{}", err(&output));
-    // Nobody is asked to spell out an identity first.
+    // The error does not ask for `--confirm` with an identity, since the wipe is refused in any case.
     for unconfirmed in [
         &["drive", "wipe", "sdx"][..],
         &["drive", "wipe", "sdx", "--confirm", "x"],
@@ -266,7 +266,7 @@ async fn a_config_is_checked_with_all_its_mistakes() {
         dir.path(),
         "[[class]]\nname = 'a'\n[class.select]\nmedai = ['hdd']\n[erase]\nquarantine = 1\n",
     );
-    // The service manager is told that starting again does not help.
+    // Exit code 78 makes the service manager not restart the agent, which would not help.
     for (command, code) in [("check-config", 1), ("claim-plan", 1), ("run", 78)] {
         let args = [command, "--config", bad.to_str().unwrap()];
         let output = run(&args).await;

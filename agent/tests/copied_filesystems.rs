@@ -69,7 +69,7 @@ fn crash_image(of: &Bench, mib: u64) -> PathBuf {
     image
 }
 
-/// Whether the log of a filesystem in a file has to be replayed.
+/// True if the log of a filesystem in a file has to be replayed.
 fn is_dirty(fs_type: FsType, image: &Path) -> bool {
     let image = text(image);
     match fs_type {
@@ -118,7 +118,7 @@ fn become_copy(copy: &Bench, image: &Path, of: Uuid) -> Uuid {
     new
 }
 
-/// Its tools find nothing wrong with it.
+/// Checks the filesystem with its own tools, read-only. Panics if they report an error.
 fn is_well(fs_type: FsType, bench: &Bench) {
     let node = bench.node();
     match fs_type {
@@ -284,7 +284,7 @@ fn a_copy_whose_first_stage_was_cut_off_is_staged_by_the_next_one() {
     }
 }
 
-/// Where the log of an XFS begins, and how long it is, in KiB.
+/// Returns the offset and the length of the log of an XFS, in KiB.
 fn log_of(node: &str) -> (u64, u64) {
     let field = |name: &str| {
         let print = format!("print {name}");

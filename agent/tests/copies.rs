@@ -1,5 +1,5 @@
 //! Copying a volume between real block devices: two loop devices with sectors of different sizes, and the locks of both.
-//! Needs root. Everything made here is taken away again, also when a test fails.
+//! Needs root. Every device and file made here is removed, also when a test fails.
 
 #![allow(
     missing_docs,
@@ -70,7 +70,7 @@ impl Drive {
         }
     }
 
-    /// Where the volume of this identity lies, on a drive that is claimed for it.
+    /// Creates a volume of this uuid on a drive that is claimed for it, and returns its extent.
     fn create(&self, uuid: Uuid, place: PlaceState) -> Extent {
         let label = Label {
             drive_uuid: self.label,

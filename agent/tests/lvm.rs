@@ -47,7 +47,7 @@ static BENCH: OnceLock<Option<Bench>> = OnceLock::new();
 /// One test at a time: they count processes, hold LVM's locks and stop udevd.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// This test's turn; None (said aloud) where it cannot run.
+/// Waits for this test's turn. None, with the reason on stderr, where the test cannot run.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let bench = BENCH.get_or_init(|| {
@@ -124,7 +124,7 @@ fn host(args: &[&str]) -> String {
     must("/sbin/lvm", args)
 }
 
-/// Whether something comes true within ten seconds: for what udevd does behind our back.
+/// Polls until `check` is true, for ten seconds at most, and returns if it was: udevd works asynchronously.
 fn soon(mut check: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while !check() {
@@ -1063,7 +1063,7 @@ fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
         said.contains("another LVM command holds the lock") && said.contains(&vg),
         "{said}"
     );
-    // Deleting takes the volume from the kernel first; nobody was told that it is deleted.
+    // A deletion removes the volume from the kernel first; no DeleteVolume has returned success.
     let refused = drive.delete(volume.record.uuid);
     assert!(
         matches!(refused, Err(CarveError::LvmLocked { .. })),
@@ -1200,7 +1200,7 @@ fn a_claim_that_was_cut_off_is_finished_by_the_next() {
     ));
     drive.carve(block("second", 4));
     host_agrees(&drive);
-    // Somebody else's PV is not taken for one.
+    // A foreign PV is not taken for a claimed drive.
     let other = Drive::new(64);
     host(&["pvcreate", "--devices", &other.node, &other.node]);
     assert!(matches!(

@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 const SIZE: u64 = 64 * MIB;
 const BLOCK: u64 = 4096;
-/// What a PV of Drivebay's has for a uuid: of the drive's uuid, here 7.
+/// Uuid of the PV, derived from the drive's uuid 7.
 const PV: &str = "DrvBay-0000-0000-0000-0000-0000-000007";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +54,7 @@ const FAULTS: [Fault; 4] = [
 struct Memory {
     bytes: RefCell<Vec<u8>>,
     unreadable: RefCell<Range<u64>>,
-    /// What is answered there.
+    /// Error of reads in `unreadable`.
     errno: Cell<i32>,
     flushes: Cell<u32>,
 }
@@ -146,8 +146,8 @@ fn id() -> DriveId {
     DriveId("wwn-0xfa4e".into())
 }
 
-/// A drive with two volumes and one that is being erased, as layout `lvm` makes it, copies of the metadata included. None (said
-/// aloud) where it cannot be made.
+/// A drive with two volumes and one that is being erased, as layout `lvm` makes it, copies of the metadata included. None, with the
+/// reason on stderr, where it cannot be made.
 fn furnished() -> Option<Memory> {
     let bench = Bench::new(SIZE, 512)?;
     let node = &bench.node;

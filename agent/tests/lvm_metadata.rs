@@ -1,5 +1,5 @@
-//! What LVM writes, read by us: PVs recorded from LVM 2.03.16 (`fixtures/lvm`), and, where root, loop
-//! devices and LVM are to be had, PVs that LVM makes here, compared with LVM's own report.
+//! Reading the metadata that LVM writes: PVs recorded from LVM 2.03.16 (`fixtures/lvm`), and, where root, loop
+//! devices and LVM are available, PVs that LVM makes here, compared with LVM's own report.
 
 #![allow(
     missing_docs,
@@ -764,8 +764,8 @@ fn a_probe_tells_our_vg_from_another_ones_and_from_a_damaged_label() {
     assert_eq!(probe(), ours, "nothing else is looked for on ours");
     bench.lvm(&["vgchange", "--deltag", "drivebay.v=1", VG]);
     assert_eq!(probe(), ours, "damaged, but ours: nobody may take it");
-    // libblkid does not see a label whose checksum is wrong. Through the node: what is written to the file behind it
-    // stays unseen for as long as somebody else on the machine (a udevd) holds the node open.
+    // libblkid does not see a label whose checksum is wrong. Written through the node: a write to the file behind it
+    // stays unseen for as long as another process on the machine (a udevd) holds the node open.
     let file = fs::File::options()
         .read(true)
         .write(true)

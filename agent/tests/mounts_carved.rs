@@ -131,7 +131,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
     };
     let staged = run(stage.clone()).unwrap();
     assert!(staged.formatted);
-    let placed: Placed = staged.contents.unwrap().volume(uuid).unwrap().clone();
+    let placed: Placed = staged.contents.volume(uuid).unwrap().clone();
     assert!(matches!(
         placed.record.state,
         RecordState::Fs { mounted: true, .. }
@@ -179,8 +179,23 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         expected: vec![volume],
     };
     assert_eq!(run(unmount.clone()).unwrap().count, 1);
+    // As after the drive was pulled and plugged in: the kernel has no partition, and the stage brings it back.
+    let number = device.rsplit_once('p').unwrap().1;
+    let removed = Command::new("delpart")
+        .arg(&loop_device.node)
+        .arg(number)
+        .output()
+        .unwrap();
+    assert!(removed.status.success(), "{removed:?}");
     let again = run(stage.clone()).unwrap();
     assert!(!again.formatted && !again.already && again.growth != Growth::Grown);
+    let placed = again.contents.volume(uuid).unwrap();
+    let back = Device::of(placed).expect("its device is in the answer");
+    assert_eq!(back.name, device);
+    let unmount = Unmount {
+        expected: vec![back],
+        ..unmount
+    };
     assert_eq!(
         fs::read_to_string(loop_device.staging().join("data")).unwrap(),
         "precious"

@@ -115,7 +115,7 @@ fn while_a_drive_is_probed_others_can_mount_and_activate_what_is_on_it() {
         assert!(!probe.clone().run(&mut context).unwrap().busy);
         assert_eq!(*refused.lock().unwrap(), Vec::<String>::new());
 
-        // Only of a drive that may become ours it is asked whether somebody holds it: that itself is to hold it.
+        // Only a drive that may be claimed is tested for another holder: the test itself holds the drive for a moment.
         let _held = take(&one.device).unwrap();
         let busy = probe.run(&mut Context::silent()).unwrap().busy;
         assert_eq!(busy, policy.is_some());
@@ -302,8 +302,8 @@ fn tool(program: &str, args: &[&str]) -> bool {
     }
 }
 
-/// What recovery tools would still find is found, too: tables that libblkid does not know, a filesystem that begins where a
-/// partition did, and backups of superblocks.
+/// Remains that recovery tools would find are found: tables that libblkid does not know, a filesystem that begins where a partition did,
+/// and backups of superblocks.
 #[test]
 fn a_drive_with_remains_of_tables_or_filesystems_is_not_one_without_a_signature() {
     if !nix::unistd::geteuid().is_root() {

@@ -137,8 +137,8 @@ fn class(outcome: &Outcome) -> &'static str {
 }
 
 /// `cargo test --test smart_outputs -- --nocapture alarms`: the alarms of earlier rules and of these, by class of drive.
-/// `before` is what the rules of November 2026 (commit ba7caba) said, `right` what a reader of the output says, or those
-/// rules where nobody objects; each change has its reason.
+/// `before` is the verdict of the rules of November 2026 (commit ba7caba), `right` the verdict of a reviewer of the output, or of
+/// those rules where no reviewer objected; each change has its reason.
 #[test]
 fn alarms_before_and_now_by_class_of_drive_and_each_change_has_a_reason() {
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("smart/src/fixtures");

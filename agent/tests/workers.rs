@@ -478,7 +478,7 @@ async fn an_idle_worker_is_let_go_and_its_slot_forgotten() {
     rig.run("a", vec![], LONG).await.unwrap();
 }
 
-/// Whether a process has the file open.
+/// True if the process has the file open.
 fn has_open(pid: i32, path: &Path) -> bool {
     let open = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -514,7 +514,7 @@ async fn what_a_worker_holds_stays_open_until_it_is_dismissed() {
     rig.pool.dismiss((&id, Slot::Hold)).await;
     assert!(!exists(pid));
     until("its slot is forgotten", || rig.pool.status().is_empty()).await;
-    // Nobody is there to be dismissed, and the next job has a worker that stays.
+    // Without a worker a dismissal has no effect: the worker of the next job stays.
     rig.pool.dismiss((&id, Slot::Hold)).await;
     let pid = keep(&first).await;
     assert!(rig.pool.status().iter().any(|slot| slot.pid == Some(pid)));
@@ -562,7 +562,7 @@ async fn shutdown_lets_jobs_end_until_its_limit_and_kills_the_rest() {
     assert_eq!(notes(rig.dir.path()), 0);
 }
 
-/// Speaks to a worker without a pool.
+/// Sends these bytes to a new worker without a pool, and returns its exit status.
 async fn talk(bytes: &[u8]) -> std::process::ExitStatus {
     let mut started = start_worker(&program(), &[]).unwrap();
     started.socket.set_nonblocking(false).unwrap();

@@ -1,4 +1,4 @@
-//! `drivebay-controller run`: agents let in or dialled, CSI served, an end that does not wait for ever.
+//! `drivebay-controller run`: accepts or dials agents, serves CSI, and ends within a bounded time.
 
 use std::{
     io,
@@ -10,7 +10,8 @@ use std::{
 #[cfg(feature = "kubernetes")]
 use drivebay_proto::names;
 use drivebay_proto::{
-    controller::cluster_server::ClusterServer, csi::identity_server::IdentityServer,
+    controller::cluster_server::ClusterServer,
+    csi::{group_controller_server::GroupControllerServer, identity_server::IdentityServer},
     encoded::controller_server::ControllerServer,
 };
 use tokio::{
@@ -22,18 +23,19 @@ use tonic::service::Routes;
 
 use crate::{
     cluster::ClusterService,
-    config::{ConfigError, Entrance, RunOptions},
+    config::{ConfigError, DriveObjects, Entrance, RunOptions},
     dial, files, last_known, limits,
     listen::{self, Announcement, ListenError, Listener, Security},
     liveness::Liveness,
     logging::LogService,
     manager,
-    metrics::{self, Certificate, Pages, cluster::Cluster},
+    metrics::{self, Certificate, Pages, cluster::Cluster, drive_objects::DriveObjectWrites},
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
     undelivered_deletes,
 };
+use drivebay_page::{Access, AgentsSource, Page, PageListen};
 #[cfg(feature = "kubernetes")]
 use drivebay_service::tokens::{ApiServer, Expected};
 use drivebay_service::{
@@ -44,48 +46,45 @@ use drivebay_service::{
     tokens::Tokens,
 };
 
-/// Running calls may finish for this long after a signal.
+/// Time for running calls to finish after a signal.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Probe says ready after this even without an agent: the calls say UNAVAILABLE themselves, and
-/// restarting the controller would not bring an agent back.
+/// Probe reports ready after this time even without an agent: CSI calls return UNAVAILABLE themselves, and
+/// restarting the controller would not connect an agent.
 const STARTING: Duration = Duration::from_secs(15);
-/// An agent's socket accepts within this, or is tried again.
+/// Timeout of connecting to an agent's socket, before it is retried.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Certificates and the config file are looked at this often.
+/// Interval of checking the certificates and the config file for changes.
 const REREAD: Duration = Duration::from_secs(5);
-/// Nodes that were given up are forgotten within this.
+/// Interval of dropping forgotten nodes.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
-/// Reading the state of a fleet of thousands of nodes takes seconds.
+/// Timeout of loading the state directory, which takes seconds for thousands of nodes.
 const LOAD_DEADLINE: Duration = Duration::from_secs(60);
-/// Writing it at the end.
+/// Timeout of saving the state directory at the end.
 const SAVE_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Why the controller ended.
+/// Reason why the controller ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The command line.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A socket.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The directory of the command line's socket.
+    /// The directory of --socket cannot be created.
     #[error("cannot make {path}, where the command line's socket is to be; see --socket")]
     SocketDir {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The config file.
+    /// The config file cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The agents' address.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The certificates.
+    /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// `--kubernetes` and `--agent-service-account`.
+    /// The cluster's API server, for `--kubernetes` or `--agent-service-account`, cannot be configured.
     #[cfg(feature = "kubernetes")]
     #[error(transparent)]
     Kubernetes(#[from] crate::kubernetes::ClientError),
@@ -94,30 +93,30 @@ pub enum RunError {
         "--kubernetes and --agent-service-account need a controller that was built with the feature kubernetes"
     )]
     NoKubernetes,
-    /// The state directory's notes.
     #[error(transparent)]
     Notes(#[from] NotesError),
-    /// The state directory.
+    /// The state directory cannot be loaded.
     #[error("cannot read the state directory; see --state-dir")]
     State(#[source] io::Error),
-    /// `--audit-log`.
     #[error(transparent)]
     Audit(#[from] AuditError),
-    /// Signals cannot be waited for.
+    /// The handlers of SIGTERM and SIGINT cannot be installed.
     #[error("cannot wait for signals")]
     Signals(#[source] io::Error),
-    /// Serving failed.
     #[error("serving CSI has failed")]
     Serve(#[from] tonic::transport::Error),
 }
 
 /// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// An option, file or socket cannot be used, or serving failed.
 pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let path = options.csi_path(std::env::var("CSI_ENDPOINT").ok())?;
     options.check_http()?;
     match limits::raise_open_files() {
         Ok(files) => tracing::info!(files, "open file limit, one file for each agent"),
-        // A small cluster needs no more than it has.
+        // A small cluster does not need a higher limit.
         Err(error) => tracing::warn!(%error, "cannot raise the open file limit"),
     }
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
@@ -131,7 +130,7 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     serve(options, path, stop).await
 }
 
-/// Serves CSI on this socket until `stop`, and a bounded time longer.
+/// Serves CSI on this socket until `stop`; afterwards, running calls have ten seconds and tasks twenty to end.
 pub async fn serve(
     options: RunOptions,
     path: PathBuf,
@@ -154,12 +153,15 @@ pub async fn serve(
     }
     let expected = expected(&options, &agents, &tasks, &ending).await?;
     let ready = ready_or_late(agents.ready(), expected);
-    let exposed = Cluster::new(agents.clone(), ready.clone(), certificate);
+    let drive_objects = drive_objects(&options, &agents, &tasks, &ending).await?;
+    let exposed =
+        Cluster::new(agents.clone(), ready.clone(), certificate).with_drive_objects(drive_objects);
     let liveness = Liveness::new(path.clone(), async || Ok(()));
     let pages = Pages::all(Arc::new(exposed), liveness.clone());
     let (metrics, probes) = (options.metrics.clone(), options.probes.clone());
     tasks.spawn(metrics::serve(probes, pages.probes(), ending.clone()));
     tasks.spawn(metrics::serve(metrics, pages, ending.clone()));
+    serve_page(&options, &agents, &tasks, &ending).await?;
     let identity = IdentityService::new(IdentityConfig {
         driver_name: options.driver_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -183,7 +185,7 @@ pub async fn serve(
         }
     });
     tracing::info!(socket = %path.display(), "serving CSI Identity and Controller");
-    // Agents connect within the next seconds; until then answers name the missing ones.
+    // Agents connect within seconds; until then, answers name the disconnected nodes.
     tasks.spawn(manager::say_ready(
         watch::Sender::new(true).subscribe(),
         "starting",
@@ -191,8 +193,9 @@ pub async fn serve(
         ending.clone(),
     ));
     tasks.spawn(manager::keep_alive(liveness, ending.clone()));
-    let routes =
-        Routes::new(IdentityServer::new(identity)).add_service(ControllerServer::new(controller));
+    let routes = Routes::new(IdentityServer::new(identity))
+        .add_service(GroupControllerServer::new(controller.clone()))
+        .add_service(ControllerServer::new(controller));
     let stop = async {
         stop.await;
         manager::say_stopping().await;
@@ -219,7 +222,7 @@ async fn bind_admin(path: &Path) -> Result<socket::Bound, RunError> {
     Ok(socket::bind(path).await?)
 }
 
-/// The nodes that the config gives up, as it changes.
+/// Follows the forgotten nodes in the config file.
 fn forgotten_nodes(
     options: &RunOptions,
     tasks: &TaskTracker,
@@ -250,7 +253,7 @@ fn of_settings(settings: &Settings) -> ForgottenNodes {
         .collect()
 }
 
-/// Listens for agents, and keeps what belongs to a fleet of them.
+/// Listens for agents, and starts the tasks that a fleet of agents needs.
 async fn open_to_agents(
     options: &RunOptions,
     entrance: Entrance,
@@ -313,7 +316,49 @@ async fn open_to_agents(
     Ok(agents)
 }
 
-/// Tokens of this user, judged by the cluster's API server.
+/// Serves the page, if --page says where.
+async fn serve_page(
+    options: &RunOptions,
+    agents: &Agents,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<(), RunError> {
+    if options.page == PageListen::Off {
+        return Ok(());
+    }
+    let access = match options.kubernetes {
+        true => readers().await?,
+        false => Access::Open,
+    };
+    let source = Arc::new(AgentsSource::cluster(agents.clone()));
+    let page = Page::new(source, access, ending.clone());
+    // `kubectl port-forward` has a port of its own at the reader's end.
+    let is_forwarded = options.kubernetes;
+    let listen = options.page.clone();
+    tasks.spawn(drivebay_page::http::serve(
+        listen,
+        page,
+        is_forwarded,
+        ending.clone(),
+    ));
+    Ok(())
+}
+
+/// Returns reviews of readers' tokens by the cluster's API server.
+#[cfg(feature = "kubernetes")]
+async fn readers() -> Result<Access, RunError> {
+    let client = crate::kubernetes::client().await?;
+    let review = drivebay_page::kubernetes::ApiServer::new(client);
+    let tokens = drivebay_page::access::Tokens::new(Arc::new(review));
+    Ok(Access::Tokens(Arc::new(tokens)))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn readers() -> Result<Access, RunError> {
+    Err(RunError::NoKubernetes)
+}
+
+/// Returns a verifier of tokens of this user, reviewed by the cluster's API server.
 #[cfg(feature = "kubernetes")]
 async fn tokens(user: &str) -> Result<Tokens, RunError> {
     let client = crate::kubernetes::client().await?;
@@ -330,7 +375,7 @@ async fn tokens(_: &str) -> Result<Tokens, RunError> {
     Err(RunError::NoKubernetes)
 }
 
-/// Follows what should exist. Turns true when that is known, or nobody is asked.
+/// Follows the volumes and nodes that Kubernetes expects. The receiver turns true when they were read whole, at once without --kubernetes.
 #[cfg(feature = "kubernetes")]
 async fn expected(
     options: &RunOptions,
@@ -375,6 +420,49 @@ async fn expected(
         return Err(RunError::NoKubernetes);
     }
     Ok(watch::Sender::new(true).subscribe())
+}
+
+/// Writes the objects of drives, if there are to be any; returns what is counted of that.
+#[cfg(feature = "kubernetes")]
+async fn drive_objects(
+    options: &RunOptions,
+    agents: &Agents,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<Option<Arc<DriveObjectWrites>>, RunError> {
+    use crate::kubernetes::drive_objects::{Options, Shown, follow_drives};
+
+    let shown = match options.drive_objects {
+        DriveObjects::All => Shown::All,
+        DriveObjects::Findings => Shown::Findings,
+        DriveObjects::Off => return Ok(None),
+    };
+    let client = crate::kubernetes::client().await?;
+    let writes = Arc::new(DriveObjectWrites::default());
+    let options = Options {
+        shown,
+        writes: writes.clone(),
+    };
+    tasks.spawn(follow_drives(
+        client,
+        agents.clone(),
+        options,
+        ending.clone(),
+    ));
+    Ok(Some(writes))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn drive_objects(
+    options: &RunOptions,
+    _: &Agents,
+    _: &TaskTracker,
+    _: &CancellationToken,
+) -> Result<Option<Arc<DriveObjectWrites>>, RunError> {
+    match options.drive_objects {
+        DriveObjects::Off => Ok(None),
+        DriveObjects::All | DriveObjects::Findings => Err(RunError::NoKubernetes),
+    }
 }
 
 async fn forget(agents: Agents, stop: CancellationToken) {

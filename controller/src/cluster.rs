@@ -1,4 +1,4 @@
-//! The `Cluster` service: what the command line asks of this controller, answered from memory.
+//! The `Cluster` service: the command line's requests to this controller. Lists are answered from memory.
 
 use std::{collections::BTreeSet, pin::Pin, sync::Arc, time::Instant};
 
@@ -10,28 +10,23 @@ use drivebay_proto::{
         ListMovesRequest, ListNodesRequest, ListVolumesRequest, LocateDriveRequest,
         MoveVolumesRequest, Node, NodeDrives, VolumeOnNode, cluster_server::Cluster,
     },
-    csi::{VolumeHealthErrorType, volume_health::VolumeHealthEntry},
-    words::{self, NodeState},
+    words::NodeState,
 };
 use tokio_stream::{Stream, StreamExt, iter};
 use tonic::{Request, Response, Status};
 
-use drivebay_csi::{
-    health::{self, Whereabouts},
-    topology::TopologyKey,
-};
+use drivebay_csi::topology::TopologyKey;
 use drivebay_service::{
     agents::{Agent, AgentChannel, Agents, Past},
     call::{CHANGE_DEADLINE, call},
     catalog::Key,
-    inventory::Inventory,
 };
 use drivebay_view::drives::{in_trouble, is_noise};
 
-/// Volumes taken from the catalog in one go.
+/// Volumes read from the catalog at a time.
 const STRIDE: usize = 1000;
 
-/// Serves the command line.
+/// Implementation of the `Cluster` service.
 #[derive(Debug, Clone)]
 pub struct ClusterService {
     agents: Agents,
@@ -39,12 +34,12 @@ pub struct ClusterService {
 }
 
 impl ClusterService {
-    /// Over these agents, for this CSI driver.
+    /// Returns the service over these agents, for this CSI driver name.
     pub fn new(agents: Agents, driver: String) -> Self {
         Self { agents, driver }
     }
 
-    /// The agents of these nodes; of all when none is named.
+    /// Returns the agents of these nodes; if none is named, those of all nodes of the cluster and of names with refused agents.
     fn named(&self, nodes: &[String]) -> Vec<Arc<Agent>> {
         if nodes.is_empty() {
             let shown =
@@ -58,30 +53,18 @@ impl ClusterService {
             .collect()
     }
 
-    /// NOT_FOUND: no such node. UNAVAILABLE: its agent is not connected.
+    /// Returns a client for the node's agent. NOT_FOUND: the node is not known. UNAVAILABLE: its agent is not connected.
     fn client(&self, node: &str) -> Result<AgentClient<AgentChannel>, Status> {
         let known = self.agents.get(node);
         let known = known.ok_or_else(|| Status::not_found(format!("no node {node:?} is known")))?;
         known.client().map_err(Status::from)
     }
 
-    fn state(&self, agent: &Agent) -> NodeState {
-        if self.agents.is_given_up(agent.node()) {
-            NodeState::Forgotten
-        } else if agent.look(Inventory::complete) {
-            NodeState::Connected
-        } else if agent.connected() {
-            NodeState::Starting
-        } else {
-            NodeState::Away
-        }
-    }
-
     fn node(&self, agent: &Agent) -> Node {
         let facts = agent.facts();
         let connected = agent.connected();
         let expected = self.agents.expected().has_node(agent.node());
-        let state = self.state(agent);
+        let state = self.agents.state_of(agent);
         let mut notes: Vec<String> = agent.refused().into_iter().collect();
         if facts.is_none() {
             let why = if expected {
@@ -93,7 +76,7 @@ impl ClusterService {
         }
         let facts = facts.as_ref();
         agent.look(|inventory| {
-            // Each is decoded: once for both.
+            // Decoding a drive is costly, so one pass counts both.
             let (mut drives, mut drives_in_trouble) = (0, 0);
             for drive in inventory.drives() {
                 drives += u64::from(!is_noise(&drive));
@@ -135,52 +118,6 @@ impl ClusterService {
             }
         })
     }
-
-    fn on_node(&self, key: &Key, mut volume: agent::Volume) -> VolumeOnNode {
-        let agent = self.agents.get(&key.node);
-        let state = agent
-            .as_ref()
-            .map_or(NodeState::Away, |agent| self.state(agent));
-        let away = agent.as_ref().is_none_or(|agent| agent.unreachable());
-        let moved = away
-            .then(|| self.agents.elsewhere(&key.id()))
-            .flatten()
-            .map(|(now, _)| now);
-        let at = match &moved {
-            Some(now) => Whereabouts::Moved {
-                from: &key.node,
-                now: now.node(),
-            },
-            None if away => Whereabouts::Away,
-            None => Whereabouts::Here,
-        };
-        let mut shown = conditions(health::entries(&volume, at), &volume.conditions);
-        // What was going on at a node that is disconnected is not known to go on.
-        let told = std::mem::take(&mut volume.conditions);
-        shown.extend(told.into_iter().filter(|one| !one.abnormal && !away));
-        volume.conditions = shown;
-        let expected = self.agents.expected();
-        let named_by = expected.volume(&key.id());
-        let claim = named_by.and_then(|pv| pv.claim.as_ref());
-        let unclaimed = self
-            .agents
-            .unclaimed()
-            .of(key)
-            .filter(|_| named_by.is_none());
-        VolumeOnNode {
-            volume: Some(volume),
-            node_id: key.node.to_string(),
-            node_state: state.to_string(),
-            claims_known: expected.complete(),
-            persistent_volume: named_by.map(|pv| pv.pv.to_string()).unwrap_or_default(),
-            claim: claim
-                .map(|claim| claim.name.to_string())
-                .unwrap_or_default(),
-            duplicate: self.agents.duplicates().of(key).unwrap_or_default(),
-            other_copy: self.agents.other_copy(key.uuid).unwrap_or_default(),
-            unclaimed_seconds: unclaimed.map_or(0, |long| long.as_secs().max(1)),
-        }
-    }
 }
 
 fn connection(past: Past) -> Connection {
@@ -191,29 +128,6 @@ fn connection(past: Past) -> Connection {
         text: past.text,
         times: past.times,
     }
-}
-
-/// As CSI is told them, each with its beginning where the agent `told` it.
-fn conditions(entries: Vec<VolumeHealthEntry>, told: &[agent::Condition]) -> Vec<agent::Condition> {
-    entries
-        .into_iter()
-        .map(|entry| agent::Condition {
-            abnormal: true,
-            status: match entry.status() {
-                VolumeHealthErrorType::DataLoss => words::Status::DataLoss,
-                VolumeHealthErrorType::Inaccessible => words::Status::Inaccessible,
-                VolumeHealthErrorType::Degraded
-                | VolumeHealthErrorType::UnknownVolumeHealthType => words::Status::Degraded,
-            }
-            .to_string(),
-            since: told
-                .iter()
-                .find(|condition| condition.reason == entry.reason)
-                .map_or(0, |condition| condition.since),
-            reason: entry.reason,
-            message: entry.message,
-        })
-        .collect()
 }
 
 type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -250,7 +164,7 @@ impl Cluster for ClusterService {
         let drives = iter(agents).map(move |agent| {
             Ok(NodeDrives {
                 node_id: agent.node().to_owned(),
-                state: this.state(&agent).to_string(),
+                state: this.agents.state_of(&agent).to_string(),
                 drives: agent.look(|inventory| inventory.drives().collect()),
             })
         });
@@ -267,7 +181,7 @@ impl Cluster for ClusterService {
         let nodes: BTreeSet<String> = nodes.into_iter().collect();
         let this = self.clone();
         let (mut from, mut done) = (None::<Key>, false);
-        // Taken as the reader takes them: a cluster's volumes are never all in one place twice.
+        // Pages are read as the client receives them, so that a cluster's volumes are never all in memory a second time.
         let pages = std::iter::from_fn(move || {
             if done {
                 return None;
@@ -282,7 +196,7 @@ impl Cluster for ClusterService {
             from = page.last().map(|(key, _)| key.clone());
             let shown: Vec<_> = page
                 .into_iter()
-                .map(|(key, entry)| Ok(this.on_node(&key, entry.decode(&key))))
+                .map(|(key, entry)| Ok(this.agents.on_node(&key, entry.decode(&key))))
                 .collect();
             Some(shown)
         });
@@ -406,7 +320,7 @@ impl Cluster for ClusterService {
             node: found.agent.node_id(),
         };
         Ok(Response::new(GetVolumeResponse {
-            volume: Some(self.on_node(&key, found.volume)),
+            volume: Some(self.agents.on_node(&key, found.volume)),
             driver: self.driver.clone(),
             topology_key: TopologyKey::new(&self.driver).as_str().to_owned(),
         }))

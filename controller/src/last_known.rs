@@ -1,6 +1,5 @@
-//! The nodes as they were last known, one file each, so that a node that is away when a controller starts is
-//! still listed as away. Disposable: no data is lost with these files, and nothing is decided by them but
-//! that "not known" is not "does not exist".
+//! Last known state of each node, one file per node, so that a node that is disconnected when a controller starts is still listed as
+//! disconnected. Deleting the files loses no data: they only prevent that an unknown volume is taken for one that does not exist.
 
 use std::{
     collections::BTreeMap,
@@ -27,62 +26,61 @@ use drivebay_service::{
     state_troubles::{StateKind, Trouble},
 };
 
-/// The files' format. A controller does not start on a newer one, which it would overwrite.
+/// Version of the files' format. Loading fails on a newer one, which would be overwritten.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".known";
-/// Largest file that is read, bytes.
+/// Largest file that is read whole, bytes.
 const MAX_FILE_BYTES: u64 = MAX_NODE_BYTES as u64;
-/// What is read of a larger one, for its format.
+/// Bytes read of a larger file, to find its format.
 const FORMAT_BYTES: u64 = 16;
-/// Bytes of the format in front of a file: a tag, and a number below 128.
+/// Length of the format field at the start of a file, bytes: a tag, and a number below 128.
 const FORMAT_FIELD: usize = 2;
-/// How often changed nodes are looked for.
+/// Interval of the search for changed nodes.
 const TICK: Duration = Duration::from_secs(30);
-/// A node that is there is written at most this often: what is new on it since is asked of it anyway.
+/// Shortest interval between two writes of a connected node: newer changes are read from its agent after a restart.
 const WRITE_EVERY: Duration = Duration::from_secs(300);
-/// A batch of files takes no longer, or the disk is in trouble.
+/// Timeout of writing one batch of files.
 const WRITE_DEADLINE: Duration = Duration::from_secs(10);
-/// Files written in one go, within [`WRITE_DEADLINE`] however many volumes their nodes have.
+/// Files in one batch. Small enough for [`WRITE_DEADLINE`], whatever number of volumes their nodes have.
 const BATCH: usize = 16;
-/// So few nodes are written whenever they are due.
+/// Nodes written per tick at least, in a cluster of any size.
 const FEW: usize = 64;
 
-/// The files cannot be used.
+/// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The directory.
     #[error("cannot use the state directory {path}; see --state-dir")]
     Dir {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// A newer controller has been here.
+    /// A newer controller wrote the file. It was not changed.
     #[error(
         "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, so that its node is known again when its agent connects"
     )]
     Newer {
         path: PathBuf,
-        /// What it says.
+        /// Format of the file.
         found: u32,
     },
 }
 
-/// What a file of any format says first.
+/// The first field, common to the files of every format.
 #[derive(Clone, PartialEq, Message)]
 struct Format {
     #[prost(uint32, tag = "1")]
     format: u32,
 }
 
-/// Where the files are.
+/// Directory of the nodes' files.
 #[derive(Debug, Clone)]
 pub struct Store {
     dir: PathBuf,
 }
 
 impl Store {
-    /// In this state directory, which is made if need be. Blocks.
+    /// Opens `nodes` in this state directory, and creates both if missing. Blocks.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let dir = dir.join("nodes");
         fs::create_dir_all(&dir).map_err(|source| StoreError::Dir {
@@ -97,8 +95,10 @@ impl Store {
         self.dir.join(format!("{node}{SUFFIX}"))
     }
 
-    /// Tells `agents` of every node there is a file of. A file that cannot be used is left out, and a finding; one of a newer
-    /// format is an error. Blocks.
+    /// Recalls every node with a file into `agents`, and returns their number. An unusable file is skipped and raises a finding. Blocks.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file has a newer format.
     pub fn load(&self, agents: &Agents) -> Result<usize, StoreError> {
         let failed = |source| StoreError::Dir {
             path: self.dir.clone(),
@@ -121,7 +121,8 @@ impl Store {
         Ok(count)
     }
 
-    /// Reads again what could not be used, unless its node's agent has connected since. Blocks.
+    /// Retries unusable files, except of nodes whose agent has connected since. Clears the finding of a file that is gone or
+    /// was recalled. Blocks.
     fn load_again(&self, agents: &Agents) {
         let troubles = agents.notes().troubles();
         for path in troubles.files(Trouble::NotRead, StateKind::Nodes) {
@@ -140,7 +141,7 @@ impl Store {
     }
 
     fn write(&self, node: &str, bytes: &[u8]) -> io::Result<()> {
-        // After a power failure the former file, or none, is as good.
+        // Without a sync: after a power failure, the former file or none will do.
         files::replace(&self.path(node), bytes, Durability::Fast)
     }
 
@@ -152,19 +153,18 @@ impl Store {
     }
 }
 
-/// The node whose file this is.
+/// Returns the node id in a file's name; None for other files.
 fn node_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()?.strip_suffix(SUFFIX)
 }
 
-/// Why a file is not taken up.
+/// Reason why a file is not used.
 enum RecallError {
-    /// Its format is newer.
     Newer(u32),
     Unusable(Box<dyn std::error::Error>),
 }
 
-/// Tells `agents` of the node whose file this is. Blocks.
+/// Recalls the node of this file into `agents`. Blocks.
 fn recall(path: &Path, node: &str, agents: &Agents) -> Result<(), RecallError> {
     let unusable = RecallError::Unusable;
     let (bytes, whole) = read_bounded(path).map_err(|error| unusable(error.into()))?;
@@ -177,7 +177,7 @@ fn recall(path: &Path, node: &str, agents: &Agents) -> Result<(), RecallError> {
         .map_err(|error| unusable(error.into()))
 }
 
-/// A file's bytes, or the first of them if it is larger than any that this controller writes; and whether these are all.
+/// Reads a file of at most [`MAX_FILE_BYTES`], or the first bytes of a larger one. The flag is true if the file was read whole.
 fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     let mut file = fs::File::open(path)?;
     let whole = file.metadata()?.len() <= MAX_FILE_BYTES;
@@ -187,7 +187,7 @@ fn read_bounded(path: &Path) -> io::Result<(Vec<u8>, bool)> {
     Ok((bytes, whole))
 }
 
-/// The format of a file, when it is newer than ours. It is the first field, so the first bytes have it.
+/// Returns the file's format if it is newer than [`FORMAT`]. The format is the first field, so the first bytes suffice.
 fn newer(bytes: &[u8]) -> Option<u32> {
     let first = bytes.get(..bytes.len().min(FORMAT_FIELD))?;
     let Format { format } = Format::decode(bytes)
@@ -229,7 +229,7 @@ fn decode(
     Ok((facts, inventory))
 }
 
-// A proof that this controller does not know is none: its node's agent proves itself by its drives.
+// A kind of proof that this controller does not know counts as none: then the agent must show drives of the node.
 fn identity(node: &str, proof: Option<Proof>) -> Option<Identity> {
     match proof?.of? {
         Of::CertificateKeySha256(key) => Some(Identity::Certificate {
@@ -250,23 +250,23 @@ fn proof(identity: Identity) -> Proof {
     Proof { of: Some(of) }
 }
 
-/// The volumes of a [`LastKnown`], each as it is encoded. Put after the encoding of the rest, they become part of the same
-/// message (the encoding guide of protocol buffers, "last one wins").
+/// The volumes of a [`LastKnown`], each as encoded in the catalog. Appended to the encoding of the rest, they become part of
+/// the same message (Protocol Buffers encoding guide, "last one wins").
 #[derive(Clone, PartialEq, Message)]
 struct Volumes {
     #[prost(message, optional, tag = "5")]
     inventory: Option<Encoded>,
 }
 
-/// The volumes of an [`InventoryUpdate`](drivebay_proto::agent::InventoryUpdate).
+/// The same field of an [`InventoryUpdate`](drivebay_proto::agent::InventoryUpdate).
 #[derive(Clone, PartialEq, Message)]
 struct Encoded {
     #[prost(bytes = "vec", repeated, tag = "5")]
     volumes: Vec<Vec<u8>>,
 }
 
-/// The content of a node's file; None for a node that never connected or was forgotten. Volumes are written as the catalog has
-/// them encoded: decoding a million of them takes seconds.
+/// Returns the contents of a node's file; None for a node that never connected or was forgotten. Volumes are written as
+/// encoded in the catalog, since decoding a million of them takes seconds.
 fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
     let facts = agent.facts()?;
     let (inventory, volumes) = agent.look(|inventory| {
@@ -289,7 +289,7 @@ fn content(agent: &Agent, catalog: &Catalog) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What the file of a node holds.
+/// Version of the inventory in a node's file, and the time of the write.
 #[derive(Debug, Clone)]
 struct Written {
     instance: String,
@@ -297,7 +297,7 @@ struct Written {
     at: Instant,
 }
 
-/// Writes nodes as they change and as they go away, until `stop`; then what has changed once more.
+/// Writes changed and disconnected nodes until `stop`, then all changed ones once more.
 pub async fn keep(store: Store, agents: Agents, stop: CancellationToken) {
     let mut written: BTreeMap<String, Written> = BTreeMap::new();
     loop {
@@ -334,19 +334,19 @@ async fn read_again(store: &Store, agents: &Agents) {
     }
 }
 
-/// How soon a node's file is to be written.
+/// Priority of writing a node's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// It went away, or was given up, since it was written: what the file says is not asked of it any more.
+    /// The node was disconnected or forgotten since its last write, so the file is not up to date and its agent cannot be asked.
     Now,
-    /// The next ones among those that were never written, or longest ago; those that are away first.
+    /// Taken in order, a limited number per tick: disconnected nodes first, then never written ones, then those written longest ago.
     InTurn {
         there: bool,
         before: Option<Instant>,
     },
 }
 
-/// A node whose file is out of date.
+/// A node whose file is outdated.
 #[derive(Debug)]
 struct Due {
     turn: Turn,
@@ -354,7 +354,7 @@ struct Due {
     written: Written,
 }
 
-/// Whether a node is due.
+/// Returns the node if its file must be written. `all`: also if it was written within [`WRITE_EVERY`].
 fn due(agent: Arc<Agent>, before: Option<&Written>, now: Instant, all: bool) -> Option<Due> {
     let (instance, revision, there, known) = agent.look(|inventory| {
         let (instance, revision) = inventory.shown();
@@ -385,8 +385,8 @@ fn due(agent: Arc<Agent>, before: Option<&Written>, now: Instant, all: bool) -> 
     })
 }
 
-/// How many of this many nodes are written in their turn in one go: each comes within [`WRITE_EVERY`], and thousands that
-/// connected together are not written together, which would slow down everything else for seconds.
+/// Returns how many of this many nodes are written in one tick, in their turn. Each is written within [`WRITE_EVERY`], and
+/// thousands that connected at the same time are not written at the same time, which would delay everything else for seconds.
 fn in_turn(nodes: usize) -> usize {
     let ticks = WRITE_EVERY.as_secs() / TICK.as_secs();
     FEW.max(nodes.div_ceil(ticks as usize))
@@ -417,7 +417,7 @@ async fn save(store: &Store, agents: &Agents, written: &mut BTreeMap<String, Wri
             nodes.iter().try_for_each(|agent| {
                 match content(agent, catalog) {
                     Some(bytes) => to.write(agent.node(), &bytes),
-                    // Given up.
+                    // The node was forgotten.
                     None => to.remove(agent.node()),
                 }
             })

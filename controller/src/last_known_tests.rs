@@ -149,7 +149,7 @@ async fn a_file_of_another_node_format_or_none_at_all_is_left_out() {
         found[0].message.contains("n1.known (and 3 more)"),
         "{found:?}"
     );
-    // One is mended, the others are removed.
+    // One file is repaired, the others are removed.
     store
         .write("n1", &known(FORMAT, "n1").encode_to_vec())
         .unwrap();
@@ -187,7 +187,7 @@ async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
     let store = Store::open(dir.path()).unwrap();
     let file = fs::File::create(store.path("n1")).unwrap();
     file.set_len(4 << 30).unwrap();
-    // Small on disk, and large when decoded: volumes without content.
+    // Small as stored, and large when decoded: volumes without content.
     let mut bombs = LastKnown {
         format: FORMAT,
         ..LastKnown::default()
@@ -217,7 +217,7 @@ async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
     let (agents, _keep) = agents();
     assert_eq!(store.load(&agents).unwrap(), 0);
     assert!(agents.catalog().is_empty());
-    // One of a newer format is never written over, however large it is.
+    // A file of a newer format is never overwritten, whatever its size.
     file.set_len(0).unwrap();
     fs::write(store.path("n1"), [0x08, 0x02]).unwrap();
     file.set_len(4 << 30).unwrap();
@@ -228,7 +228,7 @@ async fn a_file_that_is_larger_than_a_node_may_be_is_not_read() {
 async fn a_file_of_a_newer_format_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    // Its other fields need not be ours: 2 is a number here.
+    // Its other fields may differ from ours: field 2 is a number here.
     let later = [0x08, 0x02, 0x10, 0x07];
     fs::write(store.path("n1"), later).unwrap();
     let (agents, _keep) = agents();

@@ -1,5 +1,5 @@
-//! Drivebay's controller: the program around the CSI Controller service (`drivebay_service`). It listens for agents, keeps what
-//! must outlive it, writes events into Kubernetes, and has a command line.
+//! Drivebay's controller: the program around the CSI Controller service (`drivebay_service`). It accepts agents' connections,
+//! persists its state, writes Kubernetes Events, and has a command line.
 
 #![forbid(unsafe_code)]
 #![allow(

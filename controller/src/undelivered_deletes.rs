@@ -1,4 +1,4 @@
-//! Sends forgotten nodes that have come back the deletes of their volumes that were acknowledged meanwhile.
+//! Sends the deletes that were acknowledged while a node was forgotten to the node when it has returned.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use drivebay_service::{
     peer_log::printable_sentence,
 };
 
-/// Between two tries.
+/// Interval between two attempts.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Sends them, until `stop`.
+/// Sends pending deletes to connected nodes, until `stop`. A delete is repeated until the agent has recorded it.
 pub async fn deliver(agents: Agents, stop: CancellationToken) {
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Agents that start, restart, go away, lose answers or talk nonsense; and the binary's socket.
+//! Agents that start, restart, disconnect, lose answers or violate the protocol; and the binary's socket.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ async fn listed(controller: &impl Controller) -> usize {
     listed.into_inner().entries.len()
 }
 
-// Waits for something that happens by itself; the deadline only ends a broken test.
+// Waits for an asynchronous change; the deadline only ends a broken test.
 async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !holds().await {
@@ -81,7 +81,7 @@ async fn nothing_is_claimed_while_the_agent_is_starting() {
             .into_inner();
         assert_eq!(capacity.available_capacity, 0);
         assert!(!*ready.borrow());
-        // Once before the agent is connected, once while it looks at its drives.
+        // Once before the agent is connected, once while it scans its drives.
         until(async || {
             agents
                 .get("n1")
@@ -341,7 +341,7 @@ async fn identity_says_what_the_plugin_is() {
             .unwrap();
         assert_eq!(
             got.into_inner().capabilities.len(),
-            2 + usize::from(controller)
+            2 + 2 * usize::from(controller)
         );
         for ready in [false, true] {
             sender.send_replace(ready);

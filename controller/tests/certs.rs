@@ -1,4 +1,4 @@
-//! `drivebay-controller certs`: what it makes, that it overwrites nothing, and what is refused when it is loaded.
+//! `drivebay-controller certs`: the files it creates, that it overwrites nothing, and which files are refused.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use drivebay_common::tls::{Credentials, Role, TlsError, TlsFiles, expires, node_
 use drivebay_controller::{certs::CertsError, config::Cli};
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
 
-/// All files below a directory, with mode and contents.
+/// Returns all files below a directory, with mode and contents.
 fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(dir).unwrap() {

@@ -1,4 +1,4 @@
-//! Several nodes behind one controller: who is let in, where a volume is, what is in doubt, what was given up.
+//! Several nodes behind one controller: admission, lookup of volumes, creates in doubt, forgotten nodes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// An agent dials in; whether it is let in is another matter.
+    /// Connects an agent, which may or may not be admitted.
     fn dials(&self, fake: &Fake, identity: Option<Identity>) -> Member {
         let visitor = self.visitor(fake, identity);
         let end = visitor.end.clone();
@@ -77,12 +77,12 @@ impl Cluster {
         Member { end, ended }
     }
 
-    /// As `dials`, until its inventory is there.
+    /// As `dials`, and waits until its inventory is complete.
     async fn join(&self, fake: &Fake) -> Member {
         self.join_as(fake, None).await
     }
 
-    /// As `join`, with something proved.
+    /// As `join`, with a proved identity.
     async fn join_as(&self, fake: &Fake, identity: Option<Identity>) -> Member {
         let member = self.dials(fake, identity);
         let node = fake.state.lock().unwrap().node.clone();
@@ -182,7 +182,7 @@ async fn a_volume_of_a_node_that_was_never_seen_is_neither_absent_nor_deleted() 
     );
     assert_eq!(cluster.delete(&stranger).await, Code::Unavailable);
     assert_eq!(cluster.expand(&stranger).await, Code::Unavailable);
-    // Of a node that is there, absence is known.
+    // Absence on a connected node is certain.
     let absent = volume(7, "a").id;
     assert_eq!(
         cluster.get(&absent).await.unwrap_err().code(),
@@ -211,7 +211,7 @@ async fn a_volume_of_a_node_that_is_away_is_listed_and_not_deleted() {
     assert!(cluster.get(&id).await.is_ok());
     assert_eq!(cluster.delete(&id).await, Code::Unavailable);
     assert_eq!(cluster.expand(&id).await, Code::Unavailable);
-    // The other node's business goes on.
+    // The other node is not affected.
     assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Ok);
     let _again = cluster.join(&other).await;
     assert_eq!(cluster.delete(&id).await, Code::Ok);
@@ -256,7 +256,7 @@ async fn a_moved_volume_is_found_where_it_is_and_not_deleted_under_its_former_id
         assert_eq!(cluster.delete(&was.id).await, Code::FailedPrecondition);
         assert_eq!(cluster.expand(&was.id).await, Code::FailedPrecondition);
         assert!(calls(&to).is_empty());
-        // Under its new id it is a volume like any other.
+        // Under its new id it behaves like any other volume.
         let got = cluster.get(&now.id).await.unwrap();
         assert!(!got.status.unwrap().volume_condition.unwrap().abnormal);
         assert_eq!(cluster.delete(&now.id).await, Code::Ok);
@@ -284,7 +284,7 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
     );
     assert_eq!(cluster.delete(&deleted).await, Code::Ok);
 
-    // The controller starts anew, and then the node comes back after all.
+    // The controller restarts, then the node returns.
     let after = Cluster::new(Notes::open(dir.path()).unwrap());
     after
         .forgotten_nodes
@@ -302,7 +302,7 @@ async fn what_was_deleted_of_a_given_up_node_is_quarantined_when_it_comes_back()
     stop.cancel();
     delivering.await.unwrap();
 
-    // It is no longer given up: away again, it is away and nothing else.
+    // It is no longer forgotten: after another disconnection it is only disconnected.
     member.leave().await;
     after.agents.forget_given_up();
     assert!(after.get(&kept).await.is_ok());
@@ -319,7 +319,7 @@ async fn a_name_in_doubt_on_a_node_that_is_away_is_not_made_elsewhere() {
     one.trouble(Trouble::LoseAnswer);
     let lost = cluster.create("v", &["a", "b"]).await.unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
-    // Not told before it went away.
+    // The agent disconnects without having reported the volume.
     one.state.lock().unwrap().silent = true;
     member.leave().await;
     let after = Cluster::new(Notes::open(dir.path()).unwrap());
@@ -365,13 +365,13 @@ async fn a_name_in_doubt_is_asked_of_its_node_again_even_when_it_reports_no_room
         agent.look(|inventory| inventory.classes()["hdd"].largest_volume_bytes == 0)
     })
     .await;
-    // Its own word that it has no room is final; then, and only then, the other is asked.
+    // The agent's own answer that it has no space is final; only then the other node is asked.
     let id = cluster.create("v", &["a", "b"]).await.unwrap();
     assert!(id.ends_with("@b"));
     assert_eq!(calls(&one), ["create v", "create v"]);
 }
 
-// What the agent was told when it was refused.
+// Returns the reason that the refused agent received.
 async fn told(fake: &Fake) -> String {
     let refused = || {
         let calls = calls(fake);
@@ -410,7 +410,7 @@ async fn a_copied_machine_id_and_another_key_neither_replace_a_connected_agent_n
 
     real.put(volume(2, "a"));
     until(async || cluster.get(&volume(2, "a").id).await.is_ok()).await;
-    // Nor while it is disconnected: the thief's silence on its volumes would count as their absence.
+    // Nor while it is disconnected: a volume that the thief does not report would count as absent.
     member.leave().await;
     let refusal = cluster
         .dials(&thief, Some(certified("a", 2)))
@@ -440,9 +440,9 @@ async fn an_agent_that_does_not_answer_makes_way_for_the_next_one_of_its_key_and
     let ended = tokio::time::timeout(Duration::from_secs(10), before.ended);
     ended.await.unwrap().unwrap();
     assert!(cluster.get(&volume(1, "a").id).await.is_ok());
-    // What the older one still says is not heard.
+    // Later updates of the former session are ignored.
     old.change(|state| state.volumes.clear());
-    // And if it comes again, there are two of them.
+    // If the former agent connects again, two agents claim the name.
     old.state.lock().unwrap().mute = false;
     let refusal = cluster.dials(&old, identity()).refusal().await;
     assert!(
@@ -491,13 +491,13 @@ async fn another_machine_is_not_taken_for_the_one_whose_name_it_has() {
         refusal.contains("m1") && refusal.contains("m2"),
         "{refusal}"
     );
-    // Nor while it is away: what the other does not have would count as deleted.
+    // Nor while it is disconnected: a volume that the other one lacks would count as deleted.
     member.leave().await;
     let refusal = cluster.dials(&other, None).refusal().await;
     assert!(refusal.contains("none of that node's drives"), "{refusal}");
     assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Unavailable);
 
-    // A machine that was installed anew, or exchanged around its drives, has them.
+    // A machine that was reinstalled or replaced around its drives has them.
     other.put(volume(1, "a"));
     other.change(|state| {
         state.drives.push(Drive {
@@ -576,7 +576,7 @@ async fn attaching_checks_the_node_and_shows_in_lists() {
                 .await,
         )
     };
-    // From where it never was.
+    // From a node where it never was.
     assert_eq!(detach("b").await, Code::Ok);
     assert_eq!(published().await, ["a"]);
     assert_eq!(detach("a").await, Code::Ok);
@@ -607,18 +607,18 @@ async fn a_node_beyond_a_bound_loses_its_session_and_keeps_what_was_known_and_ot
     assert!(refusal.contains("more than 20000 volumes"), "{refusal}");
     assert!(told(&greedy).await.contains("more than 20000 volumes"));
     assert_eq!(counted(&cluster, Reason::Volumes), 1);
-    // What was known of it stays, and nothing of it is taken for absent.
+    // Its last known inventory stays, and none of its volumes counts as absent.
     assert!(cluster.get(&volume(1, "a").id).await.is_ok());
     assert_eq!(cluster.delete(&volume(1, "a").id).await, Code::Unavailable);
     assert_eq!(cluster.agents.catalog().len(), 2);
     assert_eq!(cluster.delete(&volume(2, "b").id).await, Code::Ok);
-    // Shown also after it is back with less.
+    // Shown also after it has reconnected with fewer volumes.
     greedy.change(|state| state.volumes.retain(|id, _| *id == volume(1, "a").id));
     let member = cluster.join_as(&greedy, Some(certified("a", 1))).await;
     let note = cluster.agents.get("a").unwrap().refused().unwrap();
     assert!(note.contains("more than 20000 volumes"), "{note}");
 
-    // A message that becomes large only when it is decoded.
+    // A message that is small as received and large when decoded.
     greedy.change(|state| {
         state.drives = vec![Drive::default(); 300_000];
     });
@@ -645,7 +645,7 @@ async fn volumes_of_other_nodes_are_counted_and_not_listed() {
     assert!(cluster.agents.catalog().is_empty());
 }
 
-/// An API server for which a token's id is the node of its pod.
+/// An API server that takes a token's id as the node of its pod.
 struct ApiServer;
 
 const AGENT: &str = "system:serviceaccount:drivebay:drivebay-agent";
@@ -719,7 +719,7 @@ async fn an_agent_is_the_node_that_its_token_is_of() {
     };
     assert!(unshown(&why), "{why}");
     assert!(cluster.agents.get("b").is_none(), "nothing is known of it");
-    // The node's own token, a second time: the one that answers stays.
+    // A second connection with the node's own token: the session that answers stays.
     let (why, _) = ended(with("a", Some("a"))).await;
     assert!(matches!(why, SessionError::Refused(_)), "{why}");
     assert!(cluster.agents.get("a").unwrap().connected());
@@ -730,7 +730,7 @@ async fn an_agent_is_the_node_that_its_token_is_of() {
 async fn a_create_that_names_one_node_waits_for_no_disk_and_one_with_a_choice_does() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::new(Notes::open(dir.path()).unwrap());
-    // From now on the notes cannot be written.
+    // The state file cannot be written from here on.
     std::fs::create_dir(dir.path().join("notes.json.new")).unwrap();
     let (one, other) = (Fake::new("a"), Fake::new("b"));
     let _a = cluster.join(&one).await;
@@ -751,7 +751,7 @@ async fn a_create_that_names_one_node_and_is_not_answered_is_in_doubt_after_a_re
     node.trouble(Trouble::LoseAnswer);
     let lost = cluster.create("v", &["a"]).await.unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
-    // The former process was killed, and the node is away.
+    // The former process was killed, and the node is disconnected.
     let after = Cluster::new(Notes::open(dir.path()).unwrap());
     let doubt = after.create("v", &["a"]).await.unwrap_err();
     assert_eq!(doubt.code(), Code::Unavailable);
@@ -783,7 +783,7 @@ async fn the_maximum_volume_size_is_that_of_one_node_and_the_capacity_that_of_al
     }
 }
 
-// Thousands of them are kept at once. A step that a session takes once, and that is not boxed, costs each of them its size.
+// Thousands of sessions run at the same time. A step that a session takes once and that is not boxed costs each of them its size.
 #[tokio::test]
 async fn a_session_costs_little_more_than_its_connection() {
     let cluster = Cluster::new(Notes::in_memory());

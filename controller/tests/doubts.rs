@@ -1,5 +1,4 @@
-//! Creates that were sent to a node and not answered, when there are other nodes: none of them gets a second volume,
-//! unless an operator gives the first one up.
+//! Unanswered creates, with other nodes available: no other node gets a second volume unless an operator forgets the first one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +20,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request};
 
-// Lets it in, and waits until its inventory is known; the answer ends the session.
+// Admits an agent, and waits until its inventory is complete; cancelling the result ends the session.
 async fn enter(agents: &Agents, fake: &Fake) -> CancellationToken {
     let (node, end) = (
         fake.state.lock().unwrap().node.clone(),
@@ -66,7 +65,7 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
 {
     let forgotten_nodes = watch::Sender::new(ForgottenNodes::new());
     let agents = Agents::new(forgotten_nodes.subscribe(), Notes::in_memory());
-    // The one with more room is asked first.
+    // The one with more space is asked first.
     let roomy = Fake::new("roomy").with(|state| {
         state.classes = BTreeMap::from([("hdd".into(), class("hdd", 200 * GIB))]);
     });
@@ -83,7 +82,7 @@ async fn a_volume_in_doubt_on_a_node_that_is_away_is_made_nowhere_else_until_the
     is_there(&agents, "roomy", false).await;
     assert_eq!(ask().await, Code::Unavailable);
     assert_eq!(volumes(&other), 0);
-    // What the alert counts, and what its runbook says ends it.
+    // The value of the alert, and the step of its runbook that resolves it.
     assert_eq!(agents.creates_in_doubt(), 1);
 
     forgotten_nodes.send_replace(ForgottenNodes::from([("roomy".to_owned(), 1)]));
@@ -107,7 +106,7 @@ async fn one_request_sent_to_two_controllers_at_once_makes_one_volume_though_eac
     };
     room(&a, 200 * GIB);
     let (first, _of_first) = controller().await;
-    // The first controller does not hear of this before it is asked.
+    // The first controller gets no update about this before it is asked.
     for fake in [&a, &b] {
         fake.change(|state| state.silent = true);
     }

@@ -1,4 +1,4 @@
-//! Two volumes of one name, made by two controllers that saw different agents: which one answers, which one is removed.
+//! Two volumes of one name, made by two controllers that saw different agents: which one answers, and which one is deleted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use tonic::{Code, Request};
 
 const NAME: &str = "pvc-1";
 
-/// Duplicates are due at once.
+/// Returns agents with an `--away-grace` of zero, so that duplicates are due at once.
 fn agents() -> Agents {
     let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
     Agents::with_away_grace(none, Notes::in_memory(), Duration::ZERO)
@@ -68,7 +68,7 @@ fn states(fake: &Fake) -> Vec<String> {
         .collect()
 }
 
-/// Two agents, each with a volume of the name that its own controller made, and a controller that sees both.
+/// Returns two agents, each with a volume of the name that its own controller made, and a controller that sees both.
 async fn two() -> (Fake, Fake, [String; 2], Agents) {
     let (a, b) = (Fake::new("a"), Fake::new("b"));
     let mut ids = Vec::new();
@@ -97,7 +97,7 @@ fn expect(agents: &Agents, id: &str, pv: &str) {
     agents.set_expected_complete();
 }
 
-/// How many were due, and removed.
+/// Returns the number of due duplicates, and of deleted ones.
 async fn remove(agents: &Agents) -> (usize, usize) {
     agents.find_duplicates();
     let (due, mut removed) = (agents.due_duplicates(), 0);
@@ -117,10 +117,10 @@ async fn a_name_that_two_volumes_have_is_answered_with_the_same_one_and_no_third
         service(first, HealthApi::Legacy),
         service(second.clone(), HealthApi::Legacy),
     );
-    // The older one, whichever agent came first.
+    // The older one, in whichever order the agents connected.
     let (one, two) = tokio::join!(made(&first), made(&other));
     assert_eq!((&one, &two), (&of_b, &of_b));
-    // The one of the PersistentVolume.
+    // The one that the PersistentVolume uses.
     expect(&agents, &of_a, NAME);
     expect(&second, &of_a, NAME);
     let (one, two) = tokio::join!(made(&first), made(&other));
@@ -154,7 +154,7 @@ async fn the_volume_that_answers_stays_the_same_while_its_agent_is_away() {
 #[tokio::test]
 async fn a_duplicate_that_was_never_used_is_deleted_when_the_persistent_volume_uses_the_other() {
     let (a, b, [of_a, of_b], agents) = two().await;
-    // Nobody says what is expected.
+    // PersistentVolumes are not followed.
     assert_eq!(remove(&agents).await, (0, 0));
     let found = |id: &String| {
         let key = (&id.parse::<drivebay_proto::VolumeId>().unwrap()).into();
@@ -188,7 +188,7 @@ async fn a_duplicate_that_was_used_between_finding_and_removing_stays() {
     expect(&agents, &of_a, NAME);
     agents.find_duplicates();
     let due = agents.due_duplicates();
-    // It is staged, and the controller hears of it.
+    // It is staged, and the controller gets the update.
     b.change(|state| state.volumes.get_mut(&of_b).unwrap().published = true);
     let key = (&of_b.parse::<drivebay_proto::VolumeId>().unwrap()).into();
     let heard = async {
@@ -211,7 +211,7 @@ async fn a_duplicate_that_its_agent_refuses_to_delete_stays() {
     assert_eq!(states(&b), ["new"]);
 }
 
-/// One volume, as two nodes have it.
+/// Returns a controller with one volume that two nodes have.
 async fn one_on_two(generations: [u64; 2]) -> (Fake, Fake, Agents) {
     let (a, b) = (Fake::new("a"), Fake::new("b"));
     let both = agents();
@@ -232,6 +232,14 @@ async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_a
     let (_a, _b, agents) = one_on_two([2, 1]).await;
     agents.find_copies();
     assert_eq!(agents.volumes_on_two_nodes(), 1);
+    let shared = agents.shared_volumes();
+    assert_eq!(shared.len(), 1);
+    assert_eq!(shared[0].newer.as_deref(), Some("a"));
+    assert_eq!(agents.expected_copies(&shared[0]), []);
+    let of_b = volume(7, "b").id;
+    expect(&agents, &of_b, NAME);
+    let [(id, expected)] = agents.expected_copies(&shared[0]).try_into().unwrap();
+    assert_eq!((id.to_string(), &*expected.pv), (of_b, NAME));
     let uuid = volume(7, "a").id.parse::<VolumeId>().unwrap().uuid;
     let said = agents.other_copy(uuid).unwrap();
     for part in [
@@ -250,7 +258,7 @@ async fn one_volume_on_two_nodes_is_served_under_both_ids_and_both_generations_a
             (node, generation)
         );
     }
-    // Of the name, the newer one is the volume, whatever its node is called.
+    // The volume of the name is the one of the higher generation, independent of the node's id.
     let (_c, _d, agents) = one_on_two([1, 2]).await;
     let name = volume(7, "a").name;
     let all = agents.candidates(&name);

@@ -1,4 +1,4 @@
-//! What the controller makes of requests that cannot be served: one row per rule.
+//! Requests that cannot be served: one row per rule.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,6 +9,7 @@ use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{
         self,
+        group_controller_server::GroupController,
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
         volume_content_source::{SnapshotSource, Type as Source, VolumeSource},
     },
@@ -279,7 +280,7 @@ async fn ids_are_required_and_unknown_ones_are_unknown() {
         ("a\0b\n", Code::Ok, Code::NotFound),
         (&"x".repeat(5000), Code::Ok, Code::NotFound),
         (&never_made, Code::Ok, Code::NotFound),
-        // Nothing is known of a node whose agent was never seen, so nothing is claimed.
+        // A node whose agent never connected has unknown contents, so no absence is claimed.
         (&other_node, Code::Unavailable, Code::Unavailable),
     ] {
         let request = csi::DeleteVolumeRequest {
@@ -340,6 +341,25 @@ async fn ids_are_required_and_unknown_ones_are_unknown() {
         };
         let got = controller.create_snapshot(Request::new(request)).await;
         assert_eq!(code(got), read, "snapshot of {id:?}");
+        let request = csi::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: id.into(),
+            ..Default::default()
+        };
+        let got = controller.delete_volume_group_snapshot(Request::new(request));
+        assert_eq!(code(got.await), delete, "delete group {id:?}");
+        let request = csi::GetVolumeGroupSnapshotRequest {
+            group_snapshot_id: id.into(),
+            ..Default::default()
+        };
+        let got = controller.get_volume_group_snapshot(Request::new(request));
+        assert_eq!(code(got.await), read, "get group {id:?}");
+        let request = csi::CreateVolumeGroupSnapshotRequest {
+            name: "g".into(),
+            source_volume_ids: vec![id.into()],
+            ..Default::default()
+        };
+        let got = controller.create_volume_group_snapshot(Request::new(request));
+        assert_eq!(code(got.await), read, "group of {id:?}");
     }
 }
 

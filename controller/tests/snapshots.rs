@@ -4,11 +4,14 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use drivebay_csi::HealthApi;
 use drivebay_proto::{
     csi::{
         self,
+        group_controller_server::GroupController,
         volume_content_source::{SnapshotSource, Type as Source, VolumeSource},
     },
     encoded::controller_server::Controller,
@@ -79,7 +82,7 @@ async fn a_snapshot_is_taken_found_again_listed_and_deleted() {
         ["snapshot s reserve 10%"; 2]
     );
 
-    // Reads see the writes at once.
+    // Reads reflect the writes at once.
     assert_eq!(listed(&controller).await, std::slice::from_ref(&first));
     let get = csi::GetSnapshotRequest {
         snapshot_id: first.snapshot_id.clone(),
@@ -96,6 +99,142 @@ async fn a_snapshot_is_taken_found_again_listed_and_deleted() {
         assert_eq!(code(deleted), Code::Ok);
         assert!(listed(&controller).await.is_empty());
     }
+}
+
+async fn take_group(
+    controller: &ControllerService,
+    name: &str,
+    volumes: &[u128],
+) -> Result<csi::VolumeGroupSnapshot, Status> {
+    let ids = volumes.iter().map(|n| common::volume(*n, "n1").id);
+    let request = csi::CreateVolumeGroupSnapshotRequest {
+        name: name.into(),
+        source_volume_ids: ids.collect(),
+        parameters: [("maxAge".to_owned(), "36h".to_owned())].into(),
+        ..Default::default()
+    };
+    let request = Request::new(request);
+    let answer = controller.create_volume_group_snapshot(request).await?;
+    Ok(answer.into_inner().group_snapshot.unwrap())
+}
+
+#[tokio::test]
+async fn a_group_is_taken_found_again_listed_and_deleted_as_a_whole() {
+    let fake = Fake::new("n1");
+    for n in 1..=3 {
+        fake.put(volume(n, "n1"));
+    }
+    let controller = fake.controller(HealthApi::Legacy).await;
+    let group = take_group(&controller, "g", &[2, 1]).await.unwrap();
+    assert!(group.ready_to_use && group.creation_time.is_some());
+    let id = group.group_snapshot_id.clone();
+    let sources = group.snapshots.iter().map(|one| &one.source_volume_id);
+    assert_eq!(
+        sources.collect::<Vec<_>>(),
+        [&volume(1, "n1").id, &volume(2, "n1").id]
+    );
+    for one in &group.snapshots {
+        assert_eq!(one.group_snapshot_id, id);
+        assert!(one.ready_to_use);
+    }
+    assert_eq!(take_group(&controller, "g", &[2, 1]).await.unwrap(), group);
+    for others in [&[1, 3][..], &[1], &[1, 2, 3]] {
+        let refused = take_group(&controller, "g", others).await.unwrap_err();
+        assert_eq!(refused.code(), Code::AlreadyExists, "{others:?}");
+    }
+    let first = fake.state.lock().unwrap().calls[0].clone();
+    assert_eq!(first, "group snapshot g of 2, age limit Some(129600)");
+
+    // Reads reflect the writes at once.
+    let alone = take(&controller, "s", 3).await.unwrap();
+    assert_eq!(alone.group_snapshot_id, "");
+    let mut all = group.snapshots.clone();
+    all.push(alone.clone());
+    all.sort_by(|a, b| a.snapshot_id.cmp(&b.snapshot_id));
+    assert_eq!(listed(&controller).await, all);
+    let member = group.snapshots[0].snapshot_id.clone();
+    let get = csi::GetSnapshotRequest {
+        snapshot_id: member.clone(),
+        ..Default::default()
+    };
+    let got = controller.get_snapshot(Request::new(get)).await.unwrap();
+    assert_eq!(
+        got.into_inner().snapshot.as_ref(),
+        Some(&group.snapshots[0])
+    );
+    let delete = csi::DeleteSnapshotRequest {
+        snapshot_id: member,
+        ..Default::default()
+    };
+    let refused = controller.delete_snapshot(Request::new(delete)).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(refused.message().contains(&id), "{refused}");
+
+    let ids: Vec<String> = group
+        .snapshots
+        .iter()
+        .map(|one| one.snapshot_id.clone())
+        .collect();
+    let get = |snapshot_ids: Vec<String>| csi::GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: id.clone(),
+        snapshot_ids,
+        ..Default::default()
+    };
+    let got = controller.get_volume_group_snapshot(Request::new(get(ids.clone())));
+    let mut got = got.await.unwrap().into_inner().group_snapshot.unwrap();
+    // In the order of ids.
+    let by_id = |one: &csi::Snapshot| one.snapshot_id.clone();
+    got.snapshots.sort_by_key(by_id);
+    let mut expected = group.clone();
+    expected.snapshots.sort_by_key(by_id);
+    assert_eq!(got, expected);
+    let delete = |snapshot_ids: &[String]| {
+        Request::new(csi::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: id.clone(),
+            snapshot_ids: snapshot_ids.to_vec(),
+            ..Default::default()
+        })
+    };
+    for wrong in [&ids[..1], std::slice::from_ref(&alone.snapshot_id)] {
+        let got = controller.get_volume_group_snapshot(Request::new(get(wrong.to_vec())));
+        assert_eq!(code(got.await), Code::InvalidArgument);
+        let deleted = controller.delete_volume_group_snapshot(delete(wrong));
+        assert_eq!(code(deleted.await), Code::InvalidArgument);
+    }
+    for _ in 0..2 {
+        let deleted = controller.delete_volume_group_snapshot(delete(&ids));
+        assert_eq!(code(deleted.await), Code::Ok);
+        assert_eq!(listed(&controller).await, std::slice::from_ref(&alone));
+    }
+    let got = controller.get_volume_group_snapshot(Request::new(get(ids)));
+    assert_eq!(code(got.await), Code::NotFound);
+}
+
+#[tokio::test]
+async fn a_group_is_asked_for_again_after_its_answer_was_lost() {
+    let fake = Fake::new("n1");
+    fake.put(volume(1, "n1"));
+    let controller = fake.controller(HealthApi::Legacy).await;
+    fake.trouble(Trouble::Refuse(Code::ResourceExhausted));
+    let refused = take_group(&controller, "g", &[1]).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    fake.trouble(Trouble::LoseAnswer);
+    let lost = take_group(&controller, "g", &[1]).await.unwrap_err();
+    assert_eq!(lost.code(), Code::Unavailable);
+    let repeated = async {
+        loop {
+            match take_group(&controller, "g", &[1]).await {
+                Ok(group) => return group,
+                Err(status) => assert_eq!(status.code(), Code::Unavailable, "{status}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let group = tokio::time::timeout(Duration::from_secs(20), repeated).await;
+    let group = group.unwrap();
+    assert_eq!(group.snapshots.len(), 1);
+    assert_eq!(listed(&controller).await, group.snapshots);
 }
 
 #[tokio::test]
@@ -195,6 +334,7 @@ async fn an_older_agent_is_sent_neither_snapshots_nor_copies() {
     });
     let refusals = [
         take(&controller, "s", 1).await.unwrap_err(),
+        take_group(&controller, "g", &[1]).await.unwrap_err(),
         made(&controller, copy("cloned", source)).await.unwrap_err(),
     ];
     for refused in refusals {
@@ -202,6 +342,6 @@ async fn an_older_agent_is_sent_neither_snapshots_nor_copies() {
         assert!(refused.message().contains("node n1 runs an older agent"));
     }
     assert!(fake.state.lock().unwrap().calls.is_empty());
-    // An empty volume is.
+    // An empty volume can be made.
     assert!(made(&controller, create("empty")).await.is_ok());
 }

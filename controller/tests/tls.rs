@@ -1,5 +1,5 @@
-//! Handshakes between what `drivebay-controller certs` makes: who is let in, who is not and how that reads, and
-//! certificates that are exchanged while connections go on.
+//! Handshakes with the certificates of `drivebay-controller certs`: accepted and refused peers, error texts, and
+//! renewal while connections are open.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ type Met<S> = (
     io::Result<client::TlsStream<S>>,
 );
 
-/// Both sides of a handshake, and one byte from the server after it: only then does a client know that it was let in.
+/// Performs both sides of a handshake, then sends one byte from the server: only then a client knows that it was accepted.
 async fn meet_over<S: AsyncRead + AsyncWrite + Unpin>(
     (near, far): (S, S),
     server: Arc<ServerConfig>,
@@ -53,7 +53,7 @@ async fn meet(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Met<Duple
     meet_over(tokio::io::duplex(1 << 16), server, client, "localhost").await
 }
 
-/// Both sides' words for a handshake that must fail.
+/// Returns the errors of both sides of a handshake that must fail.
 async fn refusal(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> (String, String) {
     let (server, client) = meet(server, client).await;
     let server = explain(&server.expect_err("the server fails"));
@@ -96,7 +96,7 @@ async fn controller_and_agent_know_each_other_over_tcp() {
     assert_eq!(client.alpn_protocol(), Some(b"h2".as_slice()));
 }
 
-/// How the second of two connections between the same configurations was made, as both sides say.
+/// Returns the kind of the second handshake between the same configurations, on which both sides must agree.
 async fn second(server: Arc<ServerConfig>, client: Arc<ClientConfig>) -> Option<HandshakeKind> {
     meet(server.clone(), client.clone()).await.1.unwrap();
     let (server, client) = meet(server, client).await;
@@ -229,7 +229,7 @@ async fn a_controller_dialled_by_another_name_is_refused() {
 async fn plaintext_is_refused_and_called_so() {
     let ca = Ca::new();
     let (controller, agent) = (ca.controller().await, ca.agent().await);
-    // HTTP/2's preface, and what an HTTP/2 server begins with.
+    // HTTP/2's client preface, and the first frame of an HTTP/2 server.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].as_slice();
     for bytes in [preface, settings, b"HTTP/1.1 400 Bad Request\r\n\r\n"] {
@@ -369,7 +369,7 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
     );
     let both = format!("{old_ca}{new_ca}");
 
-    // Everybody trusts both; the certificates are still the old CA's.
+    // All trust both CAs; the certificates are still of the old one.
     put(&old.path("ca.pem"), &both);
     assert!(controller.refresh().await.unwrap());
     assert_eq!(*trust.borrow_and_update(), 1);
@@ -380,7 +380,7 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
     for agent in [&old_agent, &new_agent] {
         let (server, client) = meet(controller.server_config(), agent.client_config()).await;
         let server = server.and_then(|server| client.map(|_| server));
-        // The old agent trusts one of them so far, and that one signed the controller's certificate.
+        // The old agent trusts only one of them so far, which signed the controller's certificate.
         let server = server.unwrap();
         chains.push(server.get_ref().1.peer_certificates().unwrap().to_vec());
     }
@@ -388,7 +388,7 @@ async fn a_ca_is_exchanged_without_cutting_anybody_off() {
         controller.still_trusts(chain, Role::Agent).unwrap();
     }
 
-    // The controller has one of the new CA, and trusts only that.
+    // The controller's certificate is of the new CA, the only one it trusts.
     let renewed = Ca::read(&new.controller_files());
     put(&old.path("controller.pem"), &renewed.certificate_pem);
     put(&old.path("controller-key.pem"), &renewed.key_pem);

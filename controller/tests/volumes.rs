@@ -1,4 +1,4 @@
-//! Volumes made, listed, grown and deleted through the controller, over a fake agent.
+//! Volumes created, listed, expanded and deleted through the controller, over a fake agent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ async fn a_volume_is_made_shown_found_again_and_deleted() {
     request.capacity_range = range(2 * GIB as i64, 2 * GIB as i64);
     assert_eq!(made(request).await.unwrap_err().code(), Code::AlreadyExists);
 
-    // Reads see the writes at once.
+    // Reads reflect the writes at once.
     let listed = controller
         .list_volumes(listing())
         .await
@@ -349,7 +349,7 @@ async fn both_health_apis_tell_the_same_trouble() {
         } else {
             assert_eq!(conditions, [None, None]);
         }
-        // The RPCs of 1.13 answer whatever is advertised.
+        // The RPCs of 1.13 answer regardless of the advertised API.
         let troubled = controller
             .controller_list_volume_health(Request::new(Default::default()))
             .await
@@ -404,7 +404,7 @@ async fn only_what_is_chosen_is_advertised() {
             };
             got.push(rpc.r#type);
         }
-        // Volumes, capacity, snapshots, clones, and each of them by its id.
+        // Volumes, capacity, snapshots, clones, and the lookup of each by id.
         let always = [1, 3, 4, 5, 6, 7, 9, 12, 13, 15];
         let expected: BTreeSet<i32> = always.into_iter().chain(extra).collect();
         assert_eq!(got.len(), expected.len());

@@ -202,6 +202,14 @@ cluster_wait() {
     done
 }
 
+# cluster_snapshots DIRECTORY CRDS: gives a cluster whose API server answers what it has for snapshots of all drivers: their API,
+# from a directory of CRDs, and the snapshot-controller.
+cluster_snapshots() {
+    "$1/kubectl" apply --filename "$2" >/dev/null
+    cluster_wait "$1" 30 "the API of snapshots" kubectl wait --for=condition=Established --timeout=5s --filename "$2"
+    "$1/services" start snapshot-controller
+}
+
 # cluster_evidence DIRECTORY TARGET: keeps what helps to understand a failure.
 cluster_evidence() {
     local dir=$1
@@ -209,6 +217,9 @@ cluster_evidence() {
     cp -r "$dir/log" "$2/"
     "$dir/kubectl" get events -A --sort-by=.lastTimestamp >"$2/events.txt" 2>&1 || true
     "$dir/kubectl" describe pods,pvc,pv,nodes,csinodes -A >"$2/describe.txt" 2>&1 || true
+    # There are none without their API.
+    "$dir/kubectl" get volumesnapshots,volumesnapshotcontents,volumegroupsnapshots,volumegroupsnapshotcontents -A --output yaml \
+        >"$2/snapshots.yaml" 2>&1 || true
     cp -rL "$dir/pod-logs" "$2/" 2>/dev/null || true
 }
 

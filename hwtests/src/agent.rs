@@ -1,5 +1,5 @@
-//! A real agent: started headless on a generated configuration, killed, stopped, started
-//! again; its log is shown when a test fails.
+//! A real agent, started headless on a generated configuration, which can be killed, stopped and restarted; a failing test prints the end
+//! of its log.
 
 use std::{
     fs::{self, File},
@@ -16,16 +16,16 @@ use nix::{
 
 use crate::{Csi, Settings, Trouble, program, wait};
 
-/// A stopped agent has this long.
+/// Longest time for a stopped agent to end.
 pub const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// A started agent is ready within this; the machine may be building at the same time.
+/// Longest time for a started agent to become ready; the machine may be building at the same time.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// Lines of its log that a failing test shows.
+/// Number of log lines that a failing test prints.
 const LOG_TAIL: usize = 120;
-/// In the environment of an agent and its workers: its directory.
+/// Environment variable of an agent and its workers with the agent's directory.
 const DIRECTORY: &str = "DRIVEBAY_TEST_DIRECTORY";
 
-/// A running (or stopped, or killed) agent.
+/// An agent that is running, stopped or killed. Stopped on drop.
 #[derive(Debug)]
 pub struct Agent {
     settings: Settings,
@@ -34,7 +34,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Writes the configuration, starts the agent, and waits until Probe says ready.
+    /// Writes the configuration, starts the agent, and waits until Probe answers ready.
     ///
     /// # Errors
     /// It did not become ready: with the end of its log.
@@ -57,8 +57,8 @@ impl Agent {
         self.until(async |csi| csi.ready().await).await.map(drop)
     }
 
-    /// Starts it again after `stop` or `kill9`, and returns as soon as its CSI socket can be connected to: it need not have
-    /// scanned a drive.
+    /// Starts the agent again after `stop` or `kill9`, and returns as soon as its CSI socket accepts connections; it may not have scanned
+    /// any drive.
     ///
     /// # Errors
     /// It did not listen: with the end of its log.
@@ -67,7 +67,7 @@ impl Agent {
         self.until(async |_| true).await
     }
 
-    /// Waits until Probe says ready.
+    /// Waits until Probe answers ready.
     ///
     /// # Errors
     /// It does not become ready: with the end of its log.
@@ -122,12 +122,12 @@ impl Agent {
             .args(["run", "--config"])
             .arg(config)
             .env("DRIVEBAY_LOG", &self.settings.log)
-            // Workers have it as well, which tells them from those of other agents.
+            // Inherited by workers, which distinguishes them from those of other agents.
             .env(DIRECTORY, &self.settings.dir)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            // Ctrl-C on the terminal is for the harness, which then stops the agent in order.
+            // Own process group: Ctrl-C on the terminal goes to the harness, which then stops the agent in order.
             .process_group(0);
         if self.settings.headless {
             command.arg("--headless");
@@ -144,7 +144,7 @@ impl Agent {
             .map_err(|error| Trouble::doing(format!("starting {}", self.program.display()), &error))
     }
 
-    /// Whether a process was started by an agent with these settings.
+    /// True if a process was started by an agent with these settings.
     pub fn is_of(&self, pid: u32) -> bool {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let ours = format!("{DIRECTORY}={}", self.settings.dir.display());
@@ -153,12 +153,12 @@ impl Agent {
             .any(|entry| entry == ours.as_bytes())
     }
 
-    /// What it was started with.
+    /// Returns the settings of the next start.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Changes what it is started with the next time.
+    /// Changes the settings, and writes the configuration for the next start.
     ///
     /// # Errors
     /// The configuration cannot be written.
@@ -167,12 +167,12 @@ impl Agent {
         Ok(fs::write(self.settings.config(), self.settings.toml())?)
     }
 
-    /// The agent's program.
+    /// Returns the path of the agent's program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// A client for its CSI socket.
+    /// Connects to its CSI socket.
     ///
     /// # Errors
     /// Nothing answers there.
@@ -180,7 +180,7 @@ impl Agent {
         Csi::connect(&self.settings.csi_socket()).await
     }
 
-    /// Its process id.
+    /// Returns its process id.
     ///
     /// # Panics
     /// When it does not run.
@@ -188,7 +188,7 @@ impl Agent {
         self.child.as_ref().expect("the agent runs").id()
     }
 
-    /// Kills it without a chance to say goodbye.
+    /// Kills it with SIGKILL and waits for its end.
     ///
     /// # Panics
     /// When it does not run.
@@ -198,7 +198,7 @@ impl Agent {
         child.wait().expect("reaping the agent");
     }
 
-    /// Stops it with SIGTERM; answers with how long that took.
+    /// Stops it with SIGTERM; returns how long that took, zero if it was not running.
     ///
     /// # Errors
     /// It still runs after `STOP_LIMIT` (it is then killed), or it failed.
@@ -228,7 +228,7 @@ impl Agent {
         }
     }
 
-    /// Starts it again, after `stop` or `kill9`, on the same configuration.
+    /// Starts the agent again after `stop` or `kill9`, with the same configuration, and waits until it is ready.
     ///
     /// # Errors
     /// It did not become ready.
@@ -236,7 +236,7 @@ impl Agent {
         self.launch().await
     }
 
-    /// Runs one of its other commands against its socket, e.g. `["drives", "-o", "json"]`.
+    /// Runs another command of the program on its socket, e.g. `["drives", "-o", "json"]`.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -249,13 +249,13 @@ impl Agent {
             .output()?)
     }
 
-    /// Everything it has written so far.
+    /// Returns its log so far.
     pub fn log(&self) -> String {
         let bytes = fs::read(self.settings.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The end of its log.
+    /// Returns the last lines of its log.
     pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -268,7 +268,7 @@ impl Agent {
         )
     }
 
-    /// Lets it run on when this is dropped.
+    /// Leaves the agent running after the drop.
     pub fn keep(mut self) -> Settings {
         self.child = None;
         self.settings.clone()
@@ -288,21 +288,21 @@ impl Drop for Agent {
     }
 }
 
-/// Asks a process to end.
+/// Sends SIGTERM to a process.
 pub fn terminate(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
 }
 
-/// Ends a process at once.
+/// Sends SIGKILL to a process.
 pub fn kill_at_once(pid: u32) {
     if let Ok(pid) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// All descendants of a process, as the kernel lists them.
+/// Returns all descendants of a process, as listed by the kernel.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut open = vec![pid];

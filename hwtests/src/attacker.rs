@@ -1,4 +1,4 @@
-//! A node with a good certificate that means no good: its sessions are real ([`uplink`]), and what it says is not.
+//! A malicious node with a valid certificate: its sessions are real ([`uplink`]), its messages are not.
 
 use std::{net::SocketAddr, pin::Pin, sync::Arc, thread};
 
@@ -14,33 +14,33 @@ use tonic::{Request, Response, Status};
 
 use crate::netns::Host;
 
-/// What it does.
+/// Behaviour of an attacker.
 #[derive(Debug, Clone)]
 pub enum Attack {
-    /// Says hello with a version of so many bytes.
+    /// Sends a hello with a version of this many bytes.
     Boast(usize),
-    /// Reports new volumes without end.
+    /// Reports new volumes endlessly.
     Grow,
-    /// Reports drives without content, which are two bytes each until they are decoded.
+    /// Reports drives without content, which are two encoded bytes each.
     Bomb,
-    /// Reports volumes of another node with long ids without end.
+    /// Endlessly reports volumes of another node with long ids.
     Foreign,
-    /// Begins a line of its own in whatever is logged of it.
+    /// Sends texts with a newline, to forge a line in the controller's log.
     Forge,
     /// Never answers a hello.
     Hang,
 }
 
-/// Who it says it is, and what it does.
+/// Node id and behaviour of an attacker.
 #[derive(Debug, Clone)]
 pub struct Attacker {
-    /// Of its certificate, too.
+    /// Node id, also in its certificate.
     pub node: String,
-    /// What it does.
+    /// Behaviour.
     pub attack: Attack,
 }
 
-/// Runs this many of it on this host until the answer is dropped, each with a connection of its own.
+/// Runs this many attackers on this host until the returned guard is dropped, each with its own connection.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -53,7 +53,7 @@ pub fn start(
 ) -> DropGuard {
     let stop = CancellationToken::new();
     let token = stop.clone();
-    // Its one thread is on the host, and so are its connections.
+    // A thread started inside the host's network, and its connections, stay there.
     host.inside(|| {
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,7 +92,7 @@ fn no<T>() -> Answer<T> {
     Err(Status::unimplemented("it does nothing"))
 }
 
-/// A hundred volumes of this number's update.
+/// Returns a hundred volumes for the update with this number.
 fn volumes(node: &str, number: u64, id_bytes: usize) -> Vec<Volume> {
     let volume = |n| Volume {
         id: format!(
@@ -149,7 +149,7 @@ impl Agent for Node {
     ) -> Answer<Self::WatchInventoryStream> {
         let attacker = self.0.clone();
         let instance = match attacker.attack {
-            // Before any snapshot: the words are repeated in the reason.
+            // Before any snapshot: the text is repeated in the logged reason.
             Attack::Forge => "\n2026-01-01 ERROR forged line".repeat(5),
             _ => "i".to_owned(),
         };
@@ -245,6 +245,20 @@ impl Agent for Node {
         &self,
         _: Request<CreateSnapshotRequest>,
     ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        no()
+    }
+
+    async fn create_group_snapshot(
+        &self,
+        _: Request<CreateGroupSnapshotRequest>,
+    ) -> Answer<CreateGroupSnapshotResponse> {
+        no()
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        _: Request<DeleteGroupSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
         no()
     }
 

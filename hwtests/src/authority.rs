@@ -1,5 +1,5 @@
-//! A CA for a test's cluster, made by `drivebay-controller certs` as an operator makes it, and the one certificate that
-//! it would not make: one that expires at once.
+//! A CA for a test's cluster, created by `drivebay-controller certs` like an operator's, and certificates that expire at once, which that
+//! command cannot create.
 
 use std::{
     fs,
@@ -13,17 +13,17 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType
 
 use crate::{Trouble, program, tools};
 
-/// A CA's directory.
+/// Directory of a CA.
 #[derive(Debug)]
 pub struct Authority {
     dir: PathBuf,
 }
 
 impl Authority {
-    /// A new CA in this directory, and a certificate for controllers at these addresses.
+    /// Creates a CA in this directory, and a certificate for controllers at these addresses.
     ///
     /// # Errors
-    /// What the command says.
+    /// The command failed.
     pub fn new(dir: &Path, controllers: &[IpAddr]) -> Result<Self, Trouble> {
         let authority = Self {
             dir: dir.to_owned(),
@@ -46,7 +46,7 @@ impl Authority {
         tools::run(&program.display().to_string(), &args).map(drop)
     }
 
-    /// Where all this is: as `certs` makes it, with `nodes/NODE` for each node.
+    /// Returns the CA's directory, with `nodes/NODE` for each node.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -55,7 +55,7 @@ impl Authority {
         self.dir.join(name)
     }
 
-    /// The controllers' files.
+    /// Returns the controllers' files.
     pub fn controller(&self) -> TlsFiles {
         TlsFiles {
             ca: self.file("ca.pem"),
@@ -64,10 +64,10 @@ impl Authority {
         }
     }
 
-    /// A node's files, made if need be.
+    /// Returns a node's files; creates them if they do not exist.
     ///
     /// # Errors
-    /// What the command says.
+    /// The command failed.
     pub fn node(&self, node: &str) -> Result<TlsFiles, Trouble> {
         let dir = self.dir.join("nodes").join(node);
         if !dir.exists() {
@@ -83,7 +83,7 @@ impl Authority {
     /// Replaces a node's certificate and key by new ones.
     ///
     /// # Errors
-    /// What the command says.
+    /// The command failed.
     pub fn renew(&self, node: &str) -> Result<(), Trouble> {
         self.certs(&["node", node, "--renew"])
     }
@@ -91,7 +91,7 @@ impl Authority {
     /// Replaces the controllers' certificate and key by new ones.
     ///
     /// # Errors
-    /// What the command says.
+    /// The command failed.
     pub fn renew_controller(&self) -> Result<(), Trouble> {
         self.certs(&["controller", "--renew"])
     }
@@ -119,7 +119,7 @@ impl Authority {
     }
 }
 
-/// Exchanges a file's contents as tools do: at once.
+/// Replaces a file atomically.
 ///
 /// # Panics
 /// When it cannot be written.

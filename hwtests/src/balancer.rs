@@ -1,5 +1,5 @@
-//! One address in front of several: each connection goes to the next of them, as a Service's virtual address would
-//! have it. A connection to one that is dead is closed.
+//! A load balancer on one address, like the virtual address of a Service: each connection goes to the next backend. A connection to a dead
+//! backend is closed.
 
 use std::{
     io,
@@ -14,14 +14,14 @@ use std::{
 
 use crate::{Trouble, netns::Host};
 
-/// One that is away does not answer; connecting to it ends.
+/// Timeout of connecting to a backend that does not answer.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// What the balancer's threads share.
+/// State that the balancer's threads share.
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,
-    // Both ends of every connection, to end them with.
+    // Both ends of every connection, to be shut down at the end.
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -33,7 +33,7 @@ impl Shared {
     }
 }
 
-/// The balancer; its connections end with it.
+/// A running balancer; its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Balancer {
     address: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// On this host's port, in front of these.
+    /// Listens on this host's port, in front of these backends.
     ///
     /// # Errors
     /// It cannot listen.
@@ -52,7 +52,7 @@ impl Balancer {
         let ours = shared.clone();
         host.inside(|| -> io::Result<()> {
             let listener = TcpListener::bind(address)?;
-            // What is started here is here: so are its threads.
+            // The thread inherits this host's network.
             thread::spawn(move || accept(&listener, &behind, &ours));
             Ok(())
         })?;
@@ -63,7 +63,7 @@ impl Balancer {
         })
     }
 
-    /// The virtual address.
+    /// Returns the virtual address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -72,7 +72,7 @@ impl Balancer {
 impl Drop for Balancer {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
-        // Wakes the one that accepts.
+        // Wakes the accepting thread.
         let _ = self
             .host
             .inside(|| TcpStream::connect_timeout(&self.address, CONNECT_LIMIT));
@@ -95,7 +95,7 @@ fn accept(listener: &TcpListener, behind: &[SocketAddr], shared: &Arc<Shared>) {
         if let Ok(stream) = stream {
             let (to, shared) = (*to, shared.clone());
             thread::spawn(move || {
-                // Closed when it fails, which is all that there is to say to either end.
+                // On an error both ends are closed.
                 let _ = join(stream, to, &shared);
             });
         }

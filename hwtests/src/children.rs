@@ -1,7 +1,7 @@
-//! Processes that die with this one, however it ends: also killed, also by Ctrl-C.
+//! Child processes that are killed when this process ends, also by SIGKILL or Ctrl-C.
 //!
-//! The kernel ties a parent-death signal to the *thread* that started the process, and a test's
-//! thread ends with the test. So one thread that lives as long as this process starts them all.
+//! The kernel ties a parent-death signal to the *thread* that started the process, and a test's thread ends with the test. So one thread
+//! that lives as long as this process starts all of them.
 
 use std::{
     ffi::OsStr,
@@ -17,7 +17,7 @@ use std::{
 
 use crate::{Trouble, tools, wait};
 
-/// A killed process is gone within this.
+/// Longest time for a killed process to end.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 type Job = (Command, mpsc::Sender<io::Result<Child>>);
@@ -35,7 +35,7 @@ static SPAWNER: LazyLock<Mutex<mpsc::Sender<Job>>> = LazyLock::new(|| {
     Mutex::new(jobs)
 });
 
-/// A command that, started by `start`, is killed when this process ends.
+/// Returns a command that, if started by [`start`], is killed when this process ends.
 ///
 /// # Errors
 /// The program, or setpriv, is not installed.
@@ -50,12 +50,12 @@ pub fn mortal(program: &str) -> Result<Command, Trouble> {
     command
         .args(["--pdeathsig", "KILL", "--"])
         .arg(program)
-        // Ctrl-C on the terminal is for the harness, and the death signal follows.
+        // Own process group: Ctrl-C on the terminal goes to the harness, and the death signal follows.
         .process_group(0);
     Ok(command)
 }
 
-/// Starts a command from the thread that lives on.
+/// Starts a command from a thread that lives as long as this process.
 ///
 /// # Errors
 /// It cannot be started.
@@ -67,14 +67,14 @@ pub fn start(command: Command) -> io::Result<Child> {
     answer.recv().map_err(io::Error::other)?
 }
 
-/// A process in the background; killed when dropped.
+/// A background process; killed on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts a program with its output in a file.
+    /// Starts a program with its output appended to a file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -84,7 +84,7 @@ impl Process {
         Self::of(command, log)
     }
 
-    /// Starts a command that is [`mortal`] with its output in a file.
+    /// Starts a command of [`mortal`] with its output appended to a file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -99,17 +99,17 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it, and waits until it is gone.
+    /// Kills it, and waits until it has ended.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         if wait::poll(KILL_LIMIT, || self.ended()).is_none() {

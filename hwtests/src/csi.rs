@@ -1,4 +1,4 @@
-//! A thin CSI client: what an orchestrator would call, one short method each.
+//! A thin CSI client with one short method for each call of an orchestrator.
 
 mod snapshots;
 
@@ -15,6 +15,7 @@ use drivebay_proto::{
     csi::{
         self as wire, CapacityRange, VolumeCapability,
         controller_client::ControllerClient,
+        group_controller_client::GroupControllerClient,
         identity_client::IdentityClient,
         node_client::NodeClient,
         volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
@@ -33,13 +34,13 @@ use tonic::{
 pub use self::snapshots::{from_snapshot, from_volume};
 use crate::{Trouble, wait};
 
-/// No call takes longer than this.
+/// Timeout of a call.
 const CALL_LIMIT: Duration = Duration::from_secs(120);
-/// The controller knows within this what the agent knows.
+/// Longest time until the controller has the agent's state.
 const FOLLOWS: Duration = Duration::from_secs(10);
 
-/// Where connections of a test with one thread live: its own runtime stands still while it waits for an agent to end, and an agent
-/// that ends waits up to a second for each socket whose clients do not close their connections.
+/// Runtime of connections of single-threaded tests: a test's own runtime blocks while it waits for an agent to end, and an ending agent
+/// waits up to a second for each socket whose clients do not close their connections.
 static CONNECTIONS: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -49,14 +50,14 @@ static CONNECTIONS: LazyLock<Runtime> = LazyLock::new(|| {
         .expect("a runtime")
 });
 
-/// A connection to a CSI socket.
+/// A connection to a CSI socket. Clones share it.
 #[derive(Clone)]
 pub struct Csi {
     channel: Channel,
     make_dir: Arc<MakeDir>,
 }
 
-/// Makes a directory, with its parents, where the agent runs: what the kubelet does before its calls.
+/// Creates a directory, with its parents, on the agent's machine, as the kubelet does before its calls.
 pub type MakeDir = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 
 impl fmt::Debug for Csi {
@@ -73,7 +74,7 @@ pub async fn channel(socket: &Path) -> Result<Channel, Trouble> {
     channel_within(socket, CALL_LIMIT).await
 }
 
-/// As [`channel`], each call of which may take so long.
+/// Like [`channel`], with another timeout of calls.
 ///
 /// # Errors
 /// Nothing answers there.
@@ -98,7 +99,7 @@ pub async fn channel_within(socket: &Path, limit: Duration) -> Result<Channel, T
     connected.map_err(|error| Trouble::doing(format!("connecting to {}", socket.display()), &error))
 }
 
-/// The first, full message of an agent's inventory.
+/// Returns the first, full message of an agent's inventory.
 ///
 /// # Errors
 /// The agent does not answer.
@@ -114,7 +115,7 @@ pub async fn inventory(agent_socket: &Path) -> Result<InventoryUpdate, Trouble> 
         .ok_or_else(|| Trouble::new("the agent ended its inventory without a message"))
 }
 
-/// A filesystem, writable on this node; an empty type: the class's own.
+/// Capability of a filesystem, writable on this node; an empty type: the class's own.
 pub fn mount(fs_type: &str) -> VolumeCapability {
     capability(
         AccessType::Mount(MountVolume {
@@ -125,7 +126,7 @@ pub fn mount(fs_type: &str) -> VolumeCapability {
     )
 }
 
-/// An ext4 volume mounted with these flags.
+/// Capability of an ext4 volume with these mount flags.
 pub fn flags(flags: &[&str]) -> VolumeCapability {
     let mount = MountVolume {
         fs_type: "ext4".to_owned(),
@@ -135,12 +136,12 @@ pub fn flags(flags: &[&str]) -> VolumeCapability {
     capability(AccessType::Mount(mount), Mode::SingleNodeWriter)
 }
 
-/// A raw block volume, writable on this node.
+/// Capability of a raw block volume, writable on this node.
 pub fn block() -> VolumeCapability {
     capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)
 }
 
-/// Any capability.
+/// Returns a capability with this access type and mode.
 pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
     VolumeCapability {
         access_type: Some(access),
@@ -148,7 +149,7 @@ pub fn capability(access: AccessType, mode: Mode) -> VolumeCapability {
     }
 }
 
-/// Exactly required, no limit.
+/// Returns a range with this required size and no limit.
 pub fn bytes(required: u64) -> CapacityRange {
     CapacityRange {
         required_bytes: i64::try_from(required).unwrap_or(i64::MAX),
@@ -156,13 +157,13 @@ pub fn bytes(required: u64) -> CapacityRange {
     }
 }
 
-/// A path as CSI carries it.
+/// Returns a path as text for a request.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
 impl Csi {
-    /// Connects.
+    /// Connects to a socket.
     ///
     /// # Errors
     /// Nothing answers there.
@@ -173,7 +174,7 @@ impl Csi {
         })
     }
 
-    /// For an agent on another machine: its directories are made so.
+    /// Sets how directories are created, for an agent on another machine.
     #[must_use]
     pub fn with_dirs(
         mut self,
@@ -183,32 +184,37 @@ impl Csi {
         self
     }
 
-    /// The connection, for calls that no client here has.
+    /// Returns the connection, for calls without a method here.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// The Identity service.
+    /// Returns a client of the Identity service.
     pub fn identity(&self) -> IdentityClient<Channel> {
         IdentityClient::new(self.channel.clone())
     }
 
-    /// The Controller service.
+    /// Returns a client of the Controller service.
     pub fn controller(&self) -> ControllerClient<Channel> {
         ControllerClient::new(self.channel.clone())
     }
 
-    /// The Node service.
+    /// Returns a client of the GroupController service.
+    pub fn group_controller(&self) -> GroupControllerClient<Channel> {
+        GroupControllerClient::new(self.channel.clone())
+    }
+
+    /// Returns a client of the Node service.
     pub fn node(&self) -> NodeClient<Channel> {
         NodeClient::new(self.channel.clone())
     }
 
-    /// Whether Probe is answered, ready or not: a socket that is bound may belong to a program that is about to end.
+    /// True if Probe is answered, ready or not: a bound socket may belong to a program that is about to end.
     pub async fn answers(&self) -> bool {
         self.identity().probe(wire::ProbeRequest {}).await.is_ok()
     }
 
-    /// Whether Probe says ready.
+    /// True if Probe answers ready.
     pub async fn ready(&self) -> bool {
         self.identity()
             .probe(wire::ProbeRequest {})
@@ -216,10 +222,10 @@ impl Csi {
             .is_ok_and(|answer| answer.into_inner().ready != Some(false))
     }
 
-    /// CreateVolume of at least so many bytes.
+    /// CreateVolume with this required size, bytes.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn create(
         &self,
         name: &str,
@@ -238,7 +244,7 @@ impl Csi {
     /// CreateVolume.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn create_with(
         &self,
         request: wire::CreateVolumeRequest,
@@ -253,7 +259,7 @@ impl Csi {
     /// DeleteVolume.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn delete(&self, id: &str) -> Result<(), Status> {
         let request = wire::DeleteVolumeRequest {
             volume_id: id.to_owned(),
@@ -262,10 +268,10 @@ impl Csi {
         self.controller().delete_volume(request).await.map(drop)
     }
 
-    /// ListVolumes, all of them.
+    /// ListVolumes, all pages.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn list(&self) -> Result<Vec<wire::list_volumes_response::Entry>, Status> {
         let (mut all, mut starting_token) = (Vec::new(), String::new());
         loop {
@@ -282,10 +288,10 @@ impl Csi {
         }
     }
 
-    /// The ids ListVolumes shows.
+    /// Returns the ids in ListVolumes.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn ids(&self) -> Result<Vec<String>, Status> {
         let entries = self.list().await?;
         Ok(entries
@@ -295,17 +301,17 @@ impl Csi {
             .collect())
     }
 
-    /// GetCapacity of everything.
+    /// GetCapacity without parameters, bytes.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn capacity(&self) -> Result<i64, Status> {
         let request = wire::GetCapacityRequest::default();
         let answer = self.controller().get_capacity(request).await?;
         Ok(answer.into_inner().available_capacity)
     }
 
-    /// Waits until GetCapacity of everything is so many bytes: the controller follows what the agent's inventory says.
+    /// Waits until GetCapacity without parameters returns this many bytes; the controller follows the agent's inventory.
     ///
     /// # Panics
     /// When it is not for ten seconds, or cannot be asked.
@@ -316,10 +322,10 @@ impl Csi {
         }
     }
 
-    /// ControllerExpandVolume; answers with the new size and whether the node has to grow something.
+    /// ControllerExpandVolume; returns the new size, and true if node expansion is required.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn expand(
         &self,
         id: &str,
@@ -337,10 +343,10 @@ impl Csi {
         Ok((answer.capacity_bytes, answer.node_expansion_required))
     }
 
-    /// NodeStageVolume. The staging directory is made first, as the kubelet does.
+    /// NodeStageVolume, after creating the staging directory as the kubelet does.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn stage(
         &self,
         id: &str,
@@ -360,7 +366,7 @@ impl Csi {
     /// NodeUnstageVolume.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn unstage(&self, id: &str, staging: &Path) -> Result<(), Status> {
         let request = wire::NodeUnstageVolumeRequest {
             volume_id: id.to_owned(),
@@ -369,10 +375,10 @@ impl Csi {
         self.node().node_unstage_volume(request).await.map(drop)
     }
 
-    /// NodePublishVolume. The target's parent is made first, as the kubelet does.
+    /// NodePublishVolume, after creating the target's parent as the kubelet does.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn publish(
         &self,
         id: &str,
@@ -388,7 +394,7 @@ impl Csi {
     /// NodePublishVolume with a volume context, in which the kubelet names the pod.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn publish_with(
         &self,
         id: &str,
@@ -417,7 +423,7 @@ impl Csi {
     /// NodeUnpublishVolume.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn unpublish(&self, id: &str, target: &Path) -> Result<(), Status> {
         let request = wire::NodeUnpublishVolumeRequest {
             volume_id: id.to_owned(),
@@ -429,7 +435,7 @@ impl Csi {
     /// NodeGetVolumeStats.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn stats(
         &self,
         id: &str,
@@ -447,7 +453,7 @@ impl Csi {
     /// NodeExpandVolume.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn node_expand(&self, id: &str, path: &Path, size: u64) -> Result<i64, Status> {
         let request = wire::NodeExpandVolumeRequest {
             volume_id: id.to_owned(),

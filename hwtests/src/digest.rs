@@ -1,4 +1,4 @@
-//! Fingerprints of drives and volumes: whether anything changed, and where a pattern is.
+//! Fingerprints of drives and volumes, and searches for patterns in them.
 
 use std::{
     fs::File,
@@ -10,17 +10,17 @@ use std::{
 
 use nix::unistd::{Whence, lseek64};
 
-/// Bytes looked at in one go.
+/// Bytes of one read.
 const BLOCK: usize = 64 * 1024;
 
-/// Calls back with each block that may hold data, and its offset. Holes of sparse files are passed over.
+/// Calls back with each block that may hold data, and its offset. Skips holes of sparse files.
 fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
     let mut file = File::open(path)?;
     let end = file.seek(SeekFrom::End(0))?;
     let mut buffer = vec![0; BLOCK];
     let mut at = 0;
     while at < end {
-        // A device has no holes to ask for: it is read from here to its end.
+        // A device has no SEEK_DATA: it is read from here to its end.
         let data = match lseek64(
             file.as_fd(),
             i64::try_from(at).unwrap_or(i64::MAX),
@@ -41,8 +41,7 @@ fn each_block(path: &Path, mut seen: impl FnMut(u64, &[u8])) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is nothing but zeros. Compares whole blocks: byte by byte takes minutes for a drive where tests are built
-/// for debugging and the machine is emulated.
+/// True if all bytes are zero. Compares whole blocks: byte by byte it takes minutes for a drive in debug builds on an emulated machine.
 pub fn is_zeros(bytes: &[u8]) -> bool {
     static ZEROS: [u8; BLOCK] = [0; BLOCK];
     bytes
@@ -50,7 +49,7 @@ pub fn is_zeros(bytes: &[u8]) -> bool {
         .all(|piece| piece == &ZEROS[..piece.len()])
 }
 
-/// A fingerprint of a file or device. A hole and zeros are the same.
+/// Returns a fingerprint of a file or device. Holes and zeros are equal.
 ///
 /// # Errors
 /// It cannot be read.
@@ -65,7 +64,7 @@ pub fn of(path: &Path) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
-/// The offsets of the blocks that hold a pattern. The pattern must not lie across a 64 KiB boundary.
+/// Returns the offsets of the blocks that contain a pattern. The pattern must not cross a 64 KiB boundary.
 ///
 /// # Errors
 /// It cannot be read.
@@ -79,7 +78,7 @@ pub fn find(path: &Path, pattern: &[u8]) -> io::Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Fingerprints of several files, for comparing before and after.
+/// Returns the fingerprints of several files, for comparing before and after.
 ///
 /// # Errors
 /// One of them cannot be read.

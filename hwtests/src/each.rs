@@ -1,13 +1,13 @@
-//! Many things of a test at a time, on the test's own thread.
+//! Concurrent work of a test, on the test's own thread.
 
 use std::future::Future;
 
 use tokio::task::LocalSet;
 
-/// Does the same with each, all at once; answers in the order in which they were given.
+/// Runs the same action on each item, all concurrently; returns the results in the order of the items.
 ///
 /// # Panics
-/// When one of them does.
+/// If one of them panics.
 pub async fn each<T: 'static, F: Future<Output = T> + 'static>(
     all: Vec<T>,
     act: impl Fn(T) -> F,

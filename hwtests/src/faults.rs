@@ -1,5 +1,5 @@
-//! The fault table: one row for each fault that is made, with what was seen of it, where, how soon, and whether all is
-//! well again once it is mended. A test makes the fault; a row is written however the test ends.
+//! The fault table: one row for each injected fault, with how and when it was reported, and the state after its repair. A test injects the
+//! fault; its row is written however the test ends.
 
 use std::{
     env,
@@ -13,21 +13,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Node, rig::Placed, wait};
 
-/// Names the file that rows are added to, one JSON object a line.
+/// Environment variable with the file to which rows are appended, one JSON object per line.
 pub const TABLE: &str = "DRIVEBAY_FAULTS";
-/// A fault is told within this, also on a busy or an emulated machine; how soon it was is in the table.
+/// Longest time until a fault is reported, also on a busy or an emulated machine; the table has the actual time.
 const TOLD: Duration = Duration::from_secs(180);
 
 /// One row of the table.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// What is wrong.
+    /// Description of the fault.
     pub fault: String,
-    /// How it was made, and on what.
+    /// Method by which it was made, and on which device.
     pub made: String,
-    /// It was told.
+    /// True if the fault was reported.
     pub seen: bool,
-    /// It was told of the drive and the volumes that it is about, and of no others.
+    /// True if it was reported of the affected drive and volumes, and of no others.
     pub named: bool,
     /// The verdict of a drive; DEGRADED, INACCESSIBLE or DATA_LOSS of a volume.
     pub severity: String,
@@ -35,20 +35,20 @@ pub struct Row {
     pub reason: String,
     /// From the fault to the condition, seconds.
     pub after_s: f64,
-    /// What became of it: well again after so many seconds, or why not.
+    /// Seconds until the condition was cleared after the repair, or the reason why it was not.
     pub back: String,
 }
 
-/// What a fault is about: by shelf or serial name, part of a drive's identity or serial number; volumes by id.
+/// Objects affected by a fault: drives by shelf or serial name, part of their identity or serial number; volumes by id.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
-    /// The drives that may be said to be ill.
+    /// Drives that may be reported.
     pub drives: &'a [&'a str],
-    /// The volumes that may be said to be abnormal.
+    /// Volumes that may be reported.
     pub volumes: &'a [&'a Placed],
 }
 
-/// A fault in the making. Dropped, it writes its row.
+/// A fault being injected. Writes its row on drop.
 #[derive(Debug)]
 pub struct Case {
     row: Row,
@@ -56,7 +56,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The fault is made from now on.
+    /// Begins a fault.
     pub fn new(fault: &str, made: &str) -> Self {
         Self {
             row: Row {
@@ -69,15 +69,15 @@ impl Case {
         }
     }
 
-    /// The fault is there now: the time is taken from here.
+    /// Marks the fault as injected: the time is measured from here.
     pub fn strikes(&mut self) {
         self.struck = Instant::now();
     }
 
-    /// Waits until the volume has a condition with this reason; nobody else may be named.
+    /// Waits until the volume has a condition with this reason; no other object may be reported.
     ///
     /// # Panics
-    /// When that takes too long, or somebody else is named.
+    /// When that takes too long, or another object is reported.
     pub async fn of_volume(
         &mut self,
         node: &Node,
@@ -98,10 +98,10 @@ impl Case {
         told
     }
 
-    /// Waits until the drive has this verdict, for this code; nobody else may be named.
+    /// Waits until the drive has this verdict with this code; no other object may be reported.
     ///
     /// # Panics
-    /// When that takes too long, or somebody else is named.
+    /// When that takes too long, or another object is reported.
     pub async fn of_drive(
         &mut self,
         node: &Node,
@@ -136,7 +136,7 @@ impl Case {
         );
     }
 
-    /// It was mended just now: waits until these volumes are well.
+    /// Must be called right after the repair: waits until these volumes have no condition.
     ///
     /// # Panics
     /// When that takes too long.
@@ -156,15 +156,15 @@ impl Case {
         self.row.back = format!("yes, {:.1} s", mended.elapsed().as_secs_f64());
     }
 
-    /// It was mended, and is told on for this reason.
+    /// Records that it was repaired and stays reported, with the reason.
     pub fn stays(&mut self, why: &str) {
         why.clone_into(&mut self.row.back);
     }
 
-    /// Nothing was to be told, and nothing was.
+    /// Asserts that nothing is reported, as expected.
     ///
     /// # Panics
-    /// When something is.
+    /// When something is reported.
     pub async fn is_quiet(&mut self, node: &Node, why: &str) {
         let about = About {
             drives: &[],
@@ -200,12 +200,12 @@ impl Drop for Case {
     }
 }
 
-/// Whether a name (of a shelf's file, a serial number, or an identity) is this drive's.
+/// True if a name (of a shelf's file, a serial number, or an identity) is this drive's.
 fn is(drive: &wire::Drive, name: &str) -> bool {
     drive.serial == name || drive.id == name || drive.id.starts_with(&format!("loop-{name}.img-"))
 }
 
-/// Those that are said to be ill and are not what the fault is about.
+/// Returns the objects that are reported and not affected by the fault.
 fn strangers(inventory: &InventoryUpdate, about: About<'_>) -> Vec<String> {
     let ill = |drive: &&wire::Drive| matches!(drive.verdict.as_str(), "SUSPECT" | "BAD");
     let drives = inventory.drives.iter().filter(ill);
@@ -221,7 +221,7 @@ fn strangers(inventory: &InventoryUpdate, about: About<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The table, aligned.
+/// Returns the table, aligned.
 pub fn render(rows: &[Row]) -> String {
     let yes = |is: bool| if is { "yes" } else { "NO" }.to_owned();
     let head = [
@@ -246,7 +246,7 @@ pub fn render(rows: &[Row]) -> String {
     text.lines().skip(skip).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines of cells, each column as wide as its widest cell.
+/// Returns lines of cells, each column as wide as its widest cell.
 pub fn aligned<L: AsRef<[String]>>(lines: &[L]) -> String {
     let mut widths = Vec::new();
     for line in lines {
@@ -265,22 +265,22 @@ pub fn aligned<L: AsRef<[String]>>(lines: &[L]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What a row of a table of cases says, and what of it should not be.
+/// A row of a table of cases, with its deviations.
 pub trait Outcome: std::fmt::Debug {
-    /// Above the columns.
+    /// Titles of the columns.
     const HEAD: &'static [&'static str];
-    /// The columns, but the last, which is what is wrong.
+    /// Returns the cells of all columns but the last, which has the deviations.
     fn cells(&self) -> Vec<String>;
-    /// What should not have been; empty when all is right.
+    /// Returns the deviations; empty if there is none.
     fn wrong(&self) -> &[String];
 }
 
-/// Rows of cases, printed as a table, of which none may be wrong.
+/// Rows of cases, printed as a table. No row may have deviations.
 #[derive(Debug)]
 pub struct Outcomes<O>(pub Vec<O>);
 
 impl<O: Outcome> Outcomes<O> {
-    /// Writes the table to standard output.
+    /// Prints the table to standard output.
     #[must_use]
     pub fn print(self) -> Self {
         let head = O::HEAD.iter().chain(&["WRONG"]);

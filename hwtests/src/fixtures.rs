@@ -1,5 +1,5 @@
-//! Drives that somebody is using, on loop devices: each made by the tool that makes it in real life, or, where
-//! this cannot run here, by the bytes that libblkid knows it by (said at each).
+//! Drives in use by other software, on loop devices: each set up by the tool that does it in practice, or, if that cannot run here, by the
+//! bytes that libblkid recognizes (noted at each).
 //!
 //! A `Bench` is one backing file, its loop device, and everything that was done with it; dropping it undoes all.
 
@@ -23,26 +23,26 @@ use tempfile::TempDir;
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 
-/// Why a fixture could not be made.
+/// A fixture could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum FixtureError {
-    /// A system call on a file.
+    /// A system call on a file failed.
     #[error("fixture: {0}")]
     Io(#[from] io::Error),
-    /// A tool refused.
+    /// A tool failed.
     #[error("{command} failed: {output}")]
     Tool {
         /// Command line.
         command: String,
-        /// What it said.
+        /// Output of the tool.
         output: String,
     },
 }
 
-/// Result of making a fixture.
+/// Result of setting up a fixture.
 pub type Made<T = ()> = Result<T, FixtureError>;
 
-/// Runs a tool to its end and gives its output; an exit other than 0 is an error.
+/// Runs a tool and returns its output; errs on an exit status other than 0.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Made<String> {
     run_with(program, args, &[])
 }
@@ -68,7 +68,7 @@ fn run_with<S: AsRef<OsStr>>(program: &str, args: &[S], env: &[(&str, &Path)]) -
     }
 }
 
-/// What has to be undone, in reverse order.
+/// Actions to undo, in reverse order.
 #[derive(Debug)]
 enum Undo {
     Detach(PathBuf),
@@ -79,7 +79,7 @@ enum Undo {
 
 impl Undo {
     fn run(&self) {
-        // Best effort: a test that failed half-way may have undone some of it.
+        // Errors are ignored: a test that failed half-way may have undone some of it.
         let _ = match self {
             Self::Detach(device) => run("losetup", &[OsStr::new("-d"), device.as_os_str()]),
             Self::Unmount(path) => run("umount", &[path]),
@@ -92,7 +92,7 @@ impl Undo {
     }
 }
 
-/// One backing file and what was done with it.
+/// One backing file and everything that was done with it, which the drop undoes.
 #[derive(Debug)]
 pub struct Bench {
     dir: TempDir,
@@ -111,7 +111,7 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// A sparse file of this many bytes, not attached yet.
+    /// Creates a sparse file of this many bytes, not attached yet.
     pub fn new(bytes: u64) -> Made<Self> {
         let bench = Self {
             dir: tempfile::tempdir()?,
@@ -123,17 +123,17 @@ impl Bench {
         Ok(bench)
     }
 
-    /// The backing file.
+    /// Returns the path of the backing file.
     pub fn file(&self) -> PathBuf {
         self.dir.path().join("drive.img")
     }
 
-    /// A directory for the fixture's own use.
+    /// Returns a directory for the fixture's own use.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Attaches the file to a free loop device; more options of losetup may be given.
+    /// Attaches the file to a free loop device, with further options of losetup.
     pub fn attach(&mut self, options: &[&str]) -> Made<PathBuf> {
         let file = self.file();
         let mut args: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
@@ -144,7 +144,7 @@ impl Bench {
         Ok(device)
     }
 
-    /// The loop device; attaches the file first when that was not done yet.
+    /// Returns the loop device; attaches the file first if necessary.
     pub fn device(&mut self) -> Made<PathBuf> {
         match self.loops.first() {
             Some(device) => Ok(device.clone()),
@@ -152,12 +152,11 @@ impl Bench {
         }
     }
 
-    /// Detaches all loop devices now.
+    /// Detaches all loop devices, and waits until the kernel has.
     pub fn detach(&mut self) -> Made {
         for device in self.loops.drain(..) {
             run("losetup", &[OsStr::new("-d"), device.as_os_str()])?;
-            // The kernel lets go when the last descriptor closes; a child that another thread is starting
-            // may hold a copy until it execs.
+            // The kernel detaches when the last descriptor closes; a child that another thread is starting may hold a copy until it execs.
             let name = device.file_name().unwrap_or_default();
             let attached = Path::new("/sys/class/block")
                 .join(name)
@@ -194,12 +193,12 @@ impl Bench {
         Ok(bytes)
     }
 
-    /// Bytes of the file.
+    /// Returns the size of the file, bytes.
     pub fn size(&self) -> Made<u64> {
         Ok(fs::metadata(self.file())?.len())
     }
 
-    /// Runs a tool on the file, its path as last argument.
+    /// Runs a tool with the file's path as last argument.
     pub fn tool(&self, program: &str, args: &[&str]) -> Made {
         let file = self.file();
         let mut all: Vec<&OsStr> = args.iter().map(OsStr::new).collect();
@@ -207,7 +206,7 @@ impl Bench {
         run(program, &all).map(drop)
     }
 
-    /// Mounts the device read-only and answers where.
+    /// Mounts the device read-only and returns the mount point.
     pub fn mount(&mut self) -> Made<PathBuf> {
         let device = self.device()?;
         let point = self.dir.path().join("mnt");
@@ -225,7 +224,7 @@ impl Bench {
         Ok(point)
     }
 
-    /// Swaps to the device.
+    /// Enables swap on the device.
     pub fn swap_on(&mut self) -> Made {
         let device = self.device()?;
         run("swapon", &[&device])?;
@@ -245,7 +244,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Gives the kernel a partition (BLKPG) without writing a table.
+    /// Adds a partition in the kernel (BLKPG) without writing a table.
     pub fn add_partition(&mut self, number: u32, start_sector: u64, sectors: u64) -> Made {
         let device = self.device()?;
         let numbers = [
@@ -260,7 +259,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs an LVM command on the device alone: no other device is looked at, no udev, no lock of the host.
+    /// Runs an LVM command on the device only: with no other device, no udev and no lock of the host.
     pub fn lvm(&mut self, program: &str, args: &[&str]) -> Made {
         let device = self.device()?;
         let home = self.dir.path().join("lvm");
@@ -277,7 +276,7 @@ impl Bench {
         run("blockdev", &[OsStr::new("--flushbufs"), device.as_os_str()]).map(drop)
     }
 
-    /// A hash over all bytes of the file that are not zero, and where they are.
+    /// Returns a hash over the file's blocks that are not zero, with their positions.
     pub fn fingerprint(&self) -> Made<u64> {
         let file = File::open(self.file())?;
         let end = file.metadata()?.len();
@@ -285,7 +284,7 @@ impl Bench {
         hasher.write_u64(end);
         let mut buffer = vec![0; 64 << 10];
         let mut at = 0;
-        // Holes are skipped: the files are sparse and many.
+        // Holes are skipped, since the files are sparse and large.
         while let Some(data) = seek(&file, at, Whence::SeekData)? {
             let hole = seek(&file, data, Whence::SeekHole)?.unwrap_or(end);
             at = data;
@@ -307,7 +306,7 @@ impl Bench {
     }
 }
 
-/// The next data or hole from an offset on; None behind the last one.
+/// Returns the next data or hole at or after an offset; None if there is none.
 fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
     match lseek(file, from.cast_signed(), whence) {
         Ok(at) => Ok(Some(at.cast_unsigned())),

@@ -1,12 +1,11 @@
-//! A drive that stops answering, answers late, or stops reading in places, and can be made to do so again: a loop device over a file that a
-//! FUSE server of our own serves. What reads it past the cache while it hangs is in D state and
-//! cannot be killed, as with a real drive that went silent.
+//! A drive that can stop answering, answer late or have unreadable ranges, and can recover: a loop device over a file that a FUSE server in
+//! this process serves. A process that reads it past the cache while it hangs is in D state and cannot be killed, as with an unresponsive
+//! real drive.
 //!
-//! The traps, and how they are kept shut: the server runs on a thread that touches nothing but
-//! the backing file, which is elsewhere; it never blocks on a hung request but puts it aside, so
-//! that everything else is still answered; nobody in this process may touch the device while it
-//! hangs (use a worker), or even its death would not close the server's descriptor. Dropping a
-//! `HungDrive` answers what hangs, detaches, and cuts the connection (MNT_FORCE) in any case.
+//! Precautions against deadlocks: the server runs on a thread that uses nothing but the backing file, which is on another filesystem; it
+//! never blocks on a hung request but sets it aside, so that everything else is still answered; this process must not access the device
+//! while it hangs (use a worker), since even its death would not close the server's descriptor then. Dropping a `HungDrive` answers all
+//! hung requests, detaches, and aborts the connection (MNT_FORCE) in any case.
 
 mod server;
 
@@ -32,19 +31,19 @@ use crate::{shelf::Turn, tree, wait};
 
 pub use self::server::{Asked, Hang, Kind};
 
-/// How long detaching and ending the server may take before it is given up.
+/// Longest time of detaching and ending the server.
 const END: Duration = Duration::from_secs(5);
 
-/// A loop device over a file; detached when dropped.
+/// A loop device over a file; detached on drop.
 #[derive(Debug)]
 pub struct LoopDrive {
     kernel_name: String,
-    // Other tests' agents look at it, and hang with it.
+    // Agents of other tests would scan the drive, and hang with it.
     _turn: Turn,
 }
 
 impl LoopDrive {
-    /// Attaches a file to a free loop device. Waits while a shelf of somebody else's stands on this machine.
+    /// Attaches a file to a free loop device. Waits while another process has a shelf on this machine.
     pub fn attach(file: &Path) -> io::Result<Self> {
         let turn = Turn::wait().map_err(io::Error::other)?;
         let output = Command::new("losetup")
@@ -64,13 +63,13 @@ impl LoopDrive {
         }
     }
 
-    /// How a worker finds it. Reads sysfs only.
+    /// Returns the reference with which a worker finds the drive. Reads sysfs only.
     pub fn drive_ref(&self) -> io::Result<DriveRef> {
         let facts = sysfs::read(Path::new("/sys"), &self.kernel_name)?;
         Ok(DriveRef::from(&facts))
     }
 
-    /// Device node.
+    /// Returns the device node.
     pub fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.kernel_name)
     }
@@ -78,8 +77,8 @@ impl LoopDrive {
 
 impl Drop for LoopDrive {
     fn drop(&mut self) {
-        // Partitions that were added one by one would outlive the file, and be found by whoever gets the number next. One may
-        // be in use for a moment more.
+        // Partitions that were added individually would outlive the file, and appear on the next device with this number. They may be in
+        // use for a moment longer.
         let name = &self.kernel_name;
         wait::poll(END, || {
             tree::release(name);
@@ -93,7 +92,7 @@ impl Drop for LoopDrive {
             .spawn();
         let Ok(mut child) = child else { return };
         let end = Instant::now() + END;
-        // Not `wait`: on a drive that hangs it has no bound.
+        // Not `wait`, which has no limit on a drive that hangs.
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(Duration::from_millis(5));
         }
@@ -103,7 +102,7 @@ impl Drop for LoopDrive {
 /// A drive that can hang.
 #[derive(Debug)]
 pub struct HungDrive {
-    // In the order in which they must go.
+    // Fields in the order in which they must be dropped.
     drive: Option<LoopDrive>,
     session: Option<BackgroundSession>,
     disk: Arc<Disk>,
@@ -112,7 +111,7 @@ pub struct HungDrive {
 }
 
 impl HungDrive {
-    /// A drive of so many bytes, answering.
+    /// Creates a drive of this many bytes that answers.
     pub fn new(size_bytes: u64) -> io::Result<Self> {
         let dir = tempfile::tempdir()?;
         let backing = File::options()
@@ -138,8 +137,8 @@ impl HungDrive {
         Ok(hung)
     }
 
-    /// Has requests of any size come as one. Linux 6.1's loop driver passes them on page by page otherwise, which takes
-    /// an emulated machine half of its time; and one at a time, which some tests rely on.
+    /// Passes on requests of any size as one. Otherwise Linux 6.1's loop driver splits them into pages, which takes an emulated machine
+    /// half of its time, and sends one at a time, which some tests rely on.
     ///
     /// # Errors
     /// losetup's.
@@ -158,7 +157,7 @@ impl HungDrive {
         }
     }
 
-    /// How a worker finds it.
+    /// Returns the reference with which a worker finds the drive.
     pub fn drive_ref(&self) -> io::Result<DriveRef> {
         match &self.drive {
             Some(drive) => drive.drive_ref(),
@@ -166,27 +165,27 @@ impl HungDrive {
         }
     }
 
-    /// The file behind it, as the kernel says it: for a class selector.
+    /// Returns the backing file's path as the kernel reports it, for a class selector.
     pub fn file(&self) -> PathBuf {
         self.mount.join(NAME)
     }
 
-    /// From now on reads, writes and flushes get no answer.
+    /// Stops answering reads, writes and flushes.
     pub fn hang(&self) {
         self.hang_on(Hang::All);
     }
 
-    /// From now on writes and flushes get no answer; what is read does.
+    /// Stops answering writes and flushes; reads are answered.
     pub fn hang_writes(&self) {
         self.hang_on(Hang::Writes);
     }
 
-    /// From now on these requests get no answer.
+    /// Stops answering these requests.
     pub fn hang_on(&self, which: Hang) {
         self.disk.gate().hung = Some(which);
     }
 
-    /// Answers everything that hangs, and all that comes.
+    /// Answers all hung requests and all further ones.
     pub fn resume(&self) {
         let aside = {
             let mut gate = self.disk.gate();
@@ -198,27 +197,27 @@ impl HungDrive {
         }
     }
 
-    /// From now on each read takes so long, and each write and flush.
+    /// Delays each read, and each write and flush, from now on.
     pub fn answer_late(&self, reads: Duration, writes: Duration) {
         self.disk.gate().late = (reads, writes);
     }
 
-    /// How many requests are being answered late.
+    /// Returns the number of requests that are being delayed.
     pub fn delayed(&self) -> usize {
         self.disk.gate().delayed
     }
 
-    /// From now on nothing in this range of bytes reads, until all of it is written at once.
+    /// Makes this range of bytes unreadable, instead of an earlier one, until all of it is written in one request.
     pub fn spoil(&self, range: Range<u64>) {
         self.disk.gate().unreadable = vec![range];
     }
 
-    /// The same of a further range.
+    /// Makes a further range unreadable.
     pub fn spoil_also(&self, range: Range<u64>) {
         self.disk.gate().unreadable.push(range);
     }
 
-    /// Where on the drive a block of 4096 bytes begins with these, if one does.
+    /// Returns the offset of a block of 4096 bytes that begins with these bytes, if there is one.
     ///
     /// # Errors
     /// The file behind the drive cannot be read.
@@ -226,12 +225,12 @@ impl HungDrive {
         self.disk.find(bytes)
     }
 
-    /// From now on nothing in this range of bytes can be written.
+    /// Makes writes to this range of bytes fail.
     pub fn refuse_writes(&self, range: Range<u64>) {
         self.disk.gate().unwritable = range;
     }
 
-    /// Changes bytes below every cache, as a drive that rots does.
+    /// Changes bytes on the medium below every cache, like silent corruption.
     ///
     /// # Errors
     /// The file behind the drive cannot be read or written.
@@ -239,22 +238,22 @@ impl HungDrive {
         self.disk.alter(offset, bytes, how)
     }
 
-    /// How many requests hang.
+    /// Returns the number of hung requests.
     pub fn hanging(&self) -> usize {
         self.disk.gate().aside.len()
     }
 
-    /// The request that hangs for the longest time.
+    /// Returns the request that has hung for the longest time.
     pub fn first_hanging(&self) -> Option<Asked> {
         self.disk.gate().aside.first().map(server::Work::asked)
     }
 
-    /// Notes the requests that come from now on, and forgets those noted before.
+    /// Starts recording requests, and drops those recorded before.
     pub fn watch(&self) {
         self.disk.gate().noted = Some(Vec::new());
     }
 
-    /// The requests that came since `watch`.
+    /// Returns the requests since `watch`.
     pub fn seen(&self) -> Vec<Asked> {
         self.disk.gate().noted.clone().unwrap_or_default()
     }
@@ -264,7 +263,7 @@ impl Drop for HungDrive {
     fn drop(&mut self) {
         self.resume();
         drop(self.drive.take());
-        // Aborts the connection, so whatever still waits gets an error.
+        // Aborts the connection, so that everything that still waits gets an error.
         let _ = umount2(&self.mount, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH);
         if let Some(session) = self.session.take() {
             let end = Instant::now() + END;

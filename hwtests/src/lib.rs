@@ -1,8 +1,6 @@
-//! The harness of the tests that need root: shelves of loop drives, a real agent, a CSI
-//! client, and the checks that nothing is left behind.
+//! Harness of the tests that need root: shelves of loop drives, a real agent, a CSI client, and checks that nothing is left behind.
 //!
-//! Everything here is for tests and for the demo. It may block, spawn tools and panic
-//! with a sentence: that is what a test does when its machine is not as it must be.
+//! Everything here is for tests and for the demo. It may block, run tools, and panic with a message when the machine is not as expected.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -15,6 +13,7 @@ pub mod agent;
 pub mod attacker;
 pub mod authority;
 pub mod balancer;
+pub mod browser;
 
 pub mod children;
 pub mod cluster;

@@ -1,17 +1,17 @@
-//! What an agent and everything below it occupies, as the kernel counts it.
+//! Memory of an agent and its descendants, as counted by the kernel.
 
 use std::{fs, io, ops::AddAssign, path::Path};
 
 use crate::agent::descendants;
 
-/// One process, or several added up. KiB.
+/// Memory of one process, or the sum of several, in KiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// How many processes.
+    /// Number of processes.
     pub processes: u64,
-    /// Its own pages, and its share of those that it shares.
+    /// Proportional set size: private pages, and the share of shared pages.
     pub pss: u64,
-    /// Pages that it shares with nobody.
+    /// Private pages.
     pub private: u64,
 }
 
@@ -24,10 +24,10 @@ impl AddAssign for Memory {
 }
 
 impl Memory {
-    /// Of one process.
+    /// Reads the memory of one process.
     ///
     /// # Errors
-    /// It is gone, or is not to be read.
+    /// It has ended, or may not be read.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(format!(
             "/proc/{pid}/smaps_rollup"
@@ -48,21 +48,21 @@ impl Memory {
     }
 }
 
-/// An agent, its workers, and the tools that these run.
+/// Memory of an agent, its workers, and the tools that these run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tree {
     /// The agent itself.
     pub agent: Memory,
     /// The process that workers are forked from, if there is one.
     pub server: Memory,
-    /// Its workers.
+    /// Workers of the agent.
     pub workers: Memory,
     /// Other programs below it.
     pub tools: Memory,
 }
 
 impl Tree {
-    /// Of a running agent. A process that ends meanwhile does not count.
+    /// Reads the memory of a running agent and its descendants. Processes that end meanwhile do not count.
     pub fn of(agent: u32) -> Self {
         let exe = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
         let program = exe(agent);
@@ -85,7 +85,7 @@ impl Tree {
         tree
     }
 
-    /// All of it.
+    /// Returns the sum.
     pub fn all(&self) -> Memory {
         let mut all = self.agent;
         for part in [self.server, self.workers, self.tools] {
@@ -95,7 +95,7 @@ impl Tree {
     }
 }
 
-/// Whether a process is the one that workers are forked from.
+/// True if a process is the one that workers are forked from.
 pub fn is_server(pid: u32) -> bool {
     let line = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline"));
     line.is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"worker-server"))

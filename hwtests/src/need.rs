@@ -1,11 +1,11 @@
-//! What a test needs of its machine, and what happens when it is not there: a visible
-//! skip, or, in CI, a failure, except where the kernel itself lacks the part.
+//! Requirements of a test on its machine. If one is not met, the test is skipped with a message, or in CI fails, unless the kernel lacks
+//! the feature.
 
 use std::{fs, io::Write};
 
 use crate::tools;
 
-/// One thing a test needs.
+/// A requirement of a test.
 #[derive(Debug, Clone, Copy)]
 pub enum Need {
     /// User 0.
@@ -14,43 +14,43 @@ pub enum Need {
     Loop,
     /// A program in PATH or a system directory.
     Tool(&'static str),
-    /// A filesystem the kernel can mount.
+    /// A filesystem that the kernel can mount.
     Filesystem(&'static str),
     /// A capability that root may lack, as in most containers: its name and its bit.
     Capability(&'static str, u32),
-    /// Network namespaces, and leave to make them.
+    /// Network namespaces, and permission to create them.
     Network,
-    /// The conformance suite.
+    /// The CSI conformance suite.
     Sanity,
-    /// Prometheus' checker of scrapes and rules.
+    /// promtool, Prometheus' checker of scrapes and rules.
     Promtool,
-    /// Prometheus itself, and its exporter of a host's figures.
+    /// Prometheus, and its exporter of a host's metrics.
     Prometheus,
-    /// Clients in Go and Python, of the libraries that Kubernetes and its users dial with.
+    /// Clients in Go and Python, with the gRPC libraries of Kubernetes and its users.
     Clients,
     /// A kernel of this version or newer, such as "5.17".
     Kernel(&'static str),
-    /// A layout: the test is about how this one lies on a drive.
+    /// A layout: the test is specific to it.
     Layout(&'static str),
 }
 
-/// Growing a mounted ext4 asks for it; XFS and btrfs are content with CAP_SYS_ADMIN.
+/// Needed to grow a mounted ext4; CAP_SYS_ADMIN suffices for XFS and btrfs.
 pub const SYS_RESOURCE: Need = Need::Capability("CAP_SYS_RESOURCE", 24);
 
-/// Why a need is not met.
+/// A requirement that is not met.
 #[derive(Debug)]
 pub struct Missing {
-    /// What, and how to get it.
+    /// The missing part, and how to get it.
     pub reason: String,
-    /// No package helps: this kernel does not have it.
+    /// True if this kernel lacks it, so that no package helps.
     pub kernel: bool,
 }
 
 impl Need {
-    /// Looks.
+    /// Checks the requirement.
     ///
     /// # Errors
-    /// What is missing.
+    /// It is not met.
     pub fn check(self) -> Result<(), Missing> {
         let missing = |kernel: bool, reason: String| Err(Missing { reason, kernel });
         match self {
@@ -71,16 +71,16 @@ impl Need {
             Self::Filesystem(name) if !kernel_has("/proc/filesystems", name, name) => {
                 missing(true, format!("this kernel cannot mount {name}"))
             }
-            // Like a kernel without the part: no package helps.
+            // Treated like a missing kernel feature, since no package helps.
             Self::Capability(name, bit) if !capable(bit) => {
                 missing(true, format!("root lacks {name} here (a container?)"))
             }
-            // Like a kernel without the part: a container that may not make networks.
+            // Treated like a missing kernel feature: a container may not create networks.
             Self::Network => match crate::netns::Space::new() {
                 Ok(_) => Ok(()),
                 Err(error) => missing(true, format!("network namespaces cannot be made: {error}")),
             },
-            // Like a kernel without the part: the test is about something else than what is run.
+            // Treated like a missing kernel feature: the test is not for the layout of this run.
             Self::Layout(name) if crate::settings::layout() != name => missing(
                 true,
                 format!(
@@ -112,17 +112,17 @@ impl Need {
     }
 }
 
-/// Where the conformance suite is: CSI_SANITY, target/tools, or PATH.
+/// Returns the path of the conformance suite: CSI_SANITY, or in target/tools or PATH.
 pub fn sanity() -> Option<std::path::PathBuf> {
     fetched("CSI_SANITY", "csi-sanity")
 }
 
-/// Where promtool is: PROMTOOL, target/tools, or PATH.
+/// Returns the path of promtool: PROMTOOL, or in target/tools or PATH.
 pub fn promtool() -> Option<std::path::PathBuf> {
     fetched("PROMTOOL", "promtool")
 }
 
-/// Where Prometheus and node_exporter are: PROMETHEUS and NODE_EXPORTER, target/tools, or PATH.
+/// Returns the paths of Prometheus and node_exporter: PROMETHEUS and NODE_EXPORTER, or in target/tools or PATH.
 pub fn prometheus() -> Option<[std::path::PathBuf; 2]> {
     Some([
         fetched("PROMETHEUS", "prometheus")?,
@@ -130,8 +130,8 @@ pub fn prometheus() -> Option<[std::path::PathBuf; 2]> {
     ])
 }
 
-/// The clients in other languages, each as a program and its first arguments: DRIVEBAY_DIAL_GO, or target/tools;
-/// DRIVEBAY_DIAL_PYTHON, a Python that has grpcio, or the one in target/tools.
+/// Returns the clients in other languages, each as a program and its first arguments: DRIVEBAY_DIAL_GO, or in target/tools;
+/// DRIVEBAY_DIAL_PYTHON, a Python with grpcio, or the one in target/tools.
 pub fn clients() -> Option<[Vec<std::ffi::OsString>; 2]> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/dial.py");
     let go = fetched("DRIVEBAY_DIAL_GO", "dial-go")?;
@@ -150,7 +150,7 @@ fn fetched(variable: &str, name: &str) -> Option<std::path::PathBuf> {
         .or_else(|| tools::find(name))
 }
 
-/// Whether a table of the kernel lists a word, after asking for the module.
+/// True if a table of the kernel lists a word, if necessary after loading the module.
 fn kernel_has(table: &str, word: &str, module: &str) -> bool {
     let listed = || {
         fs::read_to_string(table)
@@ -158,7 +158,7 @@ fn kernel_has(table: &str, word: &str, module: &str) -> bool {
             .lines()
             .any(|line| line.split_whitespace().next_back() == Some(word))
     };
-    // The module may only not be loaded yet; when loading fails the table says so.
+    // Loads the module if it is not loaded yet; if that fails, the table does not list the word.
     listed() || (tools::run("modprobe", &["-q", module]).is_ok() && listed())
 }
 
@@ -166,14 +166,14 @@ fn running_kernel() -> Option<(u32, u32)> {
     release(&fs::read_to_string("/proc/sys/kernel/osrelease").ok()?)
 }
 
-/// The first two numbers of a kernel's release.
+/// Returns the first two numbers of a kernel's release.
 fn release(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next()?.parse().ok();
     Some((next()?, next()?))
 }
 
-/// Whether this process has a capability, by its bit in CapEff.
+/// True if this process has a capability, by its bit in CapEff.
 fn capable(bit: u32) -> bool {
     fs::read_to_string("/proc/self/status")
         .unwrap_or_default()
@@ -183,7 +183,7 @@ fn capable(bit: u32) -> bool {
         .is_some_and(|bits| bits >> bit & 1 == 1)
 }
 
-/// Checks all; false means: skipped, and said so.
+/// Checks all requirements; returns false if the test must be skipped, after printing that.
 ///
 /// # Panics
 /// In CI (`CI=true`), where a skip is a failure unless the kernel lacks the part.
@@ -203,7 +203,7 @@ pub fn met(test: &str, needs: &[Need]) -> bool {
     true
 }
 
-/// Says that a test is skipped, past the test runner's capture, and notes it for the summary.
+/// Prints that a test is skipped, bypassing the test runner's capture, and records it for the summary.
 pub fn skipped(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -213,12 +213,12 @@ pub fn skipped(test: &str, reason: &str) {
     }
 }
 
-/// Whether what takes about a minute on drives is tested too (`hwtests/all-tests --long` sets DRIVEBAY_LONG).
+/// True if tests on drives that take about a minute are run too (`hwtests/all-tests --long` sets DRIVEBAY_LONG).
 pub fn is_long() -> bool {
     std::env::var_os("DRIVEBAY_LONG").is_some()
 }
 
-/// Returns from the test when it is to be left out, and says so with the reason.
+/// Returns from the test if the condition is true, and prints that it is skipped, with the reason.
 #[macro_export]
 macro_rules! left_out {
     ($is:expr, $reason:expr) => {
@@ -233,7 +233,7 @@ macro_rules! left_out {
     };
 }
 
-/// Leaves a test on drives that takes about a minute for `hwtests/all-tests --long`, and says so.
+/// Skips a test on drives that takes about a minute, with a message, unless `hwtests/all-tests --long` runs.
 #[macro_export]
 macro_rules! long_on_drives {
     () => {
@@ -244,7 +244,7 @@ macro_rules! long_on_drives {
     };
 }
 
-/// Returns from the test when something it needs is missing.
+/// Returns from the test if a requirement is not met.
 ///
 /// `need!(root, loop, tool "mkfs.xfs", fs "xfs", sanity)`
 #[macro_export]
@@ -284,7 +284,7 @@ macro_rules! need {
         $crate::need!(@list [$($done,)* $crate::need::Need::Filesystem($fs),] $($($rest)*)?)
     };
     ($($needs:tt)*) => {{
-        // The name of the function this stands in: tests are named after what must hold.
+        // The name of the function around it, which is that of the test.
         fn here() {}
         let name = ::std::any::type_name_of_val(&here)
             .trim_end_matches("::here")

@@ -1,7 +1,7 @@
-//! Hosts on a network of their own: a network namespace each, joined by veth pairs through a bridge in one more.
+//! Hosts in their own network: a network namespace each, joined by veth pairs through a bridge in a further one.
 //!
-//! A namespace here has no name. It lives as long as a descriptor of it is open or a process is in it, so that
-//! nothing stays behind however a test ends, and two tests never meet.
+//! The namespaces have no names. They exist as long as a descriptor of them is open or a process is in them, so that nothing is left behind
+//! however a test ends, and tests do not interfere.
 
 use std::{
     fs::File,
@@ -18,23 +18,23 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::{Trouble, children, tools};
 
-/// The network's first three bytes; nobody outside sees it.
+/// First three bytes of the network's addresses, which are not visible outside.
 pub const NET: [u8; 3] = [10, 77, 0];
 const BRIDGE: &str = "bridge";
 
-/// A network namespace.
+/// A network namespace. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Space {
     file: Arc<File>,
 }
 
 impl Space {
-    /// A new one, with nothing in it but a loopback device that is down.
+    /// Creates a namespace that has only a loopback device, which is down.
     ///
     /// # Errors
-    /// The kernel has none, or this process may not.
+    /// The kernel does not support it, or this process has no permission.
     pub fn new() -> io::Result<Self> {
-        // A thread's own namespace is another one as soon as it wants; this process stays where it is.
+        // unshare(2) applies to the thread only; this process stays in its namespace.
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::open("/proc/thread-self/ns/net")
@@ -45,11 +45,10 @@ impl Space {
         })
     }
 
-    /// Does something inside, on a thread of its own. Sockets stay where they were made; so do the threads and
-    /// processes that are started there.
+    /// Runs `work` inside, on another thread. Sockets, threads and processes that it creates stay in the namespace.
     ///
     /// # Panics
-    /// When it panics.
+    /// When `work` panics.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let done = scope.spawn(|| {
@@ -61,7 +60,7 @@ impl Space {
         })
     }
 
-    /// A name for it that works as long as this lives.
+    /// Returns a path that is valid as long as `self` lives.
     fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -72,17 +71,17 @@ impl Space {
     }
 }
 
-/// A switch that hosts are plugged into.
+/// A switch that connects hosts.
 #[derive(Debug)]
 pub struct Network {
     switch: Space,
 }
 
 impl Network {
-    /// Without hosts.
+    /// Creates a switch without hosts.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn new() -> Result<Self, Trouble> {
         let switch = Space::new()?;
         switch.ip(&format!("link add {BRIDGE} type bridge"))?;
@@ -90,10 +89,10 @@ impl Network {
         Ok(Self { switch })
     }
 
-    /// A host of this number, 1 to 254; none of this number must be there.
+    /// Creates a host with this number, 1 to 254, which must be unused.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn host(&self, number: u8) -> Result<Host, Trouble> {
         let host = Host {
             space: Space::new()?,
@@ -119,28 +118,28 @@ impl Network {
     }
 }
 
-/// A host. When the last clone and all processes on it are gone, so is the host, without a word to anybody.
+/// A host. It disappears, without closing connections, when the last clone is dropped and all processes on it have ended.
 #[derive(Debug, Clone)]
 pub struct Host {
     space: Space,
     switch: Space,
-    // The switch's end of its cable.
+    // Name of the switch's end of its cable.
     port: String,
     address: Ipv4Addr,
 }
 
 impl Host {
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Its address with a port.
+    /// Returns its address with a port.
     pub fn at(&self, port: u16) -> SocketAddr {
         (self.address, port).into()
     }
 
-    /// The switch takes nothing from it and gives it nothing. Nobody is told: links stay up, packets vanish.
+    /// Drops all packets to and from the host at the switch. Links stay up, so neither side notices.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -148,7 +147,7 @@ impl Host {
         self.port_state("nomaster");
     }
 
-    /// Ends `cut`.
+    /// Reverts `cut`.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -156,7 +155,7 @@ impl Host {
         self.port_state(&format!("master {BRIDGE}"));
     }
 
-    /// Pulls its cable: its own link goes down, too.
+    /// Unplugs its cable: its own link goes down, too.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -164,7 +163,7 @@ impl Host {
         self.port_state("down");
     }
 
-    /// Ends `unplug`.
+    /// Reverts `unplug`.
     ///
     /// # Panics
     /// When `ip` fails.
@@ -177,12 +176,12 @@ impl Host {
         self.switch.ip(&set).unwrap();
     }
 
-    /// As [`Space::inside`].
+    /// Like [`Space::inside`].
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.space.inside(work)
     }
 
-    /// A command that runs on this host, and dies with this process; for [`children::start`].
+    /// Returns a command that runs on this host, and is killed with this process; for [`children::start`].
     ///
     /// # Errors
     /// The program, or nsenter, is not installed.
@@ -190,7 +189,7 @@ impl Host {
         self.enter(children::mortal("nsenter")?, program)
     }
 
-    /// As `command`, for a program that ends by itself when this process does.
+    /// Like `command`, for a program that ends without a kill when this process does.
     ///
     /// # Errors
     /// The program, or nsenter, is not installed.

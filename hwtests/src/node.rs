@@ -1,5 +1,4 @@
-//! One node as its orchestrator sees it: its sockets, and what every test does through them,
-//! whether the agent runs on this machine or in the lab's guest.
+//! One node as its orchestrator sees it: its sockets, and common operations of tests, for an agent on this machine or in the lab's guest.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,59 +10,62 @@ use drivebay_proto::{
     csi::{Volume, VolumeCapability},
 };
 
+use tonic::Code;
+
 use crate::{Csi, MIB, csi, hang::HungDrive, wait};
 
-/// Erasing a test's volume takes seconds; the machine may be busy.
+/// Longest time to erase a test's volume, which takes seconds; the machine may be busy.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// An event leads to a scan within this, also on an emulated machine whose host is busy; the slow rescan of the
-/// harness comes after minutes.
+/// Longest time from an event to its scan, also on an emulated machine whose host is busy; the harness's periodic rescan comes after
+/// minutes.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Most trouble is told at once; what is found by looking, when it is the drive's turn: after a minute.
+/// Longest time until a condition is reported. Most are reported at once; those found by checks when it is the drive's turn, after a
+/// minute.
 const TOLD_LIMIT: Duration = Duration::from_secs(150);
 
-/// A node's sockets, and where its orchestrator puts volumes.
+/// Sockets of a node, and the directory in which its orchestrator mounts volumes.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// The client.
+    /// Client of the CSI socket.
     pub csi: Csi,
-    /// The `Agent` service's socket, on this machine.
+    /// Socket of the `Agent` service on this machine.
     pub agent_socket: PathBuf,
-    /// A directory of the node's own, as the agent sees it.
+    /// Directory of the node, as the agent sees it.
     pub dir: PathBuf,
 }
 
-/// A volume with the paths an orchestrator would give it.
+/// A volume with the paths that an orchestrator assigns.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// Its CSI id.
+    /// CSI id.
     pub id: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// How it is used.
+    /// Capability with which it is used.
     pub capability: VolumeCapability,
-    /// Its staging path.
+    /// Staging path.
     pub staging: PathBuf,
-    /// Its target path.
+    /// Target path.
     pub target: PathBuf,
 }
 
 impl Node {
-    /// A directory of the node's own, as the agent sees it.
+    /// Returns the node's directory, as the agent sees it.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What the agent knows.
+    /// Returns the agent's inventory.
     ///
     /// # Panics
-    /// When it does not say.
+    /// When the agent does not answer.
     pub async fn inventory(&self) -> InventoryUpdate {
         csi::inventory(&self.agent_socket).await.unwrap()
     }
 
-    /// Has every drive looked at, and waits until the inventory shows the result.
+    /// Makes the agent scan every drive, and waits until the inventory has the result.
     ///
     /// # Panics
     /// When that fails.
@@ -75,16 +77,16 @@ impl Node {
             .unwrap();
     }
 
-    /// What the agent says of the first drive that a test of it picks, if it lists one.
+    /// Returns the first drive in the inventory that satisfies `pick`.
     pub async fn drive_where(&self, pick: impl Fn(&wire::Drive) -> bool) -> Option<wire::Drive> {
         let inventory = self.inventory().await;
         inventory.drives.into_iter().find(pick)
     }
 
-    /// Waits until the agent says a state of the drive a test picks; answers with the drive.
+    /// Waits until the drive that satisfies `pick` has this state; returns the drive.
     ///
     /// # Panics
-    /// When that takes longer than an event needs; the slow rescan comes later.
+    /// When that takes longer than an event; the periodic rescan comes later.
     pub async fn drive_where_is(
         &self,
         name: &str,
@@ -115,7 +117,7 @@ impl Node {
         }
     }
 
-    /// Waits until the agent says that a drive is blank and can be had: its first look at many drives takes a while.
+    /// Waits until a drive is blank and available; the first scan of many drives takes a while.
     ///
     /// # Panics
     /// When that takes too long.
@@ -125,7 +127,7 @@ impl Node {
             .await;
     }
 
-    /// Waits until the agent lists no drive that a test picks.
+    /// Waits until the agent lists no drive that satisfies `pick`.
     ///
     /// # Panics
     /// When that takes longer than an event needs.
@@ -137,13 +139,13 @@ impl Node {
         .await;
     }
 
-    /// What the agent says of a volume, if it lists it.
+    /// Returns a volume of the inventory.
     pub async fn volume_of(&self, id: &str) -> Option<wire::Volume> {
         let inventory = self.inventory().await;
         inventory.volumes.into_iter().find(|of| of.id == id)
     }
 
-    /// Waits until the agent says a state of a volume; answers with the volume.
+    /// Waits until a volume has this state; returns the volume.
     ///
     /// # Panics
     /// When that takes longer than an event needs.
@@ -155,16 +157,23 @@ impl Node {
         .await
     }
 
-    /// Creates a volume, and thinks of paths for it.
+    /// Creates a volume, and assigns paths. Repeats the call while it is answered with ABORTED, as a provisioner does: the space of a
+    /// raw volume is being zeroed.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When it is refused, or its space is not zeroed in time.
     pub async fn volume(&self, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
-        let volume = self.csi.create(name, bytes, capability).await.unwrap();
-        self.place(&volume, name, capability)
+        let what = format!("volume {name} is created");
+        let volume = wait::until_async(ERASE_LIMIT, &what, async || {
+            match self.csi.create(name, bytes, capability).await {
+                Err(status) if status.code() == Code::Aborted => None,
+                answer => Some(answer.unwrap()),
+            }
+        });
+        self.place(&volume.await, name, capability)
     }
 
-    /// Paths for a volume.
+    /// Assigns paths to a volume.
     pub fn place(&self, volume: &Volume, name: &str, capability: &VolumeCapability) -> Placed {
         let kubelet = self.dir.join("kubelet");
         Placed {
@@ -176,7 +185,7 @@ impl Node {
         }
     }
 
-    /// Stages and publishes.
+    /// Stages and publishes a volume.
     ///
     /// # Panics
     /// When it is refused.
@@ -188,7 +197,7 @@ impl Node {
         self.publish(volume).await;
     }
 
-    /// Publishes, writable.
+    /// Publishes a volume, writable.
     ///
     /// # Panics
     /// When it is refused.
@@ -205,7 +214,7 @@ impl Node {
             .unwrap();
     }
 
-    /// Unpublishes and unstages.
+    /// Unpublishes and unstages a volume.
     ///
     /// # Panics
     /// When it is refused.
@@ -217,7 +226,7 @@ impl Node {
         self.csi.unstage(&volume.id, &volume.staging).await.unwrap();
     }
 
-    /// The kernel name of a volume's device, as the agent says it.
+    /// Returns the path of a volume's device, by the name that the agent reports.
     ///
     /// # Panics
     /// When it has none.
@@ -229,7 +238,7 @@ impl Node {
         Path::new("/dev").join(name)
     }
 
-    /// Why the agent says the volume is abnormal; empty when it is well.
+    /// Returns the reasons of the volume's conditions.
     ///
     /// # Panics
     /// When it is not listed.
@@ -239,7 +248,7 @@ impl Node {
         told.into_iter().map(|one| one.reason).collect()
     }
 
-    /// Waits until the agent says that the volume is abnormal for this reason.
+    /// Waits until the volume has a condition with this reason.
     ///
     /// # Panics
     /// When that takes too long.
@@ -252,7 +261,7 @@ impl Node {
         .await
     }
 
-    /// Waits until the agent says nothing against the volume.
+    /// Waits until the volume has no condition.
     ///
     /// # Panics
     /// When that takes too long.
@@ -265,7 +274,7 @@ impl Node {
         .await;
     }
 
-    /// Two volumes in use, the first of which something is going to happen to.
+    /// Creates and publishes two volumes, the first of which is to be affected by a fault.
     ///
     /// # Panics
     /// When a call for one is refused.
@@ -278,7 +287,7 @@ impl Node {
         (made("troubled").await, made("quiet").await)
     }
 
-    /// Waits until nothing is being erased any more.
+    /// Waits until no volume is being erased.
     ///
     /// # Panics
     /// When it takes too long.

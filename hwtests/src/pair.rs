@@ -4,24 +4,24 @@ use std::{fs, net::Ipv4Addr};
 
 use crate::{Agent, Csi, Node, Settings, Shelf, authority::Authority, fleet, wait};
 
-/// The node's name. A simulated node can have it too (`fleet::Plan`, whose names end with a number).
+/// Node id. A simulated node can have the same (`fleet::Plan`, whose ids end with a number).
 pub const NODE: &str = "pair0";
 
-/// What is between agent and controller.
+/// Connection between agent and controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// A unix socket.
     Socket,
-    /// A loopback address and certificates.
+    /// A loopback address with TLS.
     Certificates,
 }
 
-/// Both of them. Dropped in order: the agent is stopped before its drives go.
+/// An agent and a controller. Dropped in order: the agent is stopped before its drives are removed.
 #[derive(Debug)]
 pub struct Pair {
-    /// The node: its CSI socket has Identity and Node only.
+    /// Node; its CSI socket has Identity and Node only.
     pub node: Node,
-    /// The controller's CSI socket.
+    /// Client of the controller's CSI socket.
     pub csi: Csi,
     /// The agent.
     pub agent: Agent,
@@ -102,7 +102,7 @@ impl Pair {
         .await;
     }
 
-    /// Starts the agent again after `stop` or `kill9`.
+    /// Starts the agent again after `stop` or `kill9`, with a new client.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -111,7 +111,7 @@ impl Pair {
         self.node.csi = self.agent.csi().await.unwrap();
     }
 
-    /// Starts the controller again after `stop` or `kill`.
+    /// Starts the controller again after `stop` or `kill`, with a new client.
     ///
     /// # Panics
     /// When it does not serve.

@@ -1,26 +1,26 @@
-//! Where the product's programs are, for tests that start them.
+//! Paths of the product's programs, for tests that start them.
 
 use std::{env, io, path::PathBuf};
 
-/// `DRIVEBAY_AGENT`, else `drivebay-agent` beside this program, or one directory up, as for a test. NotFound, and what to do,
-/// when there is none.
+/// Returns `DRIVEBAY_AGENT`, else `drivebay-agent` in this program's directory or its parent. Errs with NotFound and the remedy if there is
+/// none.
 pub fn agent() -> io::Result<PathBuf> {
     built("DRIVEBAY_AGENT", "drivebay-agent", "drivebay-agent")
 }
 
-/// `DRIVEBAY_CONTROLLER`, else `drivebay-controller` there.
+/// Returns `DRIVEBAY_CONTROLLER`, else `drivebay-controller` in the same directories.
 pub fn controller() -> io::Result<PathBuf> {
     let name = "drivebay-controller";
     built("DRIVEBAY_CONTROLLER", name, name)
 }
 
-/// `DRIVEBAY_PAGES`, else `drivebay-pages` there.
+/// Returns `DRIVEBAY_PAGES`, else `drivebay-pages` in the same directories.
 pub fn pages() -> io::Result<PathBuf> {
     let name = "drivebay-pages";
     built("DRIVEBAY_PAGES", name, name)
 }
 
-/// `DRIVEBAY_FLEET`, else `drivebay-fleet` there.
+/// Returns `DRIVEBAY_FLEET`, else `drivebay-fleet` in the same directories.
 pub fn fleet() -> io::Result<PathBuf> {
     built("DRIVEBAY_FLEET", "drivebay-fleet", "drivebay-hwtests")
 }

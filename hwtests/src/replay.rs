@@ -1,9 +1,9 @@
-//! A program in smartctl's place, which has drives answer what a test wants.
+//! A script that replaces smartctl, whose answers a test sets.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-/// Puts it into a directory, which is made; so many sectors wait to be read. The part of the configuration that has it asked
-/// about loop drives.
+/// Writes the script into a directory, which is created, with this number of pending sectors. Returns the part of the configuration that
+/// makes the agent poll loop drives with it.
 ///
 /// # Panics
 /// The directory cannot be written.
@@ -24,7 +24,7 @@ pub fn smartctl(dir: &Path, pending: u64) -> String {
     )
 }
 
-/// From now on the program in this directory gives no answer before it is released.
+/// Makes the script in this directory block until `release`.
 ///
 /// # Panics
 /// The directory cannot be written.
@@ -34,7 +34,7 @@ pub fn hold(dir: &Path) {
     fs::write(dir.join("held"), "").unwrap();
 }
 
-/// The program in this directory answers again.
+/// Makes the script in this directory answer again.
 ///
 /// # Panics
 /// It was not held.
@@ -43,7 +43,7 @@ pub fn release(dir: &Path) {
     fs::remove_file(dir.join("held")).unwrap();
 }
 
-/// From now on the program in this directory says that so many sectors wait to be read.
+/// Makes the script in this directory report this many pending sectors.
 ///
 /// # Panics
 /// The directory cannot be written.
@@ -51,7 +51,7 @@ pub fn pending_sectors(dir: &Path, pending: u64) {
     answer(dir, "answer", pending);
 }
 
-/// The same of the drive with this kernel name only.
+/// The same for the drive with this kernel name only.
 ///
 /// # Panics
 /// The directory cannot be written.

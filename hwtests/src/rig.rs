@@ -1,5 +1,4 @@
-//! A shelf, an agent on it, and a client: what most tests begin with. Dropped in order:
-//! the agent is stopped before its drives go.
+//! A shelf, an agent on it, and a client: the usual setup of a test. Dropped in order: the agent is stopped before its drives are removed.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -12,10 +11,10 @@ use crate::{Agent, DriveSpec, Settings, Shelf, wait};
 
 pub use crate::node::{Node, Placed};
 
-/// Everything a test needs of one node, with drives made of files.
+/// A node with drives made of files.
 #[derive(Debug)]
 pub struct Rig {
-    /// The node, as its orchestrator sees it.
+    /// Node, as its orchestrator sees it.
     pub node: Node,
     /// The agent.
     pub agent: Agent,
@@ -38,18 +37,18 @@ impl DerefMut for Rig {
 }
 
 impl Rig {
-    /// Drives, and an agent that has found them.
+    /// Creates drives, and starts an agent on them.
     ///
     /// # Panics
-    /// When the shelf or the agent cannot be had.
+    /// When the shelf cannot be created or the agent does not start.
     pub async fn with(drives: Vec<DriveSpec>) -> Self {
         Self::tuned(drives, |_| ()).await
     }
 
-    /// As `with`, with other settings.
+    /// Like `with`, with other settings.
     ///
     /// # Panics
-    /// When the shelf or the agent cannot be had.
+    /// When the shelf cannot be created or the agent does not start.
     pub async fn tuned(drives: Vec<DriveSpec>, tune: impl FnOnce(&mut Settings)) -> Self {
         let mut shelf = Shelf::new().unwrap();
         for drive in drives {
@@ -61,7 +60,7 @@ impl Rig {
         Self::of(agent, shelf).await
     }
 
-    /// An agent on a shelf that a test has made itself.
+    /// Uses an agent and a shelf that a test has created.
     ///
     /// # Panics
     /// When the agent's socket does not answer.
@@ -74,7 +73,7 @@ impl Rig {
         Self { node, agent, shelf }
     }
 
-    /// What the agent says of the drive with this shelf name, if it lists it.
+    /// Returns the drive with this shelf name, if the agent lists it.
     pub async fn drive(&self, name: &str) -> Option<wire::Drive> {
         let named = named(name);
         let ours = |drive: &wire::Drive| named(drive) && self.is_ours(drive);
@@ -88,18 +87,18 @@ impl Rig {
         file.is_empty() || Path::new(file.trim_end()).starts_with(self.shelf.dir())
     }
 
-    /// Waits until the agent says a state of a drive; answers with the drive.
+    /// Waits until a drive has this state; returns the drive.
     ///
     /// # Panics
-    /// When that takes longer than an event needs; the slow rescan comes later.
+    /// When that takes longer than an event; the periodic rescan comes later.
     pub async fn drive_is(&self, name: &str, state: &str) -> wire::Drive {
         let named = named(name);
         let ours = |drive: &wire::Drive| named(drive) && self.is_ours(drive);
         self.node.drive_where_is(name, state, ours).await
     }
 
-    /// Waits until all free space of every claimed drive is zeroed, which the agent does in the background after a claim:
-    /// only calls change these drives from then on.
+    /// Waits until all free space of every claimed drive is zeroed, which the agent does in the background after a claim: only calls change
+    /// these drives from then on.
     ///
     /// # Panics
     /// When that takes too long, or no drive is claimed.
@@ -115,7 +114,7 @@ impl Rig {
         .await;
     }
 
-    /// The shelf name of the drive that is refused for this reason.
+    /// Returns the shelf name of the drive that is rejected with this code.
     ///
     /// # Panics
     /// When there is none.
@@ -145,7 +144,7 @@ impl Rig {
     }
 }
 
-/// Picks the drive with this shelf name.
+/// Returns a filter for the drive with this shelf name.
 fn named(name: &str) -> impl Fn(&wire::Drive) -> bool + use<> {
     let prefix = format!("loop-{name}.img-");
     move |drive| drive.id.starts_with(&prefix)

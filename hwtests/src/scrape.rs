@@ -1,4 +1,4 @@
-//! A scrape as Prometheus does it, and what promtool says of it.
+//! Scrapes as by Prometheus, and their check by promtool.
 
 use std::{
     collections::BTreeSet,
@@ -13,13 +13,13 @@ use std::{
 
 use crate::{Trouble, need};
 
-/// As long as Prometheus waits unless told otherwise.
+/// Prometheus' default scrape timeout.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One GET over a unix socket: the status line, and the body.
+/// Sends one GET over a unix socket; returns the status line and the body.
 ///
 /// # Errors
-/// Nothing answers there, or not in time.
+/// No answer, or not in time.
 pub fn get(socket: &Path, path: &str) -> Result<(String, String), Trouble> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -33,7 +33,7 @@ pub fn get(socket: &Path, path: &str) -> Result<(String, String), Trouble> {
     Ok((status.to_owned(), body.to_owned()))
 }
 
-/// A whole scrape.
+/// Scrapes /metrics over a unix socket.
 ///
 /// # Errors
 /// It was not answered with 200.
@@ -46,7 +46,7 @@ pub fn scrape(socket: &Path) -> Result<String, Trouble> {
     }
 }
 
-/// A whole scrape of a program that listens on TCP, in HTTP/1.0: an answer in one piece, uncompressed, and the connection is closed.
+/// Scrapes a program that listens on TCP, with HTTP/1.0: the answer is in one piece and uncompressed, and the connection is closed.
 ///
 /// # Errors
 /// It was not answered with 200.
@@ -64,7 +64,7 @@ pub fn scrape_at(address: SocketAddr) -> Result<String, Trouble> {
     }
 }
 
-/// The value of the series that begins so and has all these labels (`drive="x"`), if it is there.
+/// Returns the value of the first series with this name and all these labels (`drive="x"`).
 pub fn value(scrape: &str, name: &str, labels: &[&str]) -> Option<f64> {
     let line = scrape.lines().find(|line| {
         line.strip_prefix(name)
@@ -74,7 +74,7 @@ pub fn value(scrape: &str, name: &str, labels: &[&str]) -> Option<f64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-/// Has promtool parse and lint a scrape; answers with what it complains of.
+/// Makes promtool parse and lint a scrape; returns its complaints.
 ///
 /// # Errors
 /// There is no promtool, or it cannot be run.
@@ -101,7 +101,7 @@ pub fn lint(scrape: &str) -> Result<String, Trouble> {
     Ok(said)
 }
 
-/// Metrics of ours that a text names, and that no program has.
+/// Returns the names in a text that look like Drivebay's metrics but are not defined.
 pub fn unknown_metrics(text: &str) -> BTreeSet<String> {
     let mut known: BTreeSet<&str> = drivebay_agent::metrics::definitions()
         .iter()
@@ -116,7 +116,7 @@ pub fn unknown_metrics(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Series that are there more than once.
+/// Returns the series that occur more than once.
 pub fn repeated(scrape: &str) -> Vec<&str> {
     let mut series: Vec<&str> = scrape
         .lines()
@@ -131,8 +131,8 @@ pub fn repeated(scrape: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The queries in the section of deploy/docs/metrics.md on joins: its indented paragraphs. The first is of node_exporter's metrics, the
-/// others of kube-state-metrics'.
+/// Returns the queries in the section on joins of deploy/docs/metrics.md: its indented paragraphs. The first uses node_exporter's metrics,
+/// the others kube-state-metrics'.
 ///
 /// # Panics
 /// There is no such section.

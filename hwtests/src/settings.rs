@@ -1,58 +1,58 @@
-//! What an agent under test is started with, and the configuration file that says so.
+//! Settings of an agent under test, and its configuration file.
 
 use std::path::{Path, PathBuf};
 
-/// What an agent is started with.
+/// Settings of an agent under test.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where sockets, state and logs go.
+    /// Directory for sockets, state and logs.
     pub dir: PathBuf,
-    /// Lines of the one class's selector: which drives it takes.
+    /// Lines of the only class's selector, which determine its drives.
     pub select: String,
-    /// Whether loop devices are drives.
+    /// True if loop devices are accepted as drives.
     pub allow_loop: bool,
-    /// How drives are carved: "partition", "lvm"; empty: the class does not say.
+    /// Layout of drives: "partition" or "lvm"; empty: not in the configuration.
     pub layout: String,
-    /// How the one class chooses drives; empty: the class does not say. Many tests count on two volumes in a row lying on one
-    /// drive, and on the rest of the drive being in one piece.
+    /// Placement of the only class; empty: not in the configuration. Many tests rely on two consecutive volumes being on one drive, and on
+    /// the rest of the drive being contiguous.
     pub placement: String,
-    /// The agent's runtime directory: on tmpfs where the machine is booted again.
+    /// Runtime directory of the agent; on tmpfs if the machine is rebooted.
     pub runtime: PathBuf,
     /// Node id.
     pub node: String,
     /// Cluster name.
     pub cluster: String,
-    /// How long after the host's boot a known drive that is not there may still appear; empty: the configuration does not say.
+    /// Time after the host's boot in which a known drive may still appear; empty: not in the configuration.
     pub boot_grace: String,
-    /// The quarantine of volumes deleted while their drive was away.
+    /// Quarantine of volumes that were deleted while their drive was missing.
     pub quarantine: String,
-    /// How fast deleted volumes are erased.
+    /// Rate of erasing deleted volumes.
     pub erase_rate: String,
-    /// Where metrics are served: `[metrics] listen`. A socket by default, so that agents side by side have no port in common.
+    /// Address of metrics: `[metrics] listen`. A socket by default, so that agents on one machine share no port.
     pub metrics: String,
-    /// Further lines for the one class, "demo".
+    /// Further lines for the only class, "demo".
     pub class: String,
     /// Further sections at the end of the file.
     pub more: String,
     /// Further keys of `[controller]`, which a pair writes.
     pub controller_keys: String,
-    /// Whether it serves the Controller service too; else the CSI socket has Identity and Node.
+    /// True if it serves the Controller service too; else the CSI socket has Identity and Node.
     pub headless: bool,
-    /// Whether it registers with a kubelet; the kubelet's directory then needs a plugins_registry.
+    /// True if it registers with a kubelet; the kubelet's directory then needs a plugins_registry.
     pub registration: bool,
     /// Value of --health-api; the default when None.
     pub health_api: Option<String>,
-    /// What the agent is started under, usually nothing: on this machine a program that executes its arguments; in
-    /// the lab a program and arguments (unshare).
+    /// Command that runs the agent, usually empty: on this machine a program that executes its arguments; in the lab a program and
+    /// arguments (unshare).
     pub under: String,
-    /// A directory whose programs come before the system's.
+    /// Directory whose programs take precedence over the system's.
     pub tools: Option<PathBuf>,
-    /// The program's log filter (DRIVEBAY_LOG).
+    /// Log filter of the program (DRIVEBAY_LOG).
     pub log: String,
 }
 
 impl Settings {
-    /// For a shelf's directory and the pattern of its drives' backing files.
+    /// Returns the settings for a shelf's directory and the pattern of its drives' backing files.
     pub fn new(dir: &Path, pattern: &str) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -62,7 +62,7 @@ impl Settings {
             layout: layout(),
             placement: "pack".to_owned(),
             node: "node1".to_owned(),
-            // One of its own per shelf: what another shelf left behind on a loop device is not this one's.
+            // Unique per shelf: drives that another shelf left behind on a loop device belong to another cluster.
             cluster: dir
                 .file_name()
                 .unwrap_or_default()
@@ -85,38 +85,38 @@ impl Settings {
         }
     }
 
-    /// The CSI socket.
+    /// Returns the CSI socket.
     pub fn csi_socket(&self) -> PathBuf {
         self.dir.join("csi.sock")
     }
 
-    /// The registration socket, if `registration`.
+    /// Returns the registration socket, if `registration`.
     pub fn registration_socket(&self) -> PathBuf {
         self.dir
             .join("kubelet/plugins_registry/csi.drivebay.io-reg.sock")
     }
 
-    /// The `Agent` service's socket.
+    /// Returns the socket of the `Agent` service.
     pub fn agent_socket(&self) -> PathBuf {
         self.dir.join("agent.sock")
     }
 
-    /// Where metrics are served.
+    /// Returns the socket of metrics.
     pub fn metrics_socket(&self) -> PathBuf {
         self.dir.join("metrics.sock")
     }
 
-    /// The configuration file.
+    /// Returns the path of the configuration file.
     pub fn config(&self) -> PathBuf {
         self.dir.join("agent.toml")
     }
 
-    /// The log file.
+    /// Returns the path of the log file.
     pub fn log_file(&self) -> PathBuf {
         self.dir.join("agent.log")
     }
 
-    /// The configuration, as TOML.
+    /// Returns the configuration, as TOML.
     pub fn toml(&self) -> String {
         let dir = self.dir.display();
         let runtime = self.runtime.display();
@@ -185,7 +185,7 @@ fs = "ext4"
     }
 }
 
-/// The layout that the tests are run on: DRIVEBAY_TEST_LAYOUT, else "partition".
+/// Returns the layout of this run: DRIVEBAY_TEST_LAYOUT, else "partition".
 pub fn layout() -> String {
     std::env::var("DRIVEBAY_TEST_LAYOUT").unwrap_or_else(|_| "partition".to_owned())
 }

@@ -1,5 +1,4 @@
-//! A shelf of drives: loop devices over sparse files in a directory of its own, all gone
-//! when it is dropped. It never touches a loop device that is not its own.
+//! A shelf of drives: loop devices over sparse files in its own directory, all removed on drop. It never touches other loop devices.
 
 use std::{
     cell::RefCell,
@@ -17,7 +16,7 @@ use crate::{Trouble, digest, tools, tree, wait};
 /// Contents written to a drive before it is plugged in.
 type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble>>;
 
-/// A drive to be made.
+/// Specification of a drive.
 pub struct DriveSpec {
     name: String,
     bytes: u64,
@@ -27,7 +26,7 @@ pub struct DriveSpec {
 }
 
 impl DriveSpec {
-    /// A blank drive; its file is `<name>.img`.
+    /// Specifies a blank drive; its file is `<name>.img`.
     pub fn blank(name: &str, bytes: u64) -> Self {
         Self {
             name: name.to_owned(),
@@ -38,21 +37,21 @@ impl DriveSpec {
         }
     }
 
-    /// With this logical sector size.
+    /// Sets the logical sector size, bytes.
     #[must_use]
     pub fn sector(mut self, bytes: u32) -> Self {
         self.sector = Some(bytes);
         self
     }
 
-    /// Refusing writes.
+    /// Makes it read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// With contents: the closure is given the backing file.
+    /// Sets the contents: the closure gets the backing file before the drive is attached.
     #[must_use]
     pub fn holding(
         mut self,
@@ -66,41 +65,41 @@ impl DriveSpec {
 /// A drive on the shelf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drive {
-    /// Its name on the shelf.
+    /// Name on the shelf.
     pub name: String,
-    /// The file behind it.
+    /// Backing file.
     pub file: PathBuf,
-    /// Its device node.
+    /// Device node.
     pub device: PathBuf,
-    /// Its kernel name, e.g. "loop7".
+    /// Kernel name, e.g. "loop7".
     pub kernel_name: String,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
 }
 
-/// The shelf.
+/// A shelf.
 #[derive(Debug)]
 pub struct Shelf {
     dir: PathBuf,
     drives: Vec<Drive>,
-    /// Kernel names of drives that were unplugged, perhaps in use.
+    /// Kernel names of drives that were unplugged, possibly while in use.
     unplugged: Vec<String>,
     keep: bool,
-    // Agents look at every loop device there is, also at another shelf's: one shelf at a time.
+    // Agents scan every loop device, also those of another shelf, so there is one shelf at a time.
     _turn: Turn,
 }
 
 thread_local! {
-    /// The turn of this test: its other drives are in it, too.
+    /// Turn of this test, shared by all of its drives.
     static TURN: RefCell<Weak<Flock<File>>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The right to have shelves, and other loop drives, on this machine without anybody else's between them.
+/// Exclusive right to have shelves and other loop drives on this machine. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Turn(#[allow(dead_code, reason = "held, not read")] Arc<Flock<File>>);
 
 impl Turn {
-    /// Waits while somebody else has it; whatever this thread makes meanwhile is in the same turn.
+    /// Waits while another process has the turn; everything that this thread creates meanwhile shares it.
     ///
     /// # Errors
     /// The lock cannot be taken.
@@ -114,26 +113,27 @@ impl Turn {
 }
 
 impl Shelf {
-    /// An empty shelf, below DRIVEBAY_SHELF_DIR or /var/tmp (/tmp may be memory). Waits while another one stands on this machine.
+    /// Creates an empty shelf, below DRIVEBAY_SHELF_DIR or /var/tmp (/tmp may be in memory). Waits while another process has a shelf on
+    /// this machine.
     ///
     /// # Errors
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     pub fn new() -> Result<Self, Trouble> {
         Self::on(Turn::wait()?)
     }
 
-    /// As `new`, in a turn that the caller has already.
+    /// Like `new`, in a turn that the caller has already.
     ///
     /// # Errors
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     pub fn during(turn: &Turn) -> Result<Self, Trouble> {
         Self::on(turn.clone())
     }
 
-    /// As `new`, but does not wait.
+    /// Like `new`, without waiting.
     ///
     /// # Errors
-    /// Another shelf stands on this machine, or the directory cannot be made.
+    /// Another process has a shelf on this machine, or the directory cannot be created.
     pub fn at_once() -> Result<Self, Trouble> {
         Self::on(take_turn(FlockArg::LockExclusiveNonblock)?)
     }
@@ -156,30 +156,30 @@ impl Shelf {
         })
     }
 
-    /// The directory everything lies in.
+    /// Returns the directory of all its files.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The pattern of the drives' files, for a class selector.
+    /// Returns the pattern of the drives' files, for a class selector.
     pub fn pattern(&self) -> String {
         self.dir.join("shelf/*.img").display().to_string()
     }
 
-    /// The drives, in the order they were added.
+    /// Returns the drives, in the order in which they were added.
     pub fn drives(&self) -> &[Drive] {
         &self.drives
     }
 
-    /// The drives' files.
+    /// Returns the drives' files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.drives.iter().map(|drive| drive.file.clone()).collect()
     }
 
-    /// Makes a drive and plugs it in.
+    /// Creates a drive and attaches it.
     ///
     /// # Errors
-    /// The file or the loop device cannot be made, or its contents cannot be written.
+    /// The file or the loop device cannot be created, or its contents cannot be written.
     pub fn add(&mut self, spec: DriveSpec) -> Result<Drive, Trouble> {
         let file = self.dir.join("shelf").join(format!("{}.img", spec.name));
         File::create_new(&file)?.set_len(spec.bytes)?;
@@ -196,16 +196,16 @@ impl Shelf {
         self.attach(spec.name, file, options)
     }
 
-    /// Plugs in a drive that was pulled, or a copy that a test made of one, by its file's name.
+    /// Attaches a drive that was pulled, or a copy of one that a test made, by its file's name.
     ///
     /// # Errors
-    /// The file is not there, or the loop device cannot be made.
+    /// The file does not exist, or the loop device cannot be created.
     pub fn plug(&mut self, name: &str) -> Result<Drive, Trouble> {
         let file = self.file(name);
         self.attach(name.to_owned(), file, Vec::new())
     }
 
-    /// The same with this logical sector size, as another adapter may show it.
+    /// The same with this logical sector size, as with another adapter.
     ///
     /// # Errors
     /// As `plug`.
@@ -215,7 +215,7 @@ impl Shelf {
         self.attach(name.to_owned(), file, options)
     }
 
-    /// The file behind a drive of this name, plugged in or not.
+    /// Returns the backing file of a drive of this name, attached or not.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join("shelf").join(format!("{name}.img"))
     }
@@ -235,7 +235,7 @@ impl Shelf {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        // What a killed run left on this number would be found on the drive, with what the kernel kept of it in memory.
+        // Leftovers of a killed run on this device number would appear on the drive, with the kernel's cached contents.
         tree::release(&kernel_name);
         let left = tree::partitions(&kernel_name);
         if !left.is_empty() {
@@ -256,10 +256,10 @@ impl Shelf {
         Ok(drive)
     }
 
-    /// Pulls a drive that nothing uses: when this returns it is gone, with its partitions.
+    /// Detaches a drive that is not in use: when this returns, it and its partitions no longer exist.
     ///
     /// # Panics
-    /// When it is still there after a while: something holds it open.
+    /// When it still exists after a while, since something holds it open.
     pub fn pull(&mut self, name: &str) {
         let at = self.drives.iter().position(|drive| drive.name == name);
         let drive = self.drives.remove(at.expect("a drive of this shelf"));
@@ -271,7 +271,7 @@ impl Shelf {
             let left = !tree::partitions(&drive.kernel_name).is_empty()
                 || !tree::mapped(&drive.kernel_name).is_empty();
             if here || left {
-                // Again: an agent that looks at it just now gives the kernel its partitions and LVs back.
+                // Again, since an agent that scans it at this moment makes the kernel restore its partitions and LVs.
                 tree::detach(&drive.kernel_name);
                 return None;
             }
@@ -279,7 +279,7 @@ impl Shelf {
         });
     }
 
-    /// Unplugs a drive; while it is in use the kernel keeps it until its last user has gone.
+    /// Detaches a drive; while it is in use the kernel keeps it until its last user closes it.
     pub fn unplug(&mut self, name: &str) {
         if let Some(at) = self.drives.iter().position(|drive| drive.name == name) {
             let drive = self.drives.remove(at);
@@ -288,7 +288,7 @@ impl Shelf {
         }
     }
 
-    /// Fingerprints of all drives, after everything written through their devices has reached the files.
+    /// Returns fingerprints of all drives, after flushing everything written through their devices.
     ///
     /// # Errors
     /// A drive cannot be read.
@@ -297,7 +297,7 @@ impl Shelf {
         digest::of_all(&self.files())
     }
 
-    /// Flushes the drives, their partitions and LVs (each has a cache of its own) into the files.
+    /// Flushes the drives, their partitions and LVs (each has its own cache) into the files.
     ///
     /// # Errors
     /// A device cannot be flushed.
@@ -308,7 +308,7 @@ impl Shelf {
             for part in partitions.chain(tree::mapped(&drive.kernel_name)) {
                 match File::open(Path::new("/dev").join(part)) {
                     Ok(node) => node.sync_all()?,
-                    // Gone between the look and the open: the kernel flushed it.
+                    // It has disappeared since the listing: the kernel has flushed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -318,7 +318,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Leaves everything as it is when dropped.
+    /// Keeps everything on drop.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -335,13 +335,13 @@ impl Drop for Shelf {
         }
         left.extend(tree::sweep_detached(&self.unplugged));
         if !left.is_empty() {
-            // The files of what is mounted or looped stay, so that it can still be found by its name.
+            // The files of mounted or attached devices stay, so that these can be found by name.
             eprintln!("left behind: {}", left.join("; "));
         }
     }
 }
 
-/// One shelf at a time on a machine.
+/// Takes the lock that allows one shelf at a time on a machine.
 fn take_turn(how: FlockArg) -> Result<Turn, Trouble> {
     if let Some(turn) = TURN.with_borrow(Weak::upgrade) {
         return Ok(Turn(turn));
@@ -364,7 +364,7 @@ fn take_turn(how: FlockArg) -> Result<Turn, Trouble> {
     Ok(Turn(turn))
 }
 
-/// Fills a drive's file with bytes that look like somebody's data and carry no signature.
+/// Fills a drive's file with bytes that look like user data and have no signature.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -375,7 +375,7 @@ pub fn raw_data(file: &Path) -> Result<(), Trouble> {
     let row: Vec<u8> = (0..4096u32)
         .map(|at| u8::try_from(at.wrapping_mul(2_654_435_761) >> 24).unwrap_or(1) | 1)
         .collect();
-    // The first and last 4 MiB, and a row each 16 MiB between.
+    // The first and last 4 MiB, and a row every 16 MiB between.
     let edge = 4 * crate::MIB;
     let mut at = 0;
     while at + 4096 <= bytes {

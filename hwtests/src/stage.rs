@@ -1,5 +1,5 @@
-//! A host of its own for the commands of a document: they run as they stand there, and what they write to `/etc`, `/opt`, `/srv`,
-//! `/usr/local`, `/var/lib` and `/run/drivebay` is gone afterwards. Processes that they leave end with it.
+//! An isolated host for commands of documents, which run unchanged: files that they write to `/etc`, `/opt`, `/srv`, `/usr/local`,
+//! `/var/lib` and `/run/drivebay` are removed at the end. Processes that they leave end with it.
 
 use std::{
     fs,
@@ -10,15 +10,15 @@ use std::{
 
 use crate::{Trouble, children::Process, tools, wait};
 
-/// Directories that are written to, each on top of this machine's.
+/// Directories that can be written, each overlaid on this machine's.
 const OVER: [&str; 5] = ["etc", "opt", "srv", "usr/local", "var/lib"];
-/// Namespaces are made within this, on a busy machine.
+/// Longest time to create the namespaces, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The repository, where documents' commands are typed.
+/// Directory of the repository, in which documents' commands are run.
 pub const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// The host. Mounts of this machine reach it, and none of its mounts reaches this machine.
+/// An isolated host. Mounts of this machine propagate to it, and none of its mounts propagates back.
 #[derive(Debug)]
 pub struct Stage {
     dir: PathBuf,
@@ -27,16 +27,16 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Makes it, with its files below `dir`.
+    /// Creates it, with its files below `dir`.
     ///
     /// # Errors
-    /// Its namespaces or its mounts cannot be made.
+    /// Its namespaces or its mounts cannot be created.
     pub fn new(dir: &Path) -> Result<Self, Trouble> {
         let dir = dir.join("stage");
         fs::create_dir_all(&dir)?;
         let at = dir.display();
         let over = OVER.join(" ");
-        // A process that ends without a parent is reaped by the first one.
+        // Processes without a parent are reaped by the first one.
         let script = format!(
             "for name in {over}; do mkdir -p {at}/$name/up {at}/$name/work; \
              mount -t overlay overlay -o lowerdir=/$name,upperdir={at}/$name/up,workdir={at}/$name/work /$name; done; \
@@ -75,10 +75,10 @@ impl Stage {
         })
     }
 
-    /// A program of this machine, by this name in /usr/local/bin.
+    /// Installs a program of this machine under this name in /usr/local/bin.
     ///
     /// # Errors
-    /// It cannot be put there.
+    /// It cannot be installed.
     pub fn program(&self, name: &str, program: &Path) -> Result<(), Trouble> {
         let program = program.canonicalize()?;
         let at = program.display();
@@ -86,10 +86,10 @@ impl Stage {
             .map(drop)
     }
 
-    /// A script in the place of a program that is not there, such as systemctl.
+    /// Installs a script in place of a program that is missing, such as systemctl.
     ///
     /// # Errors
-    /// It cannot be put there.
+    /// It cannot be installed.
     pub fn stand_in(&self, name: &str, script: &str) -> Result<(), Trouble> {
         let file = self.dir.join(name);
         fs::write(&file, format!("#!/bin/sh\nset -eu\n{script}\n"))?;
@@ -97,7 +97,7 @@ impl Stage {
         self.run(&script).map(drop)
     }
 
-    /// Runs a script in the repository as a person would type it, to its end.
+    /// Runs a script in the repository, as a user would type it, to its end.
     ///
     /// # Errors
     /// The shell cannot be started.
@@ -117,10 +117,10 @@ impl Stage {
         Ok(output)
     }
 
-    /// As [`Stage::say`]: what it printed.
+    /// Like [`Stage::say`]; returns the output.
     ///
     /// # Errors
-    /// It failed: with what it said.
+    /// It failed; the error has its output.
     pub fn run(&self, script: &str) -> Result<String, Trouble> {
         let output = self.say(script)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// The commands of a section of the first page: its indented lines, those of one paragraph after the other.
+/// Returns the commands of a section of the README: its indented lines.
 ///
 /// # Panics
 /// There is no such section.

@@ -1,5 +1,4 @@
-//! Counting the processes that an agent starts: the kernel's own record, through strace,
-//! of the agent and everything below it.
+//! Counts the processes that an agent starts, by tracing it and its descendants with strace.
 
 use std::{
     fs,
@@ -10,11 +9,11 @@ use std::{
 
 use crate::{Trouble, agent, memory};
 
-/// The calls that start programs and processes.
+/// System calls that start programs and processes.
 const STARTS: &str = "execve,execveat,?fork,?vfork,clone,clone3";
 
-/// For statmount(2), listmount(2), and what tells the same on older kernels: not every strace knows their names or takes their
-/// numbers, but all show them.
+/// System calls traced for reads of mounts: all, since not every strace knows the names or accepts the numbers of statmount(2) and
+/// listmount(2), but each shows them.
 const MOUNTS: &str = "all";
 
 /// A running count.
@@ -26,7 +25,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Begins to count the starts of a process and all its present and future descendants.
+    /// Counts the starts of a process and all its present and future descendants.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -36,8 +35,8 @@ impl Starts {
         Self::watch_these(&pids, dir, STARTS, is_start)
     }
 
-    /// As `watch`, of the process, the one that its workers are forked from, and their future descendants only: strace waits for
-    /// ever for one that hangs in a drive.
+    /// Like `watch`, for the process, the one that its workers are forked from, and their future descendants only: strace waits forever
+    /// for a process that hangs on a drive.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -48,7 +47,7 @@ impl Starts {
         Self::watch_these(&pids, dir, STARTS, is_start)
     }
 
-    /// Of the process and its future descendants: counts the calls by which filesystems are marked for their error events.
+    /// Counts the calls of a process and its future descendants that mark filesystems for error events.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -58,8 +57,8 @@ impl Starts {
         })
     }
 
-    /// Of a process and all its present and future descendants: counts the calls that tell the mounts of the host. statmount(2) tells
-    /// one, listmount(2) the ids of all.
+    /// Counts the calls of a process and all its present and future descendants that read the host's mounts: statmount(2) for one,
+    /// listmount(2) for the ids of all, and reads of mountinfo.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -71,7 +70,7 @@ impl Starts {
         })
     }
 
-    /// Of a process and all its present and future descendants: counts files opened and flushes, with their paths.
+    /// Records opened files and flushes, with their paths, of a process and all its present and future descendants.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -85,7 +84,7 @@ impl Starts {
         })
     }
 
-    /// Of the process alone: counts the lists of children that it reads.
+    /// Counts the lists of children that a process reads.
     ///
     /// # Errors
     /// strace cannot attach.
@@ -112,7 +111,7 @@ impl Starts {
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
-        // Counting begins when strace says of each process that it is attached.
+        // Counting begins when strace has attached to each process.
         let mut said = String::new();
         let mut attached = 0;
         let mut lines = BufReader::new(
@@ -127,12 +126,12 @@ impl Starts {
                 return Err(Trouble::new(format!("strace did not attach: {said}")));
             }
             let line = &said[from..];
-            // A worker that went in between cannot start anything any more.
+            // A worker that ended in between cannot start anything any more.
             if line.contains(" attached") || line.contains("No such process") {
                 attached += 1;
             }
         }
-        // Later lines (threads coming and going) are not read; the pipe is drained so that strace never waits.
+        // Further lines (threads that start and end) are ignored; the pipe is drained so that strace never blocks.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Ok(Self {
             strace,
@@ -141,7 +140,7 @@ impl Starts {
         })
     }
 
-    /// Ends the count; answers with one line per process started, in the kernel's words.
+    /// Ends the count; returns one line of strace per counted call.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -151,7 +150,7 @@ impl Starts {
         self.so_far()
     }
 
-    /// What was started until now. A process that hangs cannot be let go, so the count cannot be ended then.
+    /// Returns the counted calls so far. With a process that hangs the count cannot be ended, since strace cannot detach.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -165,17 +164,17 @@ impl Starts {
     }
 }
 
-/// Whether a line is of a call that tells one mount.
+/// True for a line with a call that reads one mount.
 pub fn is_statmount(line: &str) -> bool {
     line.contains("statmount(") || line.contains("syscall_0x1c9(")
 }
 
-/// Whether a line is of a call that lists all mounts.
+/// True for a line with a call that lists all mounts.
 pub fn is_listmount(line: &str) -> bool {
     line.contains("listmount(") || line.contains("syscall_0x1ca(")
 }
 
-/// A new program or a new process; a new thread is neither.
+/// True for a line that starts a program or a process, not a thread.
 fn is_start(line: &str) -> bool {
     let call = ["execve(", "execveat(", "fork(", "clone(", "clone3("]
         .iter()

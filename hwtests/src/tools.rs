@@ -1,4 +1,4 @@
-//! Running a tool to its end, with its output in the error when it fails.
+//! Runs tools to their end; an error has the tool's output.
 
 use std::{
     ffi::OsStr,
@@ -8,10 +8,10 @@ use std::{
 
 use crate::Trouble;
 
-/// Directories that hold system tools and are often missing from a user's PATH.
+/// Directories of system tools that are often missing from a user's PATH.
 const SYSTEM_DIRS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// Where a tool is, if it is installed.
+/// Returns the path of a tool, if it is installed.
 pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -20,10 +20,10 @@ pub fn find(tool: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Runs a tool and answers with what it printed.
+/// Runs a tool and returns its output.
 ///
 /// # Errors
-/// Not installed, or it failed: with its name, arguments and what it said.
+/// It is not installed, or it failed; the error has its name, arguments and output.
 pub fn run<S: AsRef<OsStr>>(tool: &str, args: &[S]) -> Result<String, Trouble> {
     let program = find(tool).ok_or_else(|| Trouble::new(format!("{tool} is not installed")))?;
     let words: Vec<&OsStr> = args.iter().map(AsRef::as_ref).collect();
@@ -48,7 +48,7 @@ pub fn run<S: AsRef<OsStr>>(tool: &str, args: &[S]) -> Result<String, Trouble> {
     )))
 }
 
-/// As [`run`], for tests: what it printed.
+/// Like [`run`], for tests that require success.
 ///
 /// # Panics
 /// When it is not installed, or fails.

@@ -1,5 +1,4 @@
-//! What the kernel has mounted and looped: read from its tables, to clean up after a
-//! shelf and to show that nothing is left behind.
+//! Mounts and loop devices in the kernel's tables, to clean up after a shelf and to check that nothing is left behind.
 
 use std::{
     fs,
@@ -16,19 +15,19 @@ use crate::{tools, wait};
 pub struct Mount {
     /// major:minor of the mounted filesystem (0:N for btrfs).
     pub dev: String,
-    /// What of it is mounted.
+    /// Mounted part of the filesystem.
     pub root: String,
-    /// Where.
+    /// Mount point.
     pub point: PathBuf,
     /// Options of this mount.
     pub options: String,
     /// Filesystem type.
     pub fs_type: String,
-    /// Device, or whatever the filesystem calls its source.
+    /// Device, or another name that the filesystem uses as source.
     pub source: String,
 }
 
-/// Everything mounted in this namespace, in the order it was mounted.
+/// Returns all mounts in this namespace, in the order of mounting.
 pub fn mounts() -> Vec<Mount> {
     fs::read_to_string("/proc/self/mountinfo")
         .unwrap_or_default()
@@ -51,7 +50,7 @@ fn parse(line: &str) -> Option<Mount> {
     })
 }
 
-/// mountinfo writes space, tab, newline and backslash as three octal digits.
+/// Decodes mountinfo's escapes: space, tab, newline and backslash as three octal digits.
 fn unescape(text: &str) -> String {
     let mut out = Vec::new();
     let mut bytes = text.bytes();
@@ -68,21 +67,21 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// How often a path is mounted.
+/// Returns how often a path is a mount point.
 pub fn mounted_times(point: &Path) -> usize {
     mounts().iter().filter(|mount| mount.point == point).count()
 }
 
-/// A loop device with a file behind it.
+/// A loop device with a backing file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopDevice {
     /// Kernel name, e.g. "loop7".
     pub name: String,
-    /// The file behind it, as the kernel says it.
+    /// Backing file, as the kernel reports it.
     pub file: PathBuf,
 }
 
-/// The loop devices whose files lie below a directory.
+/// Returns the loop devices with backing files below a directory.
 pub fn loops_below(dir: &Path) -> Vec<LoopDevice> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
@@ -99,7 +98,7 @@ pub fn loops_below(dir: &Path) -> Vec<LoopDevice> {
     found
 }
 
-/// A device's partitions, as the kernel has them: kernel names and numbers.
+/// Returns a device's partitions in the kernel: kernel names and numbers.
 pub fn partitions(disk: &str) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     let dir = Path::new("/sys/block").join(disk);
@@ -115,7 +114,7 @@ pub fn partitions(disk: &str) -> Vec<(String, u32)> {
     found
 }
 
-/// The device-mapper devices that lie on a device: kernel names.
+/// Returns the kernel names of the device-mapper devices on a device.
 pub fn mapped(disk: &str) -> Vec<String> {
     let holders = Path::new("/sys/block").join(disk).join("holders");
     let mut found: Vec<String> = fs::read_dir(holders)
@@ -129,7 +128,7 @@ pub fn mapped(disk: &str) -> Vec<String> {
     found
 }
 
-/// The mounts that belong to a directory: mounted below it, or from a loop device whose file is below it.
+/// Returns the mounts that belong to a directory: mounted below it, or from a loop device whose file is below it.
 pub fn mounts_of(dir: &Path) -> Vec<Mount> {
     let loops = loops_below(dir);
     let mapped: Vec<String> = loops
@@ -150,7 +149,7 @@ pub fn mounts_of(dir: &Path) -> Vec<Mount> {
     mounts().into_iter().filter(ours).collect()
 }
 
-/// What is still mounted or looped of a directory, in words; empty when nothing is.
+/// Describes the mounts and loop devices of a directory; empty if there is none.
 pub fn leftovers(dir: &Path) -> Vec<String> {
     let mounts = mounts_of(dir)
         .into_iter()
@@ -161,12 +160,11 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     mounts.chain(loops).collect()
 }
 
-/// Unmounts and detaches everything that belongs to a directory, and nothing else.
-/// Answers with what could not be undone.
+/// Unmounts and detaches everything that belongs to a directory, and nothing else. Returns descriptions of what remains.
 pub fn sweep(dir: &Path) -> Vec<String> {
     for mount in mounts_of(dir).iter().rev() {
         if nix::mount::umount2(&mount.point, MntFlags::UMOUNT_NOFOLLOW).is_err() {
-            // A drive whose file was cut off under it may refuse; its data is a test's.
+            // A drive whose file was truncated may refuse; its data is a test's.
             let _ = nix::mount::umount2(
                 &mount.point,
                 MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
@@ -174,7 +172,7 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         }
     }
     let all: Vec<_> = loops_below(dir).into_iter().map(|of| of.name).collect();
-    // A worker or udev may still have a device open: then the loop device goes with its last user, and a partition stays.
+    // A worker or udev may still have a device open: the loop device is detached by its last user then, and a partition stays.
     wait::poll(Duration::from_secs(10), || {
         for device in loops_below(dir) {
             detach(&device.name);
@@ -186,14 +184,14 @@ pub fn sweep(dir: &Path) -> Vec<String> {
     left
 }
 
-/// Whether a loop device without a file has partitions: whoever gets its number next would find them on its drive.
+/// True if a loop device without a file has partitions, which would appear on the next drive with its number.
 fn is_stale(name: &str) -> bool {
     let has_file = Path::new("/sys/block").join(name).join("loop").exists();
     !has_file && !partitions(name).is_empty()
 }
 
-/// Takes from the kernel the partitions of loop devices that were detached while they were in use: left on the number, they
-/// would be found on the drive that gets it next. Answers with what still has some.
+/// Removes the partitions of loop devices that were detached while in use: they would appear on the next drive with the same number.
+/// Returns descriptions of those that remain.
 pub fn sweep_detached(names: &[String]) -> Vec<String> {
     let mut stale = Vec::new();
     wait::poll(Duration::from_secs(10), || {
@@ -209,13 +207,13 @@ pub fn sweep_detached(names: &[String]) -> Vec<String> {
     stale.into_iter().map(said).collect()
 }
 
-/// Takes a loop device's partitions and LVs from the kernel, then its file. In use: it goes with its last user.
+/// Removes a loop device's partitions and LVs from the kernel, then detaches its file. If it is in use, its last user detaches it.
 pub fn detach(name: &str) {
     release(name);
     let _ = tools::run("losetup", &["-d", &format!("/dev/{name}")]);
 }
 
-/// Takes a loop device's partitions and LVs from the kernel, as far as nobody uses them.
+/// Removes a loop device's partitions and LVs from the kernel, unless they are in use.
 pub fn release(name: &str) {
     let node = format!("/dev/{name}");
     for device in mapped(name) {
@@ -223,7 +221,7 @@ pub fn release(name: &str) {
         let by_name = by_name.unwrap_or_default();
         let _ = tools::run("dmsetup", &["remove", "--noudevsync", by_name.trim()]);
     }
-    // Partitions that were added one by one would outlive the file.
+    // Partitions that were added individually would outlive the file.
     for (_, number) in partitions(name) {
         let _ = tools::run("delpart", &[&node, &number.to_string()]);
     }

@@ -1,19 +1,18 @@
-//! The harness's one error: a sentence. Its `Debug` is its `Display`, so that `unwrap`
-//! in a test prints something to read.
+//! The only error of the harness: a message. Its `Debug` is its `Display`, so that `unwrap` in a test prints it readably.
 
 use std::{error::Error, fmt};
 
-/// What went wrong, for the person who reads a failed test.
+/// Error message for the reader of a failed test.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Trouble(pub String);
 
 impl Trouble {
-    /// From a sentence.
+    /// Creates an error from a message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
 
-    /// From what was being done, and why it failed, with the whole chain of reasons.
+    /// Creates an error from a failed operation, with all sources of its error.
     pub fn doing(what: impl fmt::Display, error: &(dyn Error + 'static)) -> Self {
         let mut text = format!("{what}: {error}");
         let mut next = error.source();

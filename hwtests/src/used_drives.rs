@@ -1,4 +1,4 @@
-//! The ways a drive can be in use, as rows: how to make it, and which reject codes must be among the reasons.
+//! Table of the ways in which a drive can be in use: the setup of each, and the reject codes that are required.
 
 use std::fs;
 
@@ -6,15 +6,15 @@ use drivebay_model::{LABEL_TYPE, RejectCode as Code};
 
 use crate::fixtures::{Bench, MIB, Made, run};
 
-/// One drive that must not be claimed.
+/// A drive that must not be claimed.
 pub struct Row {
-    /// What it is.
+    /// Description of the drive.
     pub name: &'static str,
-    /// Codes that must be among the reasons.
+    /// Required reject codes.
     pub codes: &'static [Code],
-    /// Bytes of the drive.
+    /// Size of the drive, bytes.
     pub bytes: u64,
-    /// Makes it.
+    /// Sets up the drive.
     pub make: fn(&mut Bench) -> Made,
 }
 
@@ -27,7 +27,7 @@ const fn row(name: &'static str, codes: &'static [Code], make: fn(&mut Bench) ->
     }
 }
 
-/// All rows that a loop drive can carry.
+/// All rows that can be set up on a loop drive.
 pub const ROWS: &[Row] = &[
     // Filesystems, by their own mkfs.
     row("ext4", &[Code::Filesystem], |b| {
@@ -281,7 +281,7 @@ pub const ROWS: &[Row] = &[
         ..row("without size", &[Code::ZeroSize], |_| Ok(()))
     },
     row("unreadable at its end", &[Code::Unreadable], |b| {
-        // The file shrinks under its device: reads behind its end fail with EIO.
+        // The file is truncated below its device: reads beyond its end fail with EIO.
         b.device()?;
         fs::OpenOptions::new()
             .write(true)
@@ -291,7 +291,7 @@ pub const ROWS: &[Row] = &[
     }),
 ];
 
-/// A drive with our label partition; the label itself is written by `label` (raw bytes of the partition's start).
+/// Creates a drive with Drivebay's label partition; `label` is written to the partition's start.
 pub fn labelled(bench: &mut Bench, label: &[u8]) -> Made {
     bench.tool("sgdisk", &["-n1:2048:+4M", &format!("-t1:{LABEL_TYPE}")])?;
     bench.write(MIB, label)

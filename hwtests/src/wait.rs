@@ -1,19 +1,19 @@
-//! Waiting for something to become true, with a deadline and a sentence for when it does not.
+//! Polling until a condition holds, with a deadline and a message for its failure.
 
 use std::{
     future::Future,
     time::{Duration, Instant},
 };
 
-/// How often is looked.
+/// Default polling interval.
 pub const STEP: Duration = Duration::from_millis(25);
 
-/// Looks until there is an answer; None when the deadline passed.
+/// Polls until there is a result; None if the deadline passed.
 pub fn poll<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
     poll_every(STEP, limit, look)
 }
 
-/// As `poll`, for a look that costs much.
+/// Like `poll` with another interval, for expensive checks.
 pub fn poll_every<T>(
     step: Duration,
     limit: Duration,
@@ -31,18 +31,18 @@ pub fn poll_every<T>(
     }
 }
 
-/// Looks until there is an answer.
+/// Polls until there is a result.
 ///
 /// # Panics
-/// When the deadline passes, saying what was waited for.
+/// When the deadline passes; the message has `what`.
 pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
     poll(limit, look).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }
 
-/// As `until`, for a look that has to wait itself.
+/// Like `until`, for an asynchronous check.
 ///
 /// # Panics
-/// When the deadline passes, saying what was waited for.
+/// When the deadline passes; the message has `what`.
 pub async fn until_async<T, F: Future<Output = Option<T>>>(
     limit: Duration,
     what: &str,
@@ -53,7 +53,7 @@ pub async fn until_async<T, F: Future<Output = Option<T>>>(
         .unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }
 
-/// As `poll`, for a look that has to wait itself.
+/// Like `poll`, for an asynchronous check.
 pub async fn poll_async<T, F: Future<Output = Option<T>>>(
     limit: Duration,
     mut look: impl FnMut() -> F,
@@ -70,7 +70,7 @@ pub async fn poll_async<T, F: Future<Output = Option<T>>>(
     }
 }
 
-/// The first line that has all these words.
+/// Returns the first line with all these words.
 pub fn line(text: &str, words: &[&str]) -> Option<String> {
     let has = |line: &&str| words.iter().all(|word| line.contains(word));
     text.lines().find(has).map(str::to_owned)

@@ -1,5 +1,5 @@
-//! Which data unreadable sectors are in: on a drive that really fails to read them, with each filesystem, mounted and not, and in
-//! what is no filesystem's. Needs root, FUSE and loop devices; layout by DRIVEBAY_TEST_LAYOUT.
+//! Which data unreadable sectors hold: on a drive that returns real read errors, with each filesystem, mounted and unmounted, and outside
+//! of filesystems. Needs root, FUSE and loop devices; layout by DRIVEBAY_TEST_LAYOUT.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -31,12 +31,12 @@ use drivebay_proto::{agent as wire, csi::CreateVolumeRequest};
 
 const SECTOR: u64 = 512;
 const BLOCK: usize = 4096;
-/// A report, a read, a question to the filesystem: seconds each; more on an emulated machine.
+/// Time limit for the kernel's report, a read and a query of the filesystem: seconds each; more on an emulated machine.
 const TOLD: Duration = Duration::from_secs(180);
-/// Known ranges are read again each minute.
+/// Known ranges are read again every minute.
 const CLEARED: Duration = Duration::from_secs(240);
 
-/// Fields go in this order: the agent and the mounts before the drives.
+/// Fields are dropped in this order: the agent and the mounts before the drives.
 struct Stand {
     rig: Rig,
     volume: Placed,
@@ -84,7 +84,7 @@ impl Stand {
         }
     }
 
-    /// Where on the drive something is that was written to the volume.
+    /// Returns the offset on the drive of data that was written to the volume.
     fn place_of(&self, mark: &[u8]) -> u64 {
         let found = self.drive.find(mark).unwrap();
         found.expect("what was written is on the drive")
@@ -94,7 +94,7 @@ impl Stand {
         self.rig.volume_of(&self.volume.id).await.unwrap()
     }
 
-    /// What the agent says of the drive.
+    /// Returns the unreadable ranges that the agent reports for the drive.
     async fn unreadable(&self) -> Vec<wire::UnreadableRange> {
         let id = self.drive.drive_ref().unwrap().id.0;
         let drive = self.rig.drive_where(|of| of.id == id).await;
@@ -102,7 +102,7 @@ impl Stand {
         health.unwrap_or_default().unreadable
     }
 
-    /// Waits until what is said of these bytes of the drive fits.
+    /// Waits until the agent reports this range of the drive, and `fits` is true for it.
     async fn is_told(
         &self,
         bytes: &Range<u64>,
@@ -141,13 +141,13 @@ impl Stand {
     }
 }
 
-/// A file of blocks that each begin with its name and their number.
+/// Writes a file of blocks, each of which begins with the file's name and its number.
 fn write_file(path: &Path, name: &str, blocks: usize) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = File::create(path).unwrap();
     for number in 0..blocks {
         let mut block = mark(name, number);
-        // Not to be compressed, and without a hole.
+        // Incompressible, and without holes.
         block.extend((block.len()..BLOCK).map(|_| fastrand::u8(1..)));
         file.write_all(&block).unwrap();
     }
@@ -163,7 +163,7 @@ fn sh(script: &str) -> bool {
     status.unwrap().success()
 }
 
-/// Reads part of a device past the cache, in a process of its own. False: it fails.
+/// Reads part of a device with O_DIRECT in a separate process; false if the read fails.
 fn read_device(node: &Path, bytes: &Range<u64>) -> bool {
     let block = bytes.start / 4096;
     let node = node.display();
@@ -172,21 +172,21 @@ fn read_device(node: &Path, bytes: &Range<u64>) -> bool {
     ))
 }
 
-/// The copy of the superblock in the second of four allocation groups. A filesystem whose group header does not read cannot
-/// say anything of that group.
+/// Copy of the superblock in the second of four allocation groups. A filesystem cannot resolve blocks of a group whose header is
+/// unreadable.
 const XFS_COPY: Range<u64> = 128 * MIB..128 * MIB + SECTOR;
 
-/// What a filesystem answers.
+/// Capabilities of a filesystem that the test expects.
 struct Expected {
     fs_type: &'static str,
     mkfs_options: &'static str,
     /// Bytes of the volume that hold the filesystem's own structures.
     metadata: Range<u64>,
-    /// Which files have a place is known.
+    /// True if the filesystem resolves a block to a file's name.
     names: bool,
-    /// The file's directory is a subvolume of its own, and there is a snapshot of it.
+    /// True if the file's directory is a subvolume with a snapshot.
     subvolumes: bool,
-    /// It is asked for names without a mount, too.
+    /// True if the filesystem resolves names while unmounted, too.
     unmounted: bool,
 }
 
@@ -198,7 +198,7 @@ async fn the_right_file_is_named(expected: Expected) {
     } = expected;
     let mut stand = Stand::new(fs_type, mkfs_options).await;
     let target = stand.volume.target.clone();
-    // Many directories, and files before and behind.
+    // Many directories, and files before and after the one.
     for number in 0..40 {
         let dir = target.join(format!("dir{number}/sub"));
         fs::create_dir_all(&dir).unwrap();
@@ -227,7 +227,7 @@ async fn the_right_file_is_named(expected: Expected) {
     let free = stand.place_of(&deleted);
     fs::remove_file(target.join("deleted")).unwrap();
     assert!(sh(&format!("sync -f {}", target.display())));
-    // btrfs gives up what it has deleted with a later transaction.
+    // btrfs frees deleted extents in a later transaction.
     fs::write(target.join("later"), "later").unwrap();
     assert!(sh(&format!(
         "sync -f {}; sync; echo 3 >/proc/sys/vm/drop_caches",
@@ -235,7 +235,7 @@ async fn the_right_file_is_named(expected: Expected) {
     )));
     let file = file + SECTOR..file + 4 * SECTOR;
     let free = free..free + SECTOR;
-    // Of the partition or logical volume.
+    // Offset of the partition or logical volume.
     let begin = begin(&stand).await;
     let metadata = begin + expected.metadata.start..begin + expected.metadata.end;
     let own = match layout().as_str() {
@@ -254,8 +254,8 @@ async fn the_right_file_is_named(expected: Expected) {
     }
     case.strikes();
     let node = stand.drive.drive_ref().unwrap().node();
-    // The kernel leaves lines out after it has written ten, also an earlier test's: so those come first that write one each, and it is
-    // read until all are heard. Found together, the filesystem is asked of all of them at once.
+    // The kernel rate-limits its log at ten lines, also across tests: ranges that log one line each come first, and are read until all are
+    // found. The filesystem is queried for all of them at once.
     for range in [&free, &metadata, &own] {
         assert!(!read_device(&node, range), "{range:?} reads");
     }
@@ -301,7 +301,7 @@ async fn the_right_file_is_named(expected: Expected) {
         .await;
     assert_eq!(told.volume, "");
 
-    // The condition says how many, and the command line which.
+    // The condition has the number of files, and the command line their names.
     let condition = stand.rig.is_told(&stand.volume, "ReadFailed").await;
     assert!(!condition.message.contains("2619"), "{condition:?}");
     let shown = stand.shown("volume", &stand.volume.id);
@@ -344,7 +344,7 @@ async fn the_right_file_is_named(expected: Expected) {
     assert_eq!(json["unreadable"].as_array().unwrap().len(), 3, "{json}");
     assert_eq!(stand.rig.reasons(&stand.quiet).await, Vec::<String>::new());
 
-    // The volume is not held: it is left, and what does not read is known to the next agent.
+    // The volume can be unpublished, and the next agent knows the unreadable ranges.
     stand.rig.leave_volume(&stand.volume).await;
     if !expected.unmounted && !need::is_long() {
         case.stays("it was not mended");
@@ -366,8 +366,8 @@ async fn the_right_file_is_named(expected: Expected) {
         stand.is_told(&file, "unknown", unmounted).await;
     }
 
-    // What reads again is well: written anew, as a drive does that has spare sectors. No filesystem is asked for that, so it is
-    // waited for once, and only where a minute counts for little: known ranges are read again that often.
+    // A range that is readable again is no finding: it was rewritten, as a drive with spare sectors does. This needs no query of a
+    // filesystem and takes a minute, so it is tested once, and only in the long run.
     stand.drive.spoil(0..0);
     if expected.unmounted && need::is_long() {
         wait::until_async(CLEARED, "everything reads again", async || {
@@ -390,7 +390,7 @@ fn name_of(expected: &Expected) -> String {
     }
 }
 
-/// Where the volume begins on the drive: of a logical volume its first piece, which is all of it on an empty drive.
+/// Returns the offset of the volume on the drive; for a logical volume of its first extent, which is all of it on an empty drive.
 async fn begin(stand: &Stand) -> u64 {
     let device = stand.rig.device(&stand.volume).await;
     let name = device.file_name().unwrap().to_str().unwrap();
@@ -450,7 +450,7 @@ async fn a_btrfs_names_the_file() {
     the_right_file_is_named(Expected {
         fs_type: "btrfs",
         mkfs_options: "",
-        // Its superblock.
+        // The superblock.
         metadata: (64 << 10)..(64 << 10) + SECTOR,
         names: true,
         subvolumes: true,
@@ -459,7 +459,7 @@ async fn a_btrfs_names_the_file() {
     .await;
 }
 
-/// Whether a worker of the agent has something open below a path.
+/// True if a worker of the agent has a file open below this path.
 fn is_held(agent: u32, below: &Path) -> bool {
     let of = |pid: &str, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
     let workers = fs::read_dir("/proc")
@@ -487,7 +487,7 @@ async fn asking_a_filesystem_gives_way_to_unmounting() {
         let dir = target.join(format!("{}/{number}", number % 40));
         fs::create_dir_all(dir).unwrap();
     }
-    // Nobody finds its path: all directories are read.
+    // No early match for the inode's path: all directories are read.
     let path = target.join("deleted");
     write_file(&path, "open", 64);
     assert!(sh(&format!("sync -f {}", target.display())));
@@ -502,7 +502,7 @@ async fn asking_a_filesystem_gives_way_to_unmounting() {
     let mut reads = 0u32;
     let held = wait::poll(TOLD, || {
         reads += 1;
-        // Until the kernel writes a line about it, and the agent hears of it.
+        // Repeated until the kernel logs a line about it, and the agent reads that.
         if reads.is_multiple_of(200) {
             read_device(&node, &(file..file + SECTOR));
         }
@@ -516,7 +516,7 @@ async fn asking_a_filesystem_gives_way_to_unmounting() {
     // The first call of each succeeds.
     stand.rig.leave_volume(&stand.volume).await;
     assert!(!is_held(agent, &stand.volume.staging));
-    // Asked again when it is mounted again: the file is gone by then.
+    // Queried again when it is mounted again: the file is deleted by then.
     stand.rig.use_volume(&stand.volume).await;
     let free = |range: &wire::UnreadableRange| range.holds == "filesystem-free";
     stand.is_told(&(file..file + SECTOR), "free", free).await;

@@ -1,4 +1,4 @@
-//! The alert rules beside what there is: every alert has its paragraph, every name its metric.
+//! Alert rules and what they refer to: every alert has its paragraph, every metric name exists.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap()
 }
 
-/// What follows a word at the beginning of a line, in every line that has it.
+/// Returns the rest of every line that begins with this word.
 fn after<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
     text.lines()
         .filter_map(|line| line.trim_start().strip_prefix(word))
@@ -57,7 +57,7 @@ fn every_alert_names_its_own_paragraph_and_links_to_nothing() {
         .map(|alert| format!("deploy/alerts/README.md#{}", alert.to_lowercase()))
         .collect();
     assert_eq!(after(&rules, "runbook:"), expected);
-    // A path is no address: from an alert it would lead nowhere. The chart makes links where it is told of what.
+    // A path is not a URL: a link in an alert would lead nowhere. The chart sets links if the base URL is configured.
     assert!(after(&rules, "runbook_url:").is_empty());
 }
 

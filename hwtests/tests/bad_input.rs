@@ -1,5 +1,5 @@
-//! Bad input on every RPC of Identity, Controller and Node: the documented code, a
-//! sentence a human can act on, nothing changed on disk, and no secret printed.
+//! Invalid input on every RPC of Identity, Controller and Node returns the documented code and a readable message, changes nothing on disk,
+//! and prints no secret.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -35,7 +35,7 @@ use drivebay_hwtests::{
 use std::time::Duration;
 use tonic::Code;
 
-/// Rows that change nothing, whether a volume is staged or not.
+/// Sends the rows that change nothing, whether a volume is staged or not.
 async fn unstaged_rows(ground: &mut Ground, node: &Node) {
     raw::rows(ground).await;
     unserved::rows(ground).await;
@@ -45,7 +45,7 @@ async fn unstaged_rows(ground: &mut Ground, node: &Node) {
     agent_rows::rows(ground, node).await;
 }
 
-/// Rows of volumes that are staged and published.
+/// Sends the rows of volumes that are staged and published.
 async fn staged_rows(mut ground: Ground, node: &Node) {
     let volumes = ground.controller.ids().await.unwrap();
     let used = [ground.files.clone(), ground.raw.clone()];
@@ -90,7 +90,7 @@ async fn every_field_of_every_request_with_an_odd_value_gets_its_one_code_and_ch
     rig.zeroed().await;
     rig.shelf.flush().unwrap();
     let before = rig.shelf.digests().unwrap();
-    // Nothing is staged yet: a mounted filesystem writes of its own accord.
+    // Nothing is staged yet: a mounted filesystem writes on its own.
     unstaged_rows(&mut ground, &rig).await;
     assert_eq!(
         rig.shelf.digests().unwrap(),
@@ -98,7 +98,7 @@ async fn every_field_of_every_request_with_an_odd_value_gets_its_one_code_and_ch
         "a drive was written to"
     );
     staged_rows(ground, &rig).await;
-    // The rows cannot pass because nothing works any more.
+    // The rows must not pass because the agent no longer works.
     good::still_works(&rig).await;
 }
 
@@ -111,7 +111,7 @@ async fn a_controller_of_its_own_answers_each_request_as_a_headless_agent_does()
         settings.node = "node1".to_owned()
     })
     .await;
-    // An agent that a controller has not heard of is expected for a while after the controller's start.
+    // For a while after its start a controller expects agents that have not connected yet.
     wait::until_async(Duration::from_secs(30), "an unknown node is none", || {
         let request = fields_create::on_no_such_node();
         let csi = pair.csi.clone();
@@ -132,14 +132,14 @@ async fn mkfs_options_that_need_smaller_sectors_than_the_drives_have_are_refused
     need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", fs "ext4", fs "xfs");
     let large = || DriveSpec::blank("large", GIB).sector(4096);
     options::refused_for_their_sectors(&Rig::with(vec![large()]).await, false).await;
-    // Where another drive can have them, they are that one's.
+    // If another drive supports the options, the volume goes there.
     let both = vec![large(), DriveSpec::blank("small", 2 * GIB)];
     options::refused_for_their_sectors(&Rig::with(both).await, true).await;
 }
 
 #[tokio::test]
 async fn mount_options_that_the_kernel_does_not_know_are_refused_before_anything_is_written() {
-    // Before Linux 5.17 the kernel knows ext4's options only when it mounts.
+    // Before Linux 5.17 the kernel validates ext4's options only when it mounts.
     need!(root, loop, tool "mkfs.ext4", fs "ext4", kernel "5.17");
     let rig = Rig::tuned(vec![DriveSpec::blank("a", GIB)], |settings| {
         settings.more.push_str(options::A_CLASS);
@@ -161,7 +161,7 @@ async fn odd_but_legal_input_is_accepted() {
 async fn a_secret_in_every_rpc_appears_in_no_output() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 2 * GIB)], |settings| {
-        // Everything the product itself may ever say.
+        // All output of the product.
         settings.log = "info,drivebay=trace".to_owned();
     })
     .await;

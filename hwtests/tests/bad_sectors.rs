@@ -1,7 +1,7 @@
-//! One bad sector anywhere in what Drivebay keeps on a drive, or in a volume: on a device that really fails, under a real
-//! agent. Nothing acknowledged is lost, given away or said to be deleted when it is not; a good copy repairs a bad one; a
-//! fault inside a volume is that volume's alone. Printed as a table. Every block of every region, in process:
-//! `agent/layout/src/partition/bad_blocks.rs` and `agent/tests/lvm_bad_blocks.rs`. Needs root, FUSE and loop devices.
+//! One bad sector anywhere in Drivebay's metadata on a drive, or in a volume, on a device that returns real errors, under a real agent. No
+//! acknowledged operation is lost or reported wrongly; a good copy repairs a bad one; a fault inside a volume affects only that volume.
+//! Prints a table. Every block of every region is tested in process: `agent/layout/src/partition/bad_blocks.rs` and
+//! `agent/tests/lvm_bad_blocks.rs`. Needs root, FUSE and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use place::{FAULTS, Place, places};
 use row::{Spec, Use};
 use stand::{Table, run};
 
-/// All rows; in the emulated guest, where layout `lvm` runs, a few at a time.
+/// Runs all rows; in the emulated guest, where layout `lvm` runs, four at a time.
 async fn all(specs: &[Spec], restart: bool) -> Table {
     let at_a_time = match layout().as_str() {
         "lvm" => 4,

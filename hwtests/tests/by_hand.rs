@@ -1,5 +1,4 @@
-//! A host without an orchestrator: volumes are created, mounted, expanded and deleted by commands, with CSI beside them, and
-//! drives are given back.
+//! Hosts without an orchestrator: volumes are created, mounted, expanded and deleted by commands, beside CSI, and drives are released.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

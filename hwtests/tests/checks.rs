@@ -1,5 +1,4 @@
-//! Read-only checks of filesystems on real drives of files: what they find, that they change nothing, and that they get out of
-//! the way.
+//! Read-only checks of filesystems on drives made of files: their findings, that they change nothing, and that they yield to a stage.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -21,9 +20,9 @@ use drivebay_hwtests::{
 };
 use drivebay_model::{CheckMethod, CheckOutcome, Checked, Inconclusive};
 
-/// A check begins seconds after the volume was unmounted, and takes less than one.
+/// A check begins seconds after the volume was unmounted, and takes less than one second.
 const CHECKED: Duration = Duration::from_secs(60);
-/// Every unmounting is followed by a check.
+/// Every unmount is followed by a check.
 const ALWAYS: &str = "[checks]\ninterval = \"0s\"\n";
 
 async fn rig(more: &str) -> Rig {
@@ -46,8 +45,8 @@ fn checked(rig: &Rig, volume: &Placed) -> Option<Checked> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Waits for a result that is another one than `before`. A check that an error makes due while the volume is still mounted
-/// is deferred, and that is recorded: no result yet.
+/// Waits for a result that differs from `before`. A check that an error makes due while the volume is still mounted is recorded as
+/// deferred, which is not a result.
 fn next_check(rig: &Rig, volume: &Placed, before: Option<&Checked>) -> Checked {
     let what = format!("volume {} is checked", volume.id);
     wait::until(CHECKED, &what, || {
@@ -60,7 +59,7 @@ fn is_deferred(checked: &Checked) -> bool {
     latest.is_some_and(|check| matches!(check.outcome, CheckOutcome::NotCheckable { .. }))
 }
 
-/// Directories and files, enough for metadata in several places. The number of one file's inode.
+/// Writes directories and files, enough for metadata in several places. Returns the inode number of one file.
 fn fill(target: &Path) -> u64 {
     for dir in 0..8 {
         let dir = target.join(format!("d{dir}"));
@@ -72,7 +71,7 @@ fn fill(target: &Path) -> u64 {
     fs::metadata(target.join("d5/f17")).unwrap().ino()
 }
 
-/// A volume of each filesystem with files, all unmounted at the same time, each with its device, and an inode in it.
+/// Returns a volume of each filesystem with files, all unmounted at the same time, each with its device and an inode number.
 async fn used(rig: &Rig, fs_types: &[&'static str]) -> Vec<Used> {
     let mut all = Vec::new();
     for &fs_type in fs_types {
@@ -100,7 +99,7 @@ struct Used {
     inode: u64,
 }
 
-/// Each that a volume may have. A check begins some seconds after a volume was unmounted: one wait for all.
+/// Every supported filesystem. A check begins some seconds after an unmount; testing all together takes one wait.
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 #[tokio::test]
@@ -127,7 +126,7 @@ async fn each_filesystem_is_checked_after_its_use_and_not_a_byte_changes() {
     }
 }
 
-/// Damages a volume that is not mounted, in a way that mounting does not notice.
+/// Damages an unmounted volume in a way that a mount does not detect.
 fn damage(fs_type: &str, device: &Path, inode: u64) {
     let node = device.to_str().unwrap();
     match fs_type {
@@ -140,7 +139,7 @@ fn damage(fs_type: &str, device: &Path, inode: u64) {
             ));
         }
         _ => {
-            // A leaf in the middle of the tree of files: mounting reads the first and the last.
+            // A leaf in the middle of the tree of files: a mount reads the first and the last.
             let tree = run(
                 "btrfs",
                 &["inspect-internal", "dump-tree", "-t", "fs", node],
@@ -230,7 +229,7 @@ async fn damaged_metadata_of_each_filesystem_is_found_and_told_until_it_is_mende
     }
     assert!(!condition(&quiet.id).abnormal);
 
-    // It is remembered, with its age, and told by the next agent before it has looked itself.
+    // The result is persisted with its time, and reported by the next agent before its own check.
     rig.agent.stop().unwrap();
     rig.start_again().await;
     damage_is_told(&rig, &all).await;
@@ -296,7 +295,7 @@ async fn a_checker_that_is_older_than_the_filesystem_says_nothing_of_it() {
         before.conclusive.as_ref().unwrap().outcome,
         CheckOutcome::Clean
     );
-    // A feature that a kernel need not know to write to it, and that no e2fsck knows.
+    // A feature that the kernel may ignore when it writes, and that is unknown to every e2fsck.
     run(
         "debugfs",
         &["-w", "-R", "feature FEATURE_C20", device.to_str().unwrap()],
@@ -317,7 +316,7 @@ async fn a_checker_that_is_older_than_the_filesystem_says_nothing_of_it() {
     assert_eq!(rig.reasons(&volume).await, [""; 0]);
 }
 
-/// A directory with an `e2fsck` that waits before it looks, and says so in the file `begun` there.
+/// Creates a directory with an `e2fsck` that waits before it checks, and writes its process id to the file `begun` there.
 fn slow_tools(dir: &Path) -> PathBuf {
     let tools = dir.join("tools");
     fs::create_dir(&tools).unwrap();
@@ -331,7 +330,7 @@ fn slow_tools(dir: &Path) -> PathBuf {
     tools
 }
 
-/// A rig whose only volume is being checked by a tool that takes its time; the tool's process.
+/// Returns a rig, its only volume, which a slow tool is checking, and the tool's process id.
 async fn being_checked() -> (Rig, Placed, u32) {
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 3 * GIB)], |settings| {
         settings.tools = Some(slow_tools(&settings.dir));
@@ -345,7 +344,7 @@ async fn being_checked() -> (Rig, Placed, u32) {
     (rig, volume, tool)
 }
 
-/// Whether anything lives of a tool, which leads a process group: itself, or what it started.
+/// True if any process of the tool's process group is alive.
 fn is_alive(tool: u32) -> bool {
     let stats = fs::read_dir("/proc")
         .unwrap()
@@ -415,7 +414,7 @@ async fn nothing_of_a_check_outlives_an_agent_that_is_killed() {
     rig.leave_volume(&volume).await;
 }
 
-/// A window that is open now, and has been for more than half of its length.
+/// Returns a configuration with a window that is open now, and has been for more than half of its length.
 fn open_window() -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -479,7 +478,7 @@ async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
     raw.write_all_at(&[0x55; 4096], at).unwrap();
     raw.sync_all().unwrap();
     drop(raw);
-    // What was scrubbed a moment ago is not due for hours: it is forgotten with the agent's memory.
+    // A volume scrubbed a moment ago is not due for hours; without the persisted state it is due at once.
     let file = rig
         .shelf
         .dir()
@@ -498,7 +497,7 @@ async fn a_mounted_btrfs_is_scrubbed_in_its_window_and_damage_is_told() {
     rig.leave_volume(&volume).await;
 }
 
-/// The same rig with an agent whose window is open.
+/// Restarts the rig's agent with an open window.
 async fn in_window(mut rig: Rig) -> Rig {
     rig.agent.stop().unwrap();
     let config = rig.agent.settings().config();

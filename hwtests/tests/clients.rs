@@ -1,4 +1,4 @@
-//! gRPC clients in Go and Python dial every socket that other programs dial: both send authorities that h2 refuses.
+//! gRPC clients in Go and Python dial every socket that other programs dial: both send authorities that h2 rejects.
 #![allow(
     clippy::disallowed_methods,
     clippy::panic,
@@ -45,7 +45,7 @@ async fn csi_socket_of_the_controller_answers_clients_in_go_and_python() {
     dial(&controller.socket(), &["csi", "controller"]);
 }
 
-/// What kind of socket it is, then the services that it has besides.
+/// Dials the socket with every client. `what`: the kind of socket, and its additional services.
 fn dial(socket: &Path, what: &[&str]) {
     let (kind, services) = what.split_first().unwrap();
     for client in need::clients().unwrap() {

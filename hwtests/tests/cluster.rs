@@ -1,5 +1,5 @@
-//! Controllers and agents of a cluster, each on a host of its own: what must hold when cables are pulled, hosts vanish,
-//! controllers die in the middle of a call, and strangers knock. Real TCP and TLS, through network namespaces.
+//! Controllers and agents of a cluster, each on a separate host: behaviour when cables are unplugged, hosts vanish, controllers are killed
+//! during a call, and unauthenticated clients connect. Real TCP and TLS, through network namespaces.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

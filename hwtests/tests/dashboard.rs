@@ -1,5 +1,5 @@
-//! The dashboard and the documented joins: every query is one that Prometheus takes, and a real Prometheus that scrapes a real
-//! agent and a real controller finds series for each. Needs root, FUSE and loop devices.
+//! The dashboard and the documented joins: Prometheus accepts every query, and a real Prometheus that scrapes a real agent and a real
+//! controller finds series for each. Needs root, FUSE and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -35,14 +35,14 @@ use drivebay_hwtests::{
 use drivebay_proto::csi as wire;
 use serde_json::Value;
 
-/// Fewer have no peers to be compared with.
+/// Minimum for a comparison with peers.
 const DRIVES: usize = 4;
 const LOAD: &str = env!("CARGO_BIN_EXE_drivebay-load");
-/// A fault is noticed, and everything was scraped twice, within this; the machine may be busy.
+/// Time limit for a fault to be detected and scraped twice; the machine may be busy.
 const SOON: Duration = Duration::from_secs(180);
-/// SMART data of a solid-state drive, which have most of what such a drive reports.
+/// SMART data of a solid-state drive, with most attributes that such a drive reports.
 const SMART: &str = "agent/smart/src/fixtures/drives/ata-mx500.json";
-/// What has series only while something is wrong.
+/// Metrics that have series only while there is a fault.
 const OF_FAULTS: [&str; 4] = [
     "drivebay_drive_finding",
     "drivebay_volume_affected_files",
@@ -62,7 +62,7 @@ fn dashboard() -> Value {
     serde_json::from_str(&read("deploy/drivebay.dashboard.json")).unwrap()
 }
 
-/// With what Grafana puts in the place of its variables.
+/// Returns the query with Grafana's values for its variables.
 fn filled(expr: &str) -> String {
     ["$instance", "$drive", "$volume"]
         .iter()
@@ -70,7 +70,7 @@ fn filled(expr: &str) -> String {
         .replace("$__rate_interval", "1m")
 }
 
-/// Every query of the panels, in collapsed rows too, with the panel's title; and those of the variables.
+/// Returns every query of the panels, collapsed rows included, with the panel's title; and those of the variables.
 fn queries() -> Vec<(String, String)> {
     fn collect(panels: &Value, into: &mut Vec<(String, String)>) {
         for panel in panels.as_array().unwrap() {
@@ -134,7 +134,7 @@ fn promtool_takes_every_query_and_each_names_metrics_that_there_are() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// What serves a unix socket's metrics on a port: Prometheus scrapes no socket.
+/// Serves a unix socket's metrics on a TCP port, since Prometheus cannot scrape a unix socket.
 fn on_a_port(socket: PathBuf) -> SocketAddr {
     fn answer(mut stream: TcpStream, socket: &Path) -> Option<()> {
         let mut request = [0; 4096];
@@ -158,8 +158,8 @@ fn on_a_port(socket: PathBuf) -> SocketAddr {
     address
 }
 
-/// A Prometheus that scrapes as the chart's PodMonitors have it: the same jobs, a node's name as instance, the namespace of
-/// the pods as a label of the target.
+/// A Prometheus that scrapes as the chart's PodMonitors configure it: the same jobs, the node's name as instance, the namespace of the pods
+/// as a label of the target.
 struct Prometheus {
     _server: Process,
     _node_exporter: Process,
@@ -176,7 +176,7 @@ impl Prometheus {
             let log = dir.join(format!("{name}.log"));
             Process::start(program.to_str().unwrap(), args, &log).unwrap()
         };
-        // Of the disks it leaves out loop devices, unless told otherwise.
+        // By default it excludes loop devices.
         let host = Listen::free_port().unwrap();
         let node_exporter = start(
             &exporter,
@@ -190,7 +190,7 @@ impl Prometheus {
         let jobs: Vec<Value> = [
             ("drivebay-agent", NODE, agent),
             ("drivebay-controller", "controller-0", controller),
-            // With a port, as it comes without relabelling.
+            // With a port, as without relabelling.
             ("node", &format!("{NODE}:9100"), host),
         ]
         .iter()
@@ -229,14 +229,13 @@ impl Prometheus {
         this
     }
 
-    /// The series of a query; None: there is no answer, such as of a join that does not match one to one.
-    ///
-    /// Over its HTTP API: a process of promtool for each of some seventy queries takes seconds.
+    /// Returns the series of a query; None if there is no answer, as for a join that does not match one to one. Uses the HTTP API, since a
+    /// process of promtool for each of some seventy queries takes seconds.
     fn ask(&self, expr: &str) -> Option<Vec<Value>> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(SOON)).unwrap();
         let query = percent_encoded(expr);
-        // Version 1.0: an answer in one piece, and the connection is closed.
+        // HTTP 1.0: the response is in one piece, and the connection is closed.
         let request = format!("GET /api/v1/query?query={query} HTTP/1.0\r\nHost: test\r\n\r\n");
         stream.write_all(request.as_bytes()).ok()?;
         let mut answer = String::new();
@@ -250,7 +249,7 @@ impl Prometheus {
         Some(series.cloned().unwrap_or_default())
     }
 
-    /// The queries that find no series.
+    /// Returns the queries without series.
     fn empty(&self, queries: &[(String, String)]) -> BTreeSet<String> {
         let is_empty = |expr: &str| self.ask(expr).is_none_or(|series| series.is_empty());
         let empty = queries.iter().filter(|(_, expr)| is_empty(expr));
@@ -259,7 +258,7 @@ impl Prometheus {
             .collect()
     }
 
-    /// Waits until these queries find none, and no other; does `meanwhile` before each look.
+    /// Waits until these queries, and no others, have no series; calls `meanwhile` before each attempt.
     fn only_these_are_empty(
         &self,
         queries: &[(String, String)],
@@ -291,7 +290,7 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(encoded).collect()
 }
 
-/// Fields go in this order: what reads first, then the load before the mounts, these and the agent before the drives.
+/// Fields are dropped in this order: Prometheus first, then the load before the mounts, these and the agent before the drives.
 struct Stand {
     prometheus: Prometheus,
     loads: Vec<Process>,
@@ -313,10 +312,10 @@ impl Stand {
             )
         };
         let classes: String = drives.iter().enumerate().map(class).collect();
-        // LVM does not work on the host, and a class wants it: a finding on the node.
+        // LVM does not work on the host, and a class requires it: a finding of the node.
         let tools = shelf.dir().join("tools");
         let smart = replay::smartctl(&tools, 0);
-        // Every other drive is a disk, the others what the dump is of.
+        // Every other drive is rotational, the others match the SMART data.
         let (disk, ssd) = (tools.join("answer.json"), tools.join("ssd.json"));
         fs::copy(repository().join(SMART), &ssd).unwrap();
         let (disk, ssd) = (disk.display(), ssd.display());
@@ -328,7 +327,7 @@ impl Stand {
         assert!(sh(&format!("chmod 755 {}/lvm", tools.display())));
         let pair = Pair::start(Link::Certificates, shelf, |settings| {
             settings.layout = "partition".to_owned();
-            // Zeros are punched into the file at once for a second; then the rate holds.
+            // For a second, zeros are punched into the file at once; then the rate limit applies.
             settings.erase_rate = "64MiB".to_owned();
             settings.tools = Some(tools);
             settings.more = format!(
@@ -348,11 +347,11 @@ impl Stand {
         };
         for n in 0..DRIVES {
             stand.pair.node.is_available(&stand.drives[n]).await;
-            // Smaller ones have blocks of 1 KiB, which are not found on the drive.
+            // Smaller ones have blocks of 1 KiB, which cannot be located on the drive.
             let volume = stand.volume(&format!("class{n}"), 512 * MIB).await;
             stand.pair.node.use_volume(&volume).await;
             if n == 0 {
-                // It is checked while it is not mounted.
+                // It is checked while unmounted.
                 stand.pair.node.leave_volume(&volume).await;
                 stand.check(&volume);
                 stand.pair.node.use_volume(&volume).await;
@@ -367,7 +366,7 @@ impl Stand {
         stand
     }
 
-    /// A volume, made as the provisioner makes it for a claim that is called like the class.
+    /// Creates a volume as the provisioner does for a claim named like the class.
     async fn volume(&self, class: &str, bytes: u64) -> Placed {
         let parameters = [
             ("class", class),
@@ -388,7 +387,7 @@ impl Stand {
         self.pair.node.place(&volume, class, &capability)
     }
 
-    /// Has its filesystem checked.
+    /// Requests a check of the volume's filesystem.
     fn check(&self, volume: &Placed) {
         let checked = self.pair.agent.ask(&["volume", "check", &volume.id]);
         let checked = checked.unwrap();
@@ -410,7 +409,7 @@ impl Stand {
         self.loads.push(Process::start(LOAD, &args, &log).unwrap());
     }
 
-    /// Sectors under a file of the first volume do not read any more.
+    /// Makes sectors of a file on the first volume unreadable, and returns the file's path.
     fn spoil(&self) -> PathBuf {
         let mark = b"this file is going to be unreadable";
         let file = self.volumes[0].target.join("spoilt");
@@ -421,7 +420,7 @@ impl Stand {
         file
     }
 
-    /// Ends without waiting for what is late.
+    /// Ends without waiting for delayed requests.
     fn end(mut self) {
         for drive in &self.drives {
             drive.answer_late(Duration::ZERO, Duration::ZERO);
@@ -430,7 +429,7 @@ impl Stand {
     }
 }
 
-/// Whether a file reads, past the cache.
+/// True if a file can be read with O_DIRECT.
 fn reads(file: &Path) -> bool {
     sh(&format!(
         "dd if={} of=/dev/null bs=4096 iflag=direct status=none 2>/dev/null",
@@ -465,7 +464,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
         .prometheus
         .only_these_are_empty(&queries, &of_faults, || {});
 
-    // A volume's namespace is its claim's, and not that of the pods; other series have that.
+    // A volume's namespace is that of its claim, not of the pods; other series have the pods'.
     let namespaces = |expr: &str| -> BTreeSet<String> {
         let series = stand.prometheus.ask(expr).unwrap().into_iter();
         series
@@ -479,7 +478,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
     let drives = "drivebay_drive_info";
     assert_eq!(namespaces(drives), ["drivebay".to_owned()].into());
 
-    // What the documents say of node_exporter: each drive of ours has its figures.
+    // The documented join with node_exporter: each of the drives has its values.
     let documented = scrape::documented_joins();
     let busy = documented.first().unwrap();
     assert!(busy.contains("node_disk_io_time_seconds_total"), "{busy}");
@@ -489,8 +488,7 @@ async fn each_query_finds_series_in_a_real_prometheus_also_during_a_fault() {
         assert!(one["metric"]["drive"].as_str().is_some(), "{one}");
     }
 
-    // Whoever needs the file tries again. The kernel may leave out the line about one failed request: it prints ten in five
-    // seconds for the whole host.
+    // The file is read repeatedly. The kernel may drop the line about one failed request: it logs ten in five seconds for the whole host.
     let file = stand.spoil();
     stand
         .prometheus

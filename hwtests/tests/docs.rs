@@ -1,6 +1,5 @@
-//! The commands in the documents are commands that there are, with options that they have. Those that install a host
-//! are run as they stand by `lab_install`; those that need a cluster are marked there. Files and functions that the
-//! documents on the code name exist.
+//! The commands in the documents exist, with the options they have there. Those that install a host are run unchanged by `lab_install`;
+//! those that need a cluster are marked there. Files and functions that the documents on the code name exist.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -30,10 +29,10 @@ const DOCUMENTS: [&str; 8] = [
     "systemd/README.md",
 ];
 
-/// Documents by task.
+/// Documents for tasks.
 const BY_TASK: &str = "deploy/docs";
 
-/// Documents on the code: their paths begin at the repository's root.
+/// Documents on the code: their paths are relative to the repository.
 const ON_THE_CODE: [&str; 4] = [
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -52,7 +51,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All that users read.
+/// Returns the names of all documents for users.
 fn documents() -> Vec<String> {
     let mut all: Vec<String> = DOCUMENTS.map(str::to_owned).to_vec();
     let mut folders = vec![PathBuf::from(BY_TASK)];
@@ -61,7 +60,7 @@ fn documents() -> Vec<String> {
             let path = folder.join(entry.unwrap().file_name());
             if repository().join(&path).is_dir() {
                 folders.push(path);
-            } else {
+            } else if path.extension().is_some_and(|extension| extension == "md") {
                 all.push(path.display().to_string());
             }
         }
@@ -84,7 +83,7 @@ fn run(words: &[&str], dir: &Path) -> Output {
     command.args(&words[1..]).current_dir(dir).output().unwrap()
 }
 
-/// Lines of code, and what stands between backticks.
+/// Returns the lines of code, and the text between backticks.
 fn pieces(text: &str) -> Vec<String> {
     let mut fenced = false;
     let (mut code, mut prose) = (Vec::new(), String::new());
@@ -102,8 +101,8 @@ fn pieces(text: &str) -> Vec<String> {
     code
 }
 
-/// A command of ours in a piece, without what runs it elsewhere, remarks, and what is optional. None: none, or a list of
-/// several.
+/// Returns the command of a Drivebay program in a piece, without a prefix that runs it elsewhere, comments and optional arguments. None if
+/// there is none, or a list of alternatives.
 fn command(piece: &str) -> Option<Vec<String>> {
     let piece = piece.rsplit(" -- ").next()?;
     let piece = piece.split(" #").next()?.split("  ").next()?;
@@ -126,7 +125,7 @@ fn every_command_that_a_document_names_is_one_with_these_options() {
             if words.len() == 1 || !seen.insert(words.clone()) {
                 continue;
             }
-            // What stands for a volume id must be one.
+            // The placeholder of a volume id must be a valid id.
             let word = |word: &'_ String| if word == "ID" { AN_ID } else { word }.to_owned();
             let mut words: Vec<String> = words.iter().map(word).collect();
             words.push("--help".to_owned());
@@ -139,7 +138,7 @@ fn every_command_that_a_document_names_is_one_with_these_options() {
         seen.len() > 30,
         "the documents name more commands: {seen:#?}"
     );
-    // What the test is about: a subcommand or an option that is not there is refused.
+    // Control: a subcommand or an option that does not exist is refused.
     for wrong in [
         ["drivebay-agent", "no-such", "--help"],
         ["drivebay-agent", "drives", "--no-such"],
@@ -174,12 +173,48 @@ fn the_commands_that_make_certificates_make_them() {
     }
 }
 
-/// What stands between backticks.
+/// Collects the Markdown files below a directory, without those of builds and of hidden directories.
+fn markdown(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_left_out = path
+            .file_name()
+            .is_none_or(|name| name == "target" || name.as_encoded_bytes().starts_with(b"."));
+        if is_left_out {
+            continue;
+        }
+        if path.is_dir() {
+            markdown(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_line_of_a_document_is_narrower_than_200_characters() {
+    let mut files = Vec::new();
+    markdown(&repository(), &mut files);
+    assert!(files.len() > 40, "{files:?}");
+    let mut wide = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        let lines = text.lines().zip(1..);
+        wide.extend(
+            lines
+                .filter(|(line, _)| line.chars().count() >= 200)
+                .map(|(_, number)| format!("{}:{number}", file.display())),
+        );
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
+/// Returns the text between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// Files and directories of the repository that a text names between backticks.
+/// Returns the files and directories of the repository that a text names between backticks.
 fn paths(text: &str) -> Vec<&str> {
     let top: BTreeSet<String> = fs::read_dir(repository())
         .unwrap()
@@ -192,14 +227,14 @@ fn paths(text: &str) -> Vec<&str> {
             .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         is_plain && top.contains(first) && (!rest.is_empty() || first.contains('.'))
     };
-    // A command's options are no part of its path.
+    // A command's options are not part of its path.
     let words = quoted(text)
         .into_iter()
         .filter_map(|piece| piece.split(' ').next());
     words.filter(is_path).collect()
 }
 
-/// The walks of the section "Six walks": each one's title, and its numbered items, each as one line.
+/// Returns the walks of the section "Six walks": title, and numbered items, each as one line.
 fn walks(text: &str) -> Vec<(String, Vec<String>)> {
     let (_, section) = text.split_once("\n## Six walks\n").unwrap();
     let mut walks: Vec<(String, Vec<String>)> = Vec::new();
@@ -243,7 +278,7 @@ fn every_function_that_a_walk_names_is_in_its_file() {
     // NodePublishVolume and an unplugged drive take five files at most.
     assert!(walks[..2].iter().all(|(_, items)| items.len() <= 5));
     for item in walks.into_iter().flat_map(|(_, items)| items) {
-        // A further file in an item is an aside; names belong to the first one.
+        // Further files in an item are asides; functions belong to the first one.
         let mut words = quoted(&item).into_iter();
         let path = words.next().unwrap_or_default();
         let is_file = path.ends_with(".rs") && repository().join(path).is_file();
@@ -267,7 +302,7 @@ fn every_function_that_a_walk_names_is_in_its_file() {
     }
 }
 
-/// The cells of the rows of the table whose first column has this name.
+/// Returns the cells of the table whose first column has this name, by row.
 fn table(text: &str, first: &str) -> Vec<Vec<String>> {
     let lines = text
         .lines()
@@ -303,7 +338,7 @@ fn every_reason_of_a_volume_condition_is_documented_with_its_status() {
     assert_eq!(normal, known);
 }
 
-/// The anchor of a heading, as GitHub makes it.
+/// Returns the anchor that GitHub makes of a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading
         .to_lowercase()
@@ -313,7 +348,7 @@ fn anchor(heading: &str) -> String {
     kept.trim().replace(' ', "-")
 }
 
-/// What stands in brackets behind a link's text, outside of code.
+/// Returns the targets of links, outside of code.
 fn links(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found = Vec::new();

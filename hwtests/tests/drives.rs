@@ -1,5 +1,5 @@
-//! The life of drives: seen before they are used, wiped on a word, pulled and plugged, damaged, copied,
-//! moved between nodes, and filled to the last MiB. Nothing that is not provably ours is ever written.
+//! The life of drives: scanned before they are used, wiped after confirmation, unplugged and plugged, damaged, copied, moved between nodes,
+//! and filled to the last MiB. Data that is not provably Drivebay's is never overwritten.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -15,6 +15,7 @@ mod drives {
     pub(crate) mod clones;
     pub(crate) mod copies;
     pub(crate) mod cordon;
+    pub(crate) mod failing;
     pub(crate) mod held;
     pub(crate) mod helpers;
     pub(crate) mod hotplug;

@@ -1,5 +1,5 @@
-//! One name sent to two controllers that see different agents makes two volumes: which one answers from then on, and what becomes
-//! of the other. On loop devices.
+//! A name sent to two controllers that see different agents makes two volumes: which one is returned afterwards, and what happens to the
+//! other. On loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -18,7 +18,7 @@ use drivebay_hwtests::{
     shelf::Turn, wait,
 };
 
-/// Ten times the away grace of these controllers, and what else has to happen.
+/// Time limit: ten times the `--away-grace` of these controllers, and a margin.
 const REMOVED: Duration = Duration::from_secs(60);
 const NEVER_USED: &str = "pvc-11111111-1111-4111-8111-111111111111";
 const USED: &str = "pvc-22222222-2222-4222-8222-222222222222";
@@ -31,7 +31,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Two agents, each connected to a controller of its own.
+    /// Starts two agents, each connected to its own controller.
     async fn apart() -> Self {
         let turn = Turn::wait().unwrap();
         let mut bench = Self {
@@ -67,7 +67,7 @@ impl Bench {
         bench
     }
 
-    /// Every agent dials every controller from now on.
+    /// Makes every agent dial every controller.
     async fn join(&mut self) {
         let all: Vec<&Controller> = self.controllers.iter().collect();
         let more = dials(&all);
@@ -88,7 +88,7 @@ impl Bench {
         }
     }
 
-    /// What each controller answers to a creation of this name.
+    /// Returns the id with which each controller answers a creation of this name.
     async fn create(&self, name: &str) -> [String; 2] {
         let mut ids = Vec::new();
         for controller in &self.controllers {
@@ -99,7 +99,7 @@ impl Bench {
         ids.try_into().unwrap()
     }
 
-    /// State of each volume of the name on each node.
+    /// Returns the state of each volume of the name, by node.
     async fn states(&self, name: &str) -> Vec<Vec<String>> {
         let mut states = Vec::new();
         for node in &self.nodes {
@@ -110,7 +110,7 @@ impl Bench {
         states
     }
 
-    /// Waits until `health` of each controller says this of a name, or nothing of two volumes of it.
+    /// Waits until `health` of each controller reports the duplicate name with these words, or, if None, no duplicate.
     fn until_said(&self, name: &str, words: Option<&str>) {
         for controller in &self.controllers {
             let what = format!("health says {words:?} of {name}");
@@ -147,7 +147,7 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
     let unused = bench.create(NEVER_USED).await;
     let used = bench.create(USED).await;
     assert!(unused[0] != unused[1] && used[0] != used[1]);
-    // Somebody staged the second one of the second name, and left it.
+    // The second volume of the second name was staged and unstaged.
     let placed = {
         let csi = bench.controllers[1].csi().await.unwrap();
         let volume = csi.create(USED, 64 * MIB, &mount("ext4")).await.unwrap();
@@ -166,8 +166,8 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
         scrape::value(&page, "drivebay_node_volumes_duplicate", &[&labels])
     };
     assert_eq!((count("one"), count("two")), (Some(2.0), Some(2.0)));
-    // No PersistentVolumes are followed: the older one answers (the second in which each was made is known), or the one that was
-    // used, of whichever controller; none is removed.
+    // PersistentVolumes are not watched: the older volume is returned (creation times are in seconds), or the one that was used, by every
+    // controller; none is removed.
     let [first, _] = bench.create(NEVER_USED).await;
     let answering = unused.iter().position(|id| *id == first).unwrap();
     let other = 1 - answering;
@@ -178,7 +178,7 @@ async fn of_two_volumes_of_one_name_the_unused_one_is_removed_and_one_that_was_u
         assert_eq!(answers, [used[1].clone(), used[1].clone()]);
     }
 
-    // Both claims got the volumes that would not answer otherwise.
+    // The claims have the volumes that would not be returned otherwise.
     let kubeconfig = bench.shelves[0].dir().join("kubeconfig");
     let claimed = [(NEVER_USED, unused[other].as_str()), (USED, &*used[0])];
     api::serve(&claimed, &kubeconfig);

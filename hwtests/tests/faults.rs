@@ -1,5 +1,5 @@
-//! The fault table, on loop drives: each fault is made for real, and what is said of it is written down
-//! (`hwtests/faults` prints the table). What loop drives cannot do is in `lab_faults`. Needs root.
+//! The fault table, on loop drives: each fault is real, and the reported conditions are recorded (`hwtests/faults` prints the table).
+//! Faults that loop drives cannot have are in `lab_faults`. Needs root.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

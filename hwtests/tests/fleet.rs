@@ -1,5 +1,5 @@
-//! A fleet behind one controller: nothing is lost or listed twice while sessions end and volumes change. Counts are
-//! asserted; times are printed, but for the one that the health monitor insists on.
+//! A fleet with one controller: no volume is lost or listed twice while sessions end and volumes change. Counts are asserted; times are
+//! only printed, except the one that the health monitor requires.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -30,32 +30,32 @@ use drivebay_hwtests::{
 use drivebay_proto::{csi as wire, names};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// external-health-monitor's deadline of a whole listing (its --timeout).
+/// external-health-monitor's deadline for a whole listing (its --timeout).
 const MONITOR: Duration = Duration::from_secs(15);
-/// What a Go client takes at most as one message, bytes.
+/// Largest message that a Go client accepts, bytes.
 const MAX_PAGE: usize = 4 << 20;
-/// All sessions come back within this, on a machine that does other things too.
+/// Time limit for all sessions to return, on a busy machine.
 const BACK: Duration = Duration::from_secs(300);
-/// Open files that the controller is started with.
+/// Limit of open files with which the controller is started.
 const FEW_FILES: u64 = 256;
 
-/// How large a fleet is tried, and for how long.
+/// Size of a fleet, and duration of its test.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     nodes: usize,
     volumes: usize,
-    /// Calls of each kind.
+    /// Number of calls of each kind.
     calls: usize,
-    /// Processor time is taken over this.
+    /// Period over which processor time is measured.
     window: Duration,
-    /// Listings taken while volumes change, so many of them each minute.
+    /// Number of listings taken while volumes change, `change` of them per minute.
     listings: usize,
     change: Percent,
-    /// The monitor's bound is asserted.
+    /// True if the monitor's deadline is asserted.
     bound: bool,
 }
 
-/// Past the test runner's capture, with the seconds since the first line.
+/// Prints to stderr directly, which the test runner does not capture, with the seconds since the first line.
 fn say(what: impl std::fmt::Display) {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let line = format!("fleet: {:5.1} s: {what}\n", START.elapsed().as_secs_f64());
@@ -71,7 +71,7 @@ struct Try {
 
 impl Try {
     fn new(size: Size) -> Self {
-        // Thousands of small files, which a disk takes longer to remove than the rest of this takes.
+        // Thousands of small files, which take longer to remove from a disk than the rest of the test.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() {
             tempfile::tempdir_in(memory).unwrap()
@@ -123,8 +123,8 @@ impl Try {
     }
 }
 
-/// Waits until the controller lists the fleet's volumes. Their number says too little: while a creation of one node and a
-/// deletion of another are on their way, it is right.
+/// Waits until the controller lists exactly the fleet's volumes. Comparing their number is not enough: it is also right while a creation on
+/// one node and a deletion on another are in flight.
 async fn settled(csi: &Csi, fleet: &mut Fleet) {
     let began = Instant::now();
     loop {
@@ -143,7 +143,7 @@ async fn settled(csi: &Csi, fleet: &mut Fleet) {
     }
 }
 
-/// Every volume once, and nothing else.
+/// Returns a listing, and checks that it has every volume once, and no other one.
 async fn whole(csi: &Csi, fleet: &mut Fleet) -> Listing {
     let listing = Listing::take(csi).await.unwrap();
     let expected = fleet.ids(Nodes::All).await.unwrap();
@@ -173,7 +173,7 @@ fn topology(node: &str) -> wire::Topology {
     }
 }
 
-/// What is asked one volume or node at a time.
+/// Measures the calls about a single volume or node.
 async fn single_calls(size: Size, csi: &Csi, plan: &Plan, ids: &BTreeSet<String>) {
     let ids: Vec<&String> = ids.iter().collect();
     let mut client = csi.controller();
@@ -217,7 +217,7 @@ async fn single_calls(size: Size, csi: &Csi, plan: &Plan, ids: &BTreeSet<String>
     say(format!("CreateVolume on one node: {create}"));
 }
 
-/// Processor seconds that the controller takes in a minute.
+/// Returns the processor seconds that the controller uses per minute.
 async fn cpu(controller: &Controller, window: Duration) -> f64 {
     let (before, began) = (controller.usage().unwrap(), Instant::now());
     tokio::time::sleep(window).await;
@@ -225,7 +225,7 @@ async fn cpu(controller: &Controller, window: Duration) -> f64 {
     taken * 60.0 / began.elapsed().as_secs_f64()
 }
 
-/// Listings while volumes come, go and change: those that stay are listed once, and nothing twice.
+/// Takes listings while volumes are created, deleted and changed: those that stay are listed once, and none twice.
 async fn changing(size: Size, csi: &Csi, fleet: &mut Fleet) {
     for _ in 0..size.listings {
         let before = fleet.ids(Nodes::All).await.unwrap();
@@ -252,7 +252,7 @@ fn mib(usage: Usage) -> u64 {
     usage.resident >> 20
 }
 
-/// The controller's memory for sessions alone.
+/// Measures the controller's memory for sessions alone.
 async fn sessions_alone(this: &Try) -> Usage {
     let nodes = this.size.nodes;
     let mut controller = this.controller(&this.dir.path().join("other-state")).await;
@@ -273,7 +273,7 @@ async fn sessions_alone(this: &Try) -> Usage {
 }
 
 async fn hold(size: Size) {
-    // What it needs beyond that it has to see to itself.
+    // The controller must raise the limit itself.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, FEW_FILES.min(hard), hard).unwrap();
     say(format!(
@@ -347,7 +347,7 @@ async fn hold(size: Size) {
     ));
     whole(&controller.csi().await.unwrap(), &mut fleet).await;
 
-    // What is known of those that are away outlives an orderly end.
+    // The state of disconnected nodes survives an orderly stop.
     let began = Instant::now();
     controller.stop().unwrap();
     say(format!(
@@ -369,7 +369,7 @@ async fn hold(size: Size) {
     ));
     fleet.ask(&Command::Start(half)).await.unwrap();
     controller.until_connected(nodes, BACK).await;
-    // Whoever comes back is taken for who it was.
+    // Agents that return are recognised as the same nodes.
     fleet.ask(&Command::Restart(Nodes::All)).await.unwrap();
     controller.until_connected(nodes, BACK).await;
     whole(&csi, &mut fleet).await;
@@ -395,7 +395,7 @@ async fn each_volume_of_500_nodes_is_listed_once_whatever_sessions_and_volumes_d
         calls: 200,
         window: Duration::from_secs(5),
         listings: 3,
-        // So many that each of the short listings meets some.
+        // So many that each of the short listings coincides with some.
         change: Percent(100.0),
         bound: true,
     })

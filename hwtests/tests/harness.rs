@@ -1,4 +1,4 @@
-//! The harness itself: what it builds is what was asked for, and it takes all of it away.
+//! The harness itself: it builds what is requested, and removes all of it.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -70,13 +70,13 @@ fn a_drive_has_no_partitions_that_a_killed_run_left_on_its_number() {
     tools::run("losetup", &["--detach", node]).unwrap();
     assert_eq!(tree::partitions(&node.replace("/dev/", "")).len(), 1);
 
-    // The lowest free number is given first.
+    // The lowest free number is assigned first.
     let drive = shelf.add(DriveSpec::blank("a", 64 * MIB)).unwrap();
     assert_eq!(drive.device, Path::new(node));
     assert_eq!(tree::partitions(&drive.kernel_name), []);
 }
 
-/// The kernel keeps an unplugged drive for its last user, and its partitions for ever.
+/// The kernel keeps an unplugged drive until its last user closes it, and never removes its partitions.
 #[test]
 fn partitions_of_a_drive_that_was_unplugged_in_use_go_with_the_shelf() {
     need!(root, loop, tool "addpart");
@@ -115,7 +115,7 @@ fn a_drive_is_as_it_was_ordered() {
         fact(&full.kernel_name, "size"),
         (64 * MIB / 512).to_string()
     );
-    // Data, and no signature: this is what must be refused although every probe finds nothing.
+    // Data without a signature: it must be refused although every probe finds nothing.
     let probe = Command::new(tools::find("blkid").unwrap())
         .args(["-p", "-o", "export"])
         .arg(&full.device)
@@ -179,7 +179,7 @@ fn the_scripts_say_how_to_get_rust_when_cargo_is_too_old_or_missing() {
     }
 }
 
-/// A script in the place of a program.
+/// Writes a script in place of a program.
 fn stand_in(path: &Path, line: &str) {
     use std::os::unix::fs::PermissionsExt;
 
@@ -187,7 +187,7 @@ fn stand_in(path: &Path, line: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A tool that the build of the lab's guest calls, in the place of Debian's.
+/// Writes a script in place of a tool of Debian that the build of the lab's guest calls.
 fn instead(bin: &Path, name: &str, script: &str) {
     let path = bin.join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -211,7 +211,7 @@ fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_says_the_same() {
     fs::create_dir(&bin).unwrap();
     instead(&bin, "dpkg-query", "echo all installed");
     instead(&bin, "df", "echo Avail; echo 99999");
-    // As it does, and is interrupted by a disk that is full: /proc is mounted, and the root has files.
+    // Interrupted by a full disk: /proc is mounted, and the root has files.
     instead(
         &bin,
         "mmdebstrap",
@@ -235,7 +235,7 @@ fn a_guest_build_that_fails_leaves_no_mount_and_the_next_one_says_the_same() {
     };
     build();
     build();
-    // One of before that has left its mounts on the host.
+    // An earlier one that left its mounts on the host.
     let left = target.join("lab/.building/root/proc");
     fs::create_dir_all(&left).unwrap();
     tools::must("mount", &["-t", "proc", "proc", left.to_str().unwrap()]);

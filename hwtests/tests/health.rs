@@ -1,4 +1,4 @@
-//! What the kernel says of drives and filesystems is heard, and told of the right drive and volume.
+//! Kernel messages about drives and filesystems are read, and reported for the right drive and volume.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -29,7 +29,7 @@ async fn a_filesystem_that_shut_down_is_told_of_its_volume_until_it_is_mounted_a
     let told = rig.is_told(&troubled, "FilesystemShutDown").await;
     assert_eq!(told.status, "INACCESSIBLE");
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
-    // It says nothing of the drive.
+    // It states nothing about the drive.
     assert_eq!(rig.drive("a").await.unwrap().verdict, "UNKNOWN");
 
     rig.leave_volume(&troubled).await;
@@ -56,7 +56,7 @@ async fn an_error_that_ext4_finds_is_told_of_its_volume() {
     rig.is_well(&troubled).await;
 }
 
-/// What an agent does after a creation is over.
+/// Time after which the agent has finished its work following a creation.
 const SETTLED: Duration = Duration::from_millis(1500);
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     for name in ["a", "b"] {
         rig.drive_is(name, "available").await;
     }
-    // The larger first, so that the drives are told apart.
+    // The larger first, so that the drives can be distinguished.
     let troubled = rig.volume("troubled", 3 * GIB, &csi::block()).await;
     let on = rig.volume_of(&troubled.id).await.unwrap().drive;
     let quiet = rig.volume("quiet", 3 * GIB, &csi::block()).await;
@@ -77,11 +77,11 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     } else {
         "b"
     };
-    // The scan that follows on the creations would find the backup partition table gone, and write it again: then the file is as long
-    // as it was, and everything reads.
+    // The scan after the creations would find the backup partition table missing, and write it again: then the file has its former length,
+    // and every read succeeds.
     tokio::time::sleep(SETTLED).await;
     cut_short(&rig, name);
-    // The kernel leaves lines out after it has written many, also an earlier test's: so it is read until one is heard.
+    // The kernel rate-limits its log, also across tests: the file is read until a line is logged.
     wait::until_async(Duration::from_secs(60), "IoErrors is told", async || {
         let read = fs::read(&troubled.target);
         assert!(
@@ -105,7 +105,7 @@ async fn a_drive_whose_requests_fail_is_suspect_and_gets_no_new_volumes() {
     );
     assert_eq!(rig.volume_of(&quiet.id).await.unwrap().conditions, []);
 
-    // What is free there is not offered: the one that fits goes to the other drive, the next nowhere.
+    // Free space there is not offered: a volume that fits goes to the other drive, the next one nowhere.
     let placed = rig.volume("new", 900 * MIB, &csi::block()).await;
     let other = rig.volume_of(&placed.id).await.unwrap().drive;
     assert_ne!(other, on);
@@ -140,7 +140,7 @@ async fn what_a_program_writes_into_the_kernel_log_is_nobodys_trouble() {
         "<2>XFS ({name}): Corruption detected. Unmount and run xfs_repair"
     )
     .unwrap();
-    // The log has an order: when this is heard, the other was read.
+    // The log is ordered: when this line is read, the other one was.
     run(
         "xfs_io",
         &["-x", "-c", "shutdown", real.target.to_str().unwrap()],

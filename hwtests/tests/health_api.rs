@@ -1,4 +1,4 @@
-//! Which health API is advertised is the operator's choice; all of it is served whatever is advertised.
+//! The operator chooses which health API is advertised; all of them are served in any case.
 
 #![allow(
     clippy::unwrap_used,

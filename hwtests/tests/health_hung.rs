@@ -1,5 +1,6 @@
-//! Drives that do not read, or not at all: places that give errors are found by reading now and then. With every drive of a node hung, volumes are told to be inaccessible, and NodeGetVolumeStats answers in time and
-//! starts no process. Needs root, FUSE and loop devices.
+//! Drives with unreadable places, or that do not respond: unreadable places are found by reading now and then. With every drive of a node
+//! hung, volumes are reported as inaccessible, and NodeGetVolumeStats answers in time and starts no process. Needs root, FUSE and loop
+//! devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -23,17 +24,17 @@ use drivebay_hwtests::{
 use drivebay_proto::csi as wire;
 use drivebay_sys::fanotify::FsErrors;
 
-/// A sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
+/// Time limit of a sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
 /// may take to end.
 const SAMPLE: Duration = Duration::from_millis(1400);
-/// Ten seconds until it counts as a stall, a look each three, and a busy machine.
+/// Ten seconds until a stall, a check every three seconds, and a busy machine.
 const TOLD: Duration = Duration::from_secs(60);
 
 const WINDOWS: usize = 5;
-/// A place is read each minute, one time in eight not of the volume.
+/// A place is read each minute, one time in eight outside of volumes.
 const FOUND: Duration = Duration::from_secs(400);
 
-/// Fields go in this order: the agent and the mounts before the drives.
+/// Fields are dropped in this order: the agent and the mounts before the drives.
 struct Stand {
     rig: Rig,
     drives: Vec<HungDrive>,
@@ -42,7 +43,7 @@ struct Stand {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        // First of all, or nothing of the rest would ever end.
+        // Before everything else, or the rest would never end.
         for drive in &self.drives {
             drive.resume();
         }
@@ -63,7 +64,7 @@ impl Stand {
             )
         };
         let more: String = drives.iter().enumerate().map(class).collect();
-        // The agent wants a class of the shelf's; its drive is not one of the node's: it is never claimed.
+        // The agent needs a class for the shelf's drive; this one is never claimed.
         let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {
             settings.more = more;
         })
@@ -79,7 +80,7 @@ impl Stand {
         self.named_volume(&format!("volume{n}"), n).await
     }
 
-    /// One on the n-th drive, in use.
+    /// Returns a volume on the n-th drive, in use.
     async fn named_volume(&self, name: &str, n: usize) -> Placed {
         let volume = self.rig.csi.create_with(wire::CreateVolumeRequest {
             name: name.to_owned(),
@@ -98,11 +99,11 @@ impl Stand {
     }
 
     fn hang(&mut self) {
-        // A sample that finds nothing in memory waits for the drive.
+        // A sample without cached data waits for the drive.
         sh("sync; echo 3 >/proc/sys/vm/drop_caches");
         for drive in &self.drives {
             drive.hang();
-            // Somebody uses it.
+            // Read by another program.
             let node = drive.drive_ref().unwrap().node();
             let reader = Command::new("dd")
                 .arg(format!("if={}", node.display()))
@@ -138,8 +139,8 @@ fn sh(script: &str) {
     assert!(status.unwrap().success(), "{script}");
 }
 
-/// Every pod on a hung drive can go, however many there are, also when the agent was restarted meanwhile; and the rest of the node
-/// does not notice.
+/// Every pod on a hung drive can be removed, whatever their number, also when the agent was restarted meanwhile; the rest of the node is
+/// unaffected.
 #[tokio::test]
 async fn every_volume_of_a_hung_drive_is_unpublished_and_unstaged_in_its_time() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
@@ -173,7 +174,7 @@ async fn every_volume_of_a_hung_drive_is_unpublished_and_unstaged_in_its_time() 
             stand.rig.csi = stand.rig.agent.csi().await.unwrap();
         }
         let begun = Instant::now();
-        // All pods are deleted at once, and each call is repeated until it is answered with OK.
+        // All pods are deleted at once, and each call is repeated until it returns OK.
         let mut gone = tokio::task::JoinSet::new();
         for volume in volumes.clone() {
             let csi = stand.rig.csi.clone();
@@ -223,10 +224,10 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
     for volume in &volumes {
         stand.is_sampled(volume, false).await;
     }
-    // Before anything hangs: the workers that it can start are those of the drives' two other slots.
+    // Before any drive hangs: the workers that it can start are those of the drives' two other slots.
     stand.hang();
     for volume in &volumes {
-        // It need not be known yet.
+        // It need not be reported yet.
         stand.sample(volume).await;
     }
     for volume in &volumes {
@@ -251,7 +252,7 @@ async fn with_every_drive_hung_volumes_are_inaccessible_and_samples_come_in_time
         }
         windows.push(starts.so_far().unwrap().split_off(before));
     }
-    // The agent may have begun a look of its own in one of them.
+    // The agent may have begun a poll in one of them.
     assert!(
         windows.iter().any(Vec::is_empty),
         "processes were started in every window: {windows:#?}"
@@ -278,7 +279,7 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
     long_on_drives!();
     let stand = Stand::new().await;
     let (bad, quiet) = (stand.volume(0).await, stand.volume(1).await);
-    // Nobody reads there, so nobody but the agent can find it: the volume begins behind the label, of 4 MiB and more.
+    // No program reads there, so only the agent can find it: the volume begins behind the label, of 4 MiB and more.
     stand.drives[0].spoil(8 * MIB..60 * MIB);
     let told = wait::until_async(FOUND, "a place does not read", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
@@ -300,7 +301,7 @@ async fn a_place_that_does_not_read_is_found_and_told_until_it_reads_again() {
     assert_eq!(stand.rig.volume_of(&quiet.id).await.unwrap().conditions, []);
 
     stand.drives[0].spoil(0..0);
-    // What the kernel said of the drive counts for a day; what is seen by looking is over.
+    // Kernel messages about the drive count for a day; findings of the agent's own reads are cleared.
     wait::until_async(FOUND, "everything reads again", async || {
         let volume = stand.rig.volume_of(&bad.id).await?;
         let mut told = volume.conditions.iter();

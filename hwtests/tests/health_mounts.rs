@@ -1,5 +1,5 @@
-//! What is done to a volume's mounts behind the agent's back is told of that volume until it is mended; what its
-//! orchestrator does is no trouble; filesystems' own words; what is known over a restart. On loop devices.
+//! Changes to a volume's mounts without the agent are reported for that volume until they are undone; those by its orchestrator are no
+//! condition; filesystem errors; what persists across a restart. On loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -24,7 +24,7 @@ use drivebay_proto::{
     csi::{self as api, volume_capability::AccessType},
 };
 
-/// Most is told at once; what is found by looking, when it is the drive's turn: after a minute.
+/// Most is reported at once; what a poll detects takes up to a minute, until the drive's turn.
 const TOLD: Duration = Duration::from_secs(150);
 
 async fn rig() -> Rig {
@@ -60,7 +60,7 @@ async fn a_mount_that_somebody_took_away_is_missed_until_it_is_put_back_or_given
 
     run("umount", &[text(&volume.target)]);
     is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
-    // The kubelet asks at the target, and is answered, with usage.
+    // The kubelet samples the target, and gets an answer with usage.
     let stats = rig.csi.stats(&volume.id, &volume.target).await.unwrap();
     let condition = stats.volume_condition.unwrap();
     assert!(condition.abnormal);
@@ -95,7 +95,7 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
     is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     run("umount", &[text(&volume.target)]);
     rig.is_well(&volume).await;
-    // Another volume is no better than anything else.
+    // Another volume is no better than any other wrong source.
     run("umount", &[text(&volume.target)]);
     run(
         "mount",
@@ -103,7 +103,7 @@ async fn a_target_that_something_else_is_mounted_at_is_told_until_that_is_gone()
     );
     is_told(&rig, &volume, "INACCESSIBLE", "WrongDevice").await;
     quiet(&rig, &other).await;
-    // It is not this volume's to take away.
+    // Unpublishing this volume must not unmount another one.
     let refused = rig.csi.unpublish(&volume.id, &volume.target).await;
     let status = refused.expect_err("another volume was unmounted");
     assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
@@ -123,7 +123,7 @@ async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that
     is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,bind,rw", target]);
     rig.is_well(&volume).await;
-    // The whole filesystem.
+    // The whole filesystem is remounted.
     run("mount", &["-o", "remount,ro", text(&volume.staging)]);
     is_told(&rig, &volume, "DEGRADED", "ReadOnly").await;
     run("mount", &["-o", "remount,rw", text(&volume.staging)]);
@@ -138,7 +138,7 @@ async fn a_mount_that_turned_read_only_is_told_until_it_is_writable_and_one_that
         true,
     );
     published.await.unwrap();
-    // The next thing that is told was seen after that one.
+    // The next reported condition was detected after that change.
     run("umount", &[target]);
     is_told(&rig, &volume, "INACCESSIBLE", "TargetMountMissing").await;
     quiet(&rig, &other).await;
@@ -176,7 +176,7 @@ async fn pods_that_come_and_go_are_no_trouble() {
         );
         assert_eq!((one, other), (vec![], vec![]), "round {round}");
     }
-    // What was told for a moment only is in the log.
+    // A temporary condition is in the log.
     let log = rig.agent.log();
     let told = wait::line(&log, &["reason="]);
     assert_eq!(told, None);
@@ -212,7 +212,7 @@ async fn a_path_that_a_caller_names_says_nothing_of_a_volume_that_is_not_there()
             );
         }
     }
-    // Where it is not staged it need not be mounted.
+    // A volume that is not staged need not be mounted.
     let request = api::NodeGetVolumeStatsRequest {
         volume_id: volume.id.clone(),
         volume_path: text(&volume.target).to_owned(),
@@ -254,7 +254,7 @@ async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_find
     assert_eq!(told, [("DATA_LOSS", "FilesystemNotFound")]);
     let health = rig.agent.ask(&["health"]).unwrap();
     assert_eq!(health.status.code(), Some(1));
-    // The next agent need not stage it to know.
+    // The next agent knows it without a stage.
     let state = rig.dir().join("state/health.json");
     wait::until(TOLD, "it is written down", || {
         let written = fs::read_to_string(&state).unwrap_or_default();
@@ -273,12 +273,13 @@ async fn a_filesystem_that_is_gone_is_told_with_the_answer_to_the_call_that_find
     rig.use_volume(&volume).await;
     quiet(&rig, &volume).await;
     rig.leave_volume(&volume).await;
-    // What the kernel refuses is the caller's mistake.
+    // Mount options that the kernel refuses are the caller's error.
     stage(&rig, &["nosuchoption"]).await.unwrap_err();
     quiet(&rig, &volume).await;
 }
 
-/// What `ListVolumes` and `ControllerGetVolume` tell of a volume: one of 1.12, whose message begins with the reason.
+/// Returns the messages of the abnormal conditions in `ListVolumes` and `ControllerGetVolume`, in the form of CSI 1.12, where a message
+/// begins with the reason.
 async fn listed(rig: &Rig, volume: &Placed) -> Vec<String> {
     let all = rig.csi.list().await.unwrap();
     let is_it = |entry: &&api::list_volumes_response::Entry| {
@@ -346,7 +347,7 @@ async fn a_filesystem_that_cannot_be_grown_is_told_until_it_is_grown() {
     assert_eq!(health.status.code(), Some(1));
     let said = String::from_utf8(health.stdout).unwrap();
     assert!(said.contains("FilesystemNotGrown"), "{said}");
-    // A repeat, and another stage, find it as small.
+    // A repeated stage, and another one, find it equally small.
     grow().await.unwrap_err();
     rig.leave_volume(&volume).await;
     rig.use_volume(&volume).await;
@@ -381,8 +382,8 @@ async fn staged_with(
         .await
 }
 
-/// A superblock that the kernel refuses with EINVAL, as it does a wrong option: the one is the volume's condition when the call is
-/// answered, the other is the caller's.
+/// Tests a superblock that the kernel refuses with EINVAL, as it does a wrong option: the first is the volume's condition when the call
+/// returns, the second the caller's error.
 async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(&str)) {
     let rig = rig().await;
     let volume = rig.volume("v", 512 * MIB, &csi::mount(fs_type)).await;
@@ -412,7 +413,7 @@ async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(
         conditions[0].message.contains("the kernel logged"),
         "{conditions:?}"
     );
-    // What the caller asks for says nothing, also not that it is well.
+    // A wrong option neither raises nor clears a condition.
     staged_with(&rig, &volume, fs_type, wrong)
         .await
         .unwrap_err();
@@ -431,7 +432,7 @@ async fn refused_with_einval(fs_type: &str, wrong: &[&str], damage: impl FnOnce(
 #[tokio::test]
 async fn an_ext4_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is_not() {
     need!(root, loop, tool "mkfs.ext4", tool "debugfs", fs "ext4");
-    // Each by itself is an option; the kernel refuses both together.
+    // Each is a valid option; the kernel refuses both together.
     refused_with_einval("ext4", &["data=journal", "delalloc"], |device| {
         run(
             "debugfs",
@@ -451,7 +452,7 @@ async fn an_xfs_that_the_kernel_refuses_is_told_as_damaged_and_a_wrong_option_is
     .await;
 }
 
-/// Something to start the agent under: for it, and for nobody else, there is no kernel log.
+/// Writes a script that runs the agent without a kernel log, for the agent only.
 fn without_kernel_log(dir: &Path) -> PathBuf {
     let script = dir.join("deaf");
     let text = "#!/bin/sh\nexec unshare --mount --propagation unchanged sh -c 'mount --make-private /dev && mount --bind /dev/null /dev/kmsg && exec \"$0\" \"$@\"' \"$@\"\n";
@@ -460,7 +461,7 @@ fn without_kernel_log(dir: &Path) -> PathBuf {
     script
 }
 
-/// A directory that other mount namespaces share with this one: what an agent in its own mounts there is seen here.
+/// A directory shared between mount namespaces: mounts there by an agent in a private namespace are visible here.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -474,7 +475,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Gone already when the shelf was cleared: what it says then is for nobody.
+        // Already unmounted if the shelf was cleared first; the output is ignored.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
     }
 }
@@ -506,7 +507,7 @@ async fn an_error_that_a_filesystem_tells_of_is_heard_without_the_kernel_log_and
         quiet(&rig, &other).await;
         rig.leave_volume(&volume).await;
         assert!(!counters.exists(), "nothing keeps the superblock");
-        // It was listened to anew, or this would not be heard again.
+        // The watch was renewed, or this would not be reported again.
         rig.use_volume(&volume).await;
         rig.is_well(&volume).await;
     }
@@ -546,7 +547,7 @@ async fn what_was_known_and_what_was_said_meanwhile_is_known_to_the_next_agent_a
     }
     rig.agent.stop().unwrap();
     rig.start_again().await;
-    // Read after everything that was said before.
+    // Read after all earlier messages.
     shut_down(&first);
     is_told(&rig, &first, "INACCESSIBLE", "FilesystemShutDown").await;
     quiet(&rig, &second).await;

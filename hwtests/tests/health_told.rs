@@ -1,5 +1,5 @@
-//! What a drive says of itself is told everywhere, can be acknowledged, and can be overruled: with SMART answers that
-//! are replayed to the real agent by a program in smartctl's place.
+//! SMART data of a drive is reported everywhere, can be acknowledged, and can be overruled: a program in smartctl's place replays answers
+//! to the real agent.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -19,10 +19,10 @@ use std::{
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, replay, wait};
 use drivebay_proto::{agent as wire, csi as api};
 
-/// A drive is asked within seconds of a rescan.
+/// Time limit: a drive is polled within seconds of a rescan.
 const ASKED: Duration = Duration::from_secs(60);
 
-/// One drive, whose SMART answers are replayed.
+/// Starts a rig with one drive, whose SMART answers are replayed.
 async fn rig(pending: u64) -> (Rig, PathBuf) {
     let mut place = PathBuf::new();
     let rig = Rig::tuned(vec![DriveSpec::blank("a", 4 * GIB)], |settings| {
@@ -94,7 +94,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         volume_reasons(&rig, &volume.id, &volume.target).await,
         ["DriveFailing"]
     );
-    // Where it is not mounted nothing is concluded, whatever is asked about.
+    // Where it is not mounted nothing is concluded, whatever is queried.
     assert_eq!(
         volume_reasons(&rig, &volume.id, Path::new("/nowhere")).await,
         ["DriveFailing"]
@@ -141,7 +141,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         1
     );
 
-    // It sticks, though the answers are good again.
+    // The verdict is kept, though the answers are good again.
     replay::pending_sectors(&place, 0);
     let text = wait::until_async(ASKED, "the drive has answered again", async || {
         rig.agent.ask(&["rescan"]).unwrap();
@@ -154,7 +154,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
 
     let unknown = rig.agent.ask(&["drive", "ack", "no-such"]).unwrap();
     assert_eq!(unknown.status.code(), Some(6), "{}", said(&unknown));
-    // It is BAD: nothing happens before its identity is spelled out.
+    // The verdict is BAD: nothing happens before the identity is confirmed.
     let ack = ["drive", "ack", &drive.id, "--note", "seen", "--by", "ann"];
     let shown = rig.agent.ask(&ack).unwrap();
     assert_eq!(shown.status.code(), Some(2), "{}", said(&shown));
@@ -169,7 +169,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     );
     let outcome = "is BAD, acknowledged and takes no new volumes";
     assert!(said(&acked).contains(outcome), "{}", said(&acked));
-    // Silent everywhere, and BAD.
+    // Reported nowhere, and BAD.
     assert!(
         volume_reasons(&rig, &volume.id, &volume.target)
             .await
@@ -185,7 +185,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     let refused = rig.csi.create("w", 64 * MIB, &csi::block()).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 
-    // Again, with nothing left: the first one's words stay.
+    // Repeated, with nothing left: the note of the first one stays.
     let twice = [
         "drive",
         "ack",
@@ -204,7 +204,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         said(&again)
     );
 
-    // It was durable before it was answered.
+    // Persisted before the call returned.
     rig.agent.kill9();
     rig.start_again().await;
     let drive = has_verdict(&rig, "BAD").await;
@@ -213,7 +213,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     assert_eq!((&*given.by, &*given.note), ("ann", "seen"));
     assert!(storage(&rig).await.is_empty());
 
-    // Whether it takes volumes is a choice of its own, and ends with the acknowledgement.
+    // Accepting volumes is a separate choice, and ends with the acknowledgement.
     let used = [&confirmed[..], &["--use"]].concat();
     let used = rig.agent.ask(&used).unwrap();
     let outcome = "is BAD, acknowledged and takes new volumes";
@@ -229,7 +229,7 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
     let refused = rig.csi.create("x", 64 * MIB, &csi::block()).await;
     assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
 
-    // What is found besides counts, though it is no worse.
+    // Further findings count, though they are no worse.
     assert!(rig.agent.ask(&confirmed).unwrap().status.success());
     assert!(storage(&rig).await.is_empty());
     replay::pending_sectors(&place, 1);
@@ -286,7 +286,7 @@ async fn an_operators_verdict_counts_and_is_shown_with_what_it_hides() {
             .any(|note| note.starts_with("overridden by the operator: a known batch")),
         "{drive:#?}"
     );
-    // It takes volumes again.
+    // The drive accepts volumes again.
     rig.volume("v", 64 * MIB, &csi::block()).await;
     let health = rig.agent.ask(&["health"]).unwrap();
     assert_eq!(health.status.code(), Some(0), "{}", said(&health));
@@ -367,7 +367,7 @@ async fn health_says_which_drives_were_not_polled_and_not_that_all_is_well() {
         (&json["well"], &json["not_polled"]),
         (&false.into(), &1.into())
     );
-    // Its last known verdict is good: it takes volumes.
+    // The last known verdict is good: the drive accepts volumes.
     rig.csi.create("v", 64 * MIB, &csi::block()).await.unwrap();
     replay::release(&place);
     wait::until_async(ASKED, "the drive was polled", async || {
@@ -397,9 +397,9 @@ async fn a_drive_of_which_nothing_is_known_takes_no_volume_before_its_first_poll
         tokio::time::sleep(Duration::from_secs(4)).await;
         replay::release(&place);
     });
-    // It failed its poll: the volume that waited for that is refused.
+    // The poll failed: the volume that waited for it is refused.
     assert_eq!(created.unwrap_err().code(), tonic::Code::ResourceExhausted);
-    // That one whose answer never comes counts as before takes half a minute.
+    // That a poll that never returns leaves the verdict unchanged takes half a minute to test.
     if !need::is_long() {
         return;
     }

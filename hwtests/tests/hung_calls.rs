@@ -1,7 +1,6 @@
-//! Every hung call: each RPC, hanging at each step that asks something of the drive. The call answers in its time with a code
-//! that says "call again", the drive's other volumes can leave, the rest of the node does not notice, also after a restart
-//! of the agent; and once the drive answers again, the call is repeated and brings what it is to bring, with all data.
-//! Printed as a table. Needs root, FUSE and loop devices.
+//! Every hung call: each RPC, hanging at each step that sends a request to the drive. The call returns a retryable code before its
+//! deadline, the drive's other volumes can be unpublished and unstaged, and the rest of the node is unaffected, also after a restart of the
+//! agent. Once the drive responds, the repeated call succeeds and all data is kept. Prints a table. Needs root, FUSE and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -25,7 +24,7 @@ use call::Call;
 use row::{Restart, Spec};
 use stand::{all_steps, run};
 
-/// One step of each call: the table in small.
+/// Small table: one step of each call.
 #[tokio::test]
 #[ignore = "takes a minute and a half: hwtests/faults --long"]
 async fn a_call_that_hangs_at_any_step_costs_itself_and_nothing_else() {
@@ -47,7 +46,7 @@ async fn a_call_that_hangs_at_any_step_costs_itself_and_nothing_else() {
     run(&specs, Restart::BeforeAnswers).await.print().assert();
 }
 
-/// The whole table: each step of each call.
+/// Whole table: each step of each call.
 #[tokio::test]
 #[ignore = "takes most of an hour: hwtests/faults --long"]
 async fn every_call_that_hangs_at_every_step_costs_itself_and_nothing_else() {

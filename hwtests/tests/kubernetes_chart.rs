@@ -1,5 +1,5 @@
-//! What the chart's values do, seen in a real Kubernetes: each value that this is about is installed, and its effect looked
-//! at. Run by hwtests/kubernetes, which starts the cluster.
+//! Effects of the chart's values in a real Kubernetes: each test installs the chart with its values and checks the effect. Run by
+//! hwtests/kubernetes, which starts the cluster.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -2,16 +2,13 @@
 //! under a pod. Run by hwtests/kubernetes --long, which starts the cluster and builds the lab.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
-};
+use std::time::Instant;
 
 use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
     GIB, MIB,
     kube::{
-        Cluster, GUEST_CLASS, GuestNode, LIMIT, Scenario,
+        Cluster, GUEST_CLASS, GuestNode, GuestScenario, LIMIT,
         manifest::{IDLE, claim_of, class, device, mounted, pod},
     },
     lab::{DriveSpec, progress::say},
@@ -19,13 +16,10 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-/// The guest's drives; their serial numbers.
+/// Serial numbers of the guest's drives.
 const DRIVES: [&str; 2] = ["bay-left", "bay-right"];
 
-type Run = fn(&mut GuestNode, &Cluster);
-
-/// What runs on one guest, since one takes minutes to join.
-const SCENARIOS: [(&str, Run); 6] = [
+const SCENARIOS: [(&str, GuestScenario); 6] = [
     ("data is kept over a pod's replacement", keeps_data),
     ("raw block", raw_block),
     ("ReadWriteOncePod", one_pod),
@@ -43,18 +37,7 @@ fn both_layouts_meet_a_kubelet() {
     let mut node = GuestNode::join(&cluster, drives.into());
     node.install();
     say("Drivebay is installed on both nodes");
-    let mut failed = Vec::new();
-    for (name, scenario) in SCENARIOS {
-        let from = Instant::now();
-        // The others are worth knowing, too.
-        let passed = catch_unwind(AssertUnwindSafe(|| scenario(&mut node, &cluster))).is_ok();
-        let how = if passed { "passed" } else { "FAILED" };
-        say(format!("{name}: {how}, {} s", from.elapsed().as_secs()));
-        if !passed {
-            failed.push(name);
-        }
-    }
-    assert!(failed.is_empty(), "failed: {failed:?}");
+    node.run(&SCENARIOS);
     node.leave();
     say("uninstalled, nothing is left");
 }
@@ -63,27 +46,21 @@ fn guest_claim(name: &str, mib: u64, mode: &str, access: &str) -> Value {
     claim_of(name, mib, GUEST_CLASS, mode, access)
 }
 
-/// The pod runs on the guest because the volume can only be made there.
-fn runs_in_the_guest(it: &Scenario, pod: &str) {
-    it.runs(pod);
-    assert_eq!(it.get(&["pod", pod])["spec"]["nodeName"], "node-2");
-}
-
 fn keeps_data(node: &mut GuestNode, cluster: &Cluster) {
     let it = cluster.scenario("guest-claim");
     it.apply(&[
         guest_claim("data", 64, "Filesystem", "ReadWriteOnce"),
         pod("writer", &[mounted("data", "/data")], IDLE),
     ]);
-    runs_in_the_guest(&it, "writer");
+    it.runs_in_the_guest("writer");
     let digest = it.write("writer", "/data/letter", 8);
-    // The volume is one of LVM, as the host's own commands see it.
+    // The volume is an LV, as the host's own commands report it.
     let volumes = node.guest().run("lvs --noheadings -o lv_full_name");
     assert_eq!(volumes.lines().count(), 1, "{volumes}");
     it.delete_pod("writer");
 
     it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);
-    runs_in_the_guest(&it, "reader");
+    it.runs_in_the_guest("reader");
     assert_eq!(it.digest("reader", "/data/letter", 8), digest);
     it.end();
     let volumes = node.guest().run("lvs --noheadings -o lv_full_name");
@@ -96,7 +73,7 @@ fn raw_block(_node: &mut GuestNode, cluster: &Cluster) {
         guest_claim("raw", 64, "Block", "ReadWriteOnce"),
         pod("writer", &[device("raw", "/dev/raw")], IDLE),
     ]);
-    runs_in_the_guest(&it, "writer");
+    it.runs_in_the_guest("writer");
     let digest = it.write("writer", "/dev/raw", 8);
     it.resize("raw", 128);
     let size = || it.sh("writer", "blockdev --getsize64 /dev/raw");
@@ -106,7 +83,7 @@ fn raw_block(_node: &mut GuestNode, cluster: &Cluster) {
     it.delete_pod("writer");
 
     it.apply(&[pod("reader", &[device("raw", "/dev/raw")], IDLE)]);
-    runs_in_the_guest(&it, "reader");
+    it.runs_in_the_guest("reader");
     assert_eq!(it.digest("reader", "/dev/raw", 8), digest);
     it.end();
 }
@@ -117,17 +94,17 @@ fn one_pod(_node: &mut GuestNode, cluster: &Cluster) {
         guest_claim("data", 64, "Filesystem", "ReadWriteOncePod"),
         pod("first", &[mounted("data", "/data")], IDLE),
     ]);
-    runs_in_the_guest(&it, "first");
+    it.runs_in_the_guest("first");
     let digest = it.write("first", "/data/letter", 4);
     it.apply(&[pod("second", &[mounted("data", "/data")], IDLE)]);
     it.event(&["Pod/second", "FailedScheduling", "ReadWriteOncePod"]);
     it.delete_pod("first");
-    runs_in_the_guest(&it, "second");
+    it.runs_in_the_guest("second");
     assert_eq!(it.digest("second", "/data/letter", 4), digest);
     it.end();
 }
 
-/// Full volumes of both filesystems in one pod, which goes on writing.
+/// Expands full volumes of both filesystems in one pod, which continues to write.
 fn grows_online(_node: &mut GuestNode, cluster: &Cluster) {
     let filesystems = ["ext4", "xfs"];
     let it = cluster.scenario("guest-growing");
@@ -146,7 +123,7 @@ fn grows_online(_node: &mut GuestNode, cluster: &Cluster) {
     }
     let uses = filesystems.map(|name| mounted(name, &format!("/{name}")));
     it.apply(&[pod("writer", &uses, IDLE)]);
-    runs_in_the_guest(&it, "writer");
+    it.runs_in_the_guest("writer");
     let kib = |filesystem: &str| {
         let script = format!("df -k /{filesystem} | tail -n 1 | awk '{{print $2}}'");
         it.sh("writer", &script).parse::<u64>().unwrap()
@@ -187,14 +164,14 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
         guest_claim("data", 64, "Filesystem", "ReadWriteOnce"),
         pod("db", &[mounted("data", "/data")], IDLE),
     ]);
-    runs_in_the_guest(&it, "db");
+    it.runs_in_the_guest("db");
     let digest = it.write("db", "/data/letter", 8);
     assert_eq!(it.told_of_health("db"), None);
     let drive = node.drive_of(&it.name, "data", &DRIVES);
 
     node.machine.unplug(drive);
     let from = Instant::now();
-    // Whoever uses it gets errors first, which are told as what they are; that the drive is gone follows.
+    // Users of the volume get I/O errors first, which are reported as such; the missing drive is reported afterwards.
     let told = wait::until(LIMIT, "the pod is told of the missing drive", || {
         it.told_of_health("db")
             .filter(|told| told.contains("DriveMissing") || told.contains("DeviceGone"))
@@ -214,12 +191,12 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     ));
 
     node.machine.plug(drive);
-    // The pod's mount is of the device that is gone: only a new pod has the volume again.
+    // The pod's mount is of the removed device: only a new pod can use the volume again.
     it.delete_pod("db");
     it.apply(&[pod("db", &[mounted("data", "/data")], IDLE)]);
-    runs_in_the_guest(&it, "db");
+    it.runs_in_the_guest("db");
     assert_eq!(it.digest("db", "/data/letter", 8), digest);
-    // Its failed requests stay a reason for suspicion until an operator has seen them.
+    // The failed requests keep the drive SUSPECT until an operator acknowledges them.
     node.acknowledge(drive);
     it.event(&["PersistentVolumeClaim/data", "VolumeConditionNormal"]);
     if cluster.version() >= (1, 37) {
@@ -231,20 +208,20 @@ fn drive_unplugged(node: &mut GuestNode, cluster: &Cluster) {
     it.end();
 }
 
-/// What a pod of the DaemonSet made is used by an agent that systemd runs beside the same kubelet.
+/// A volume created by a pod of the DaemonSet is used by an agent that systemd runs beside the same kubelet.
 fn as_a_unit(node: &mut GuestNode, cluster: &Cluster) {
     let it = cluster.scenario("guest-unit");
     it.apply(&[
         guest_claim("data", 64, "Filesystem", "ReadWriteOnce"),
         pod("writer", &[mounted("data", "/data")], IDLE),
     ]);
-    runs_in_the_guest(&it, "writer");
+    it.runs_in_the_guest("writer");
     let digest = it.write("writer", "/data/letter", 4);
     it.delete_pod("writer");
 
     node.run_unit();
     it.apply(&[pod("reader", &[mounted("data", "/data")], IDLE)]);
-    runs_in_the_guest(&it, "reader");
+    it.runs_in_the_guest("reader");
     assert_eq!(it.digest("reader", "/data/letter", 4), digest);
     node.restart_unit();
     assert_eq!(it.digest("reader", "/data/letter", 4), digest);

@@ -1,5 +1,5 @@
-//! Drivebay's life in a real Kubernetes: installed, replaced, killed, upgraded and uninstalled while pods use volumes. Run
-//! by hwtests/kubernetes, which starts the cluster; each scenario leaves no volume and no byte behind.
+//! Drivebay's life in a real Kubernetes: installed, replaced, killed, upgraded and uninstalled while pods use volumes. Run by
+//! hwtests/kubernetes, which starts the cluster; no scenario leaves a volume or data behind.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,6 +1,6 @@
-//! Metrics of a real cluster: a Prometheus that scrapes as the chart's PodMonitors have it evaluates the documented joins with
-//! kube-state-metrics' metrics. The kubelet's own figures of volumes are not there to be joined: in the cluster's namespaces it
-//! does not find the filesystem of its own directory, and gives no statistics at all. Run by hwtests/kubernetes --long, which starts the cluster.
+//! Metrics of a real cluster: a Prometheus that scrapes as the chart's PodMonitors specify evaluates the documented joins with
+//! kube-state-metrics' metrics. The kubelet's own volume metrics are not available for joins: in the cluster's namespaces it does not find
+//! the filesystem of its own directory, and reports no statistics at all. Run by hwtests/kubernetes --long, which starts the cluster.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::fs;
@@ -15,12 +15,12 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-/// Where `hwtests/cluster/services` has them serve.
+/// Addresses at which `hwtests/cluster/services` has them serve.
 const PROMETHEUS: &str = "http://127.0.0.1:9090";
 const STATE_METRICS: &str = "127.0.0.1:8088";
 
-/// The pods of a component that serve metrics, as targets with the labels that the chart's PodMonitors give them. Debian's
-/// Prometheus finds no pods by itself.
+/// Returns the pods of a component that serve metrics, as targets with the labels that the chart's PodMonitors set. Debian's Prometheus has
+/// no service discovery for pods.
 fn targets(cluster: &Cluster, component: &str, port: u16, instance: &str) -> Value {
     let label = format!("--selector=app.kubernetes.io/component={component}");
     let pods = cluster.list(NAMESPACE, &["pods", &label]);
@@ -33,7 +33,7 @@ fn targets(cluster: &Cluster, component: &str, port: u16, instance: &str) -> Val
     pods.iter().map(target).collect()
 }
 
-/// With kube-state-metrics as kube-prometheus has it.
+/// Returns the Prometheus configuration, which scrapes kube-state-metrics as kube-prometheus does.
 fn configuration(cluster: &Cluster) -> Value {
     let ours = |component: &str, port, instance: &str| {
         json!({
@@ -56,7 +56,7 @@ fn configuration(cluster: &Cluster) -> Value {
     })
 }
 
-/// The labels of each series of a query; None: there is no answer, such as of a join that does not match.
+/// Returns the labels of each series of a query's result; None if the query fails, such as a join that does not match.
 fn ask(cluster: &Cluster, query: &str) -> Option<Vec<Value>> {
     let words = ["promtool", "query", "instant", "--format=json", PROMETHEUS];
     let answer = cluster.inside(&[&words[..], &[query]].concat()).ok()?;
@@ -99,7 +99,7 @@ fn the_documented_joins_find_series_of_kube_state_metrics() {
     let [_, of_pods, of_claims] = &documented[..] else {
         unreachable!("other joins are documented: {documented:#?}")
     };
-    // Labels of the one series that each finds in this namespace.
+    // Labels of the one series that each query returns in this namespace.
     let expected = [
         (
             of_pods.as_str(),

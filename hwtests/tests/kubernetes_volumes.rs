@@ -1,5 +1,5 @@
-//! Drivebay in a real Kubernetes: claims and pods, what they hold, and what a user sees of them. Run by
-//! hwtests/kubernetes, which starts the cluster; each scenario has a namespace, and leaves no volume and no byte behind.
+//! Drivebay in a real Kubernetes: claims and pods, their contents, and what is shown to a user. Run by hwtests/kubernetes, which starts the
+//! cluster; each scenario has a namespace, and leaves no volume or data behind.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use drivebay_hwtests::kube::{
@@ -9,6 +9,8 @@ use drivebay_hwtests::kube::{
 
 #[path = "kubernetes_volumes/block.rs"]
 mod block;
+#[path = "kubernetes_volumes/copies.rs"]
+mod copies;
 #[path = "kubernetes_volumes/moving.rs"]
 mod moving;
 #[path = "kubernetes_volumes/pods.rs"]

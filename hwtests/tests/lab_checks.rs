@@ -1,5 +1,5 @@
-//! Checks of mounted volumes on snapshots, in a guest with real LVM: no false alarm under load, nothing left behind, not even
-//! by an agent that is killed; and what they cost the workload.
+//! Checks of mounted volumes on snapshots, in a guest with real LVM: no false alarm under load, no snapshot, loop device or mount left,
+//! also after the agent was killed; and their cost to the workload.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
-    lab::{self, DriveSpec, Guest, LabRig, Machine, MachineSpec},
+    lab::{
+        self, DriveSpec, Guest, LabRig, Machine, MachineSpec,
+        letters::{has_no_snapshots, snapshots_listed},
+    },
     long,
     rig::Placed,
 };
@@ -20,9 +23,9 @@ use drivebay_proto::agent::{CheckVolumeRequest, CheckVolumeResponse, agent_clien
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-/// A few LVM commands and a check, in an emulated machine that has much to do.
+/// Time limit of a check, which takes a few LVM commands, in a busy emulated machine.
 const CHECK: Duration = Duration::from_secs(300);
-/// A snapshot is removed and erased.
+/// Time limit for removing and erasing a snapshot.
 const GONE: Duration = Duration::from_secs(180);
 
 async fn rig(layout: &str, drives: usize, class: &str) -> LabRig {
@@ -32,7 +35,7 @@ async fn rig(layout: &str, drives: usize, class: &str) -> LabRig {
     LabRig::tuned(machine, layout, |settings| settings.class = class).await
 }
 
-/// Asks for a check and answers with its result; asks again when a call came between.
+/// Has a volume checked, and returns the result. Panics if the call fails.
 async fn check(lab: &LabRig, volume: &Placed) -> CheckVolumeResponse {
     let channel = csi::channel_within(&lab.agent_socket, CHECK).await.unwrap();
     let mut client = AgentClient::new(channel);
@@ -43,7 +46,7 @@ async fn check(lab: &LabRig, volume: &Placed) -> CheckVolumeResponse {
     answer.expect("a check ends").into_inner()
 }
 
-/// A check that goes on while the test does something else.
+/// Starts a check that runs while the test continues.
 async fn asked(lab: &LabRig, volume: &Placed) -> JoinHandle<Result<CheckVolumeResponse, Status>> {
     let channel = csi::channel_within(&lab.agent_socket, CHECK).await.unwrap();
     let request = CheckVolumeRequest {
@@ -55,21 +58,22 @@ async fn asked(lab: &LabRig, volume: &Placed) -> JoinHandle<Result<CheckVolumeRe
     })
 }
 
-/// What LVM and the kernel have that is a check's.
-fn litter(guest: &Guest) -> String {
-    guest.run(
-        "{ lvs --noheadings -a -o lv_name; dmsetup ls; losetup -n; grep -i check /proc/mounts; } | grep -i -e check -e -real -e -cow -e snapshot || true",
-    )
-}
-
+/// Waits until no snapshot, loop device or mount of a check is left.
 fn nothing_is_left(guest: &Guest) {
-    guest.wait_until(GONE, "snapshots are gone", |guest| {
-        litter(guest).trim().is_empty().then_some(())
-    });
+    has_no_snapshots(guest);
+    let script = "losetup --noheadings --list && cat /proc/mounts";
+    guest.wait_until(
+        GONE,
+        "loop devices and mounts of checks are gone",
+        |guest| {
+            let listed = guest.run(script).to_lowercase();
+            (!listed.contains("check")).then_some(())
+        },
+    );
 }
 
-/// A process in the guest that makes, syncs, moves and removes files in this directory until it is told to stop. One
-/// process, so that what it costs is the writing, not the starting of tools.
+/// Starts a process in the guest that creates, syncs, renames and removes files in this directory until the file `stop` exists. It is one
+/// process, so that its cost is that of writing and not that of starting tools.
 fn load(guest: &Guest, unit: &str, dir: &std::path::Path) {
     let script = r#"use IO::Handle; use File::Path qw(remove_tree); my ($dir, $n) = ($ARGV[0], 0);
         chdir $dir or die; mkdir "churn"; chdir "churn" or die;
@@ -94,13 +98,13 @@ fn load(guest: &Guest, unit: &str, dir: &std::path::Path) {
     ));
 }
 
-/// How often the load has gone round.
+/// Returns the number of completed rounds of the load; 0 if it cannot be read.
 fn rounds(guest: &Guest, dir: &std::path::Path) -> u64 {
     let said = guest.ran(&format!("cat {}/count", dir.display()));
     said.stdout.trim().parse().unwrap_or(0)
 }
 
-/// Checks a volume under load so many times. None may say anything but clean.
+/// Checks a volume `times` times under load. None may be reported corrupt, and at most a quarter may be without a clean result.
 async fn no_false_alarm(fs_type: &str, times: u32) {
     let lab = rig("lvm", 1, "check-reserve = \"512MiB\"\n").await;
     let volume = lab.volume("busy", GIB, &csi::mount(fs_type)).await;
@@ -112,7 +116,7 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
         (count() > 20).then_some(())
     });
     let (from, at) = (count(), Instant::now());
-    // Its pace alone is only shown.
+    // The rate alone is only printed.
     let alone = if times > 4 { 20 } else { 5 };
     tokio::time::sleep(Duration::from_secs(alone)).await;
     let alone = (count() - from) as f64 / at.elapsed().as_secs_f64();
@@ -141,7 +145,7 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
         odd.len(),
         f64::from(u32::try_from(took / u64::from(times)).unwrap()) / 1000.0,
     ));
-    // A snapshot that became full is told as such, and is no alarm; it says nothing either.
+    // An overflow of the snapshot is reported as such: it is no alarm, and no result either.
     let alarms: Vec<_> = odd
         .iter()
         .filter(|(outcome, ..)| outcome == "corrupt")
@@ -161,7 +165,7 @@ async fn no_false_alarm(fs_type: &str, times: u32) {
     assert_eq!(ended.trim(), "inactive", "the load met an error");
     nothing_is_left(guest);
     lab.leave_volume(&volume).await;
-    assert!(litter(guest).trim().is_empty());
+    nothing_is_left(guest);
 }
 
 fn times() -> u32 {
@@ -208,7 +212,7 @@ async fn damage_under_a_mounted_ext4_is_found_and_a_full_snapshot_is_no_damage()
     assert_eq!(check(&lab, &volume).await.outcome, "clean");
     nothing_is_left(guest);
 
-    // Twice what the snapshot has room for, while the check is made to take long.
+    // Twice the capacity of the snapshot, while the check is slowed down.
     let device = lab.device(&volume).await.display().to_string();
     guest.run("mv /usr/sbin/e2fsck /usr/sbin/e2fsck.real; printf '#!/bin/sh\\n[ \"$1\" = -fn ] && while [ ! -e /run/go-on ]; do sleep 0.2; done\\nexec /usr/sbin/e2fsck.real \"$@\"\\n' >/usr/sbin/e2fsck; chmod +x /usr/sbin/e2fsck");
     let asking = asked(&lab, &volume).await;
@@ -264,12 +268,13 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
         guest.wait_until(GONE, "the check is under way", |guest| {
             guest.ran("pgrep -f '[e]2fsck -fn'").ok().then_some(())
         });
-        // What is overwritten now is stored in the snapshot.
+        // Data that is overwritten now is stored in the snapshot.
         guest.run(&format!(
             "dd if=/dev/zero of={target}/secret bs=1M count=16 conv=notrunc,fsync status=none"
         ));
     }
-    assert!(!litter(&guest).trim().is_empty(), "there is a snapshot");
+    let listed = snapshots_listed(&guest).unwrap();
+    assert!(!listed.is_empty(), "no snapshot is there");
     lab.agent.kill9();
     let answer = asking.await.unwrap();
     assert!(answer.is_err(), "{answer:?}");
@@ -292,7 +297,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
         };
         let (start, len): (u64, u64) = (start.parse().unwrap(), len.parse().unwrap());
         looked += len;
-        let other = guest.run(&format!(
+        let other = guest.run_pipes(&format!(
             "dd if={node} bs=1M skip={} count={} iflag=direct status=none | tr -d '\\0' | wc -c",
             start / MIB,
             len / MIB
@@ -302,7 +307,7 @@ async fn a_killed_agents_snapshot_is_removed_and_erased_and_the_volume_works_on(
     assert!(looked >= GIB, "{free}");
 }
 
-/// A volume with a snapshot is grown and deleted: the check gets out of the way.
+/// A volume with a snapshot is expanded and deleted: the check is cancelled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_volume_is_grown_and_deleted_while_its_snapshot_is_checked() {

@@ -1,5 +1,5 @@
-//! Finding drives, on real kernels' devices: each kind is known for what it is, whatever is in use is refused, what
-//! comes and goes is seen, and looking disturbs nobody.
+//! Discovery of drives, on devices of real kernels: each kind is identified, a drive in use is refused, hotplug is detected, and scans have
+//! no side effects.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! The lab's shelf: each drive appears as it was asked for, and each fault is seen by a plain tool.
+//! The lab's drives: each one appears as requested, and a standard tool detects each fault.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -33,7 +33,7 @@ const SATA_WWN: u64 = 0x5000_c500_8765_4321;
 const EUI: u64 = 0x0025_38b1_0000_0042;
 const SEEN: Duration = Duration::from_secs(60);
 
-/// A machine, the drives it was booted with, and where their files are.
+/// A machine, the drives with which it was booted, and the directory of their files.
 struct Stand {
     machine: Machine,
     qmp: Qmp,
@@ -41,15 +41,9 @@ struct Stand {
     run: RunDir,
 }
 
-impl AsRef<Machine> for Stand {
-    fn as_ref(&self) -> &Machine {
-        &self.machine
-    }
-}
-
 static STAND: Mutex<Option<Stand>> = Mutex::new(None);
 
-/// One machine for the tests of this program, with a drive of every kind.
+/// Returns the machine shared by this program's tests, with a drive of every kind.
 fn stand() -> Held<MutexGuard<'static, Option<Stand>>> {
     let mut stand = Held(STAND.lock().unwrap_or_else(PoisonError::into_inner));
     if stand.is_none() {
@@ -107,7 +101,7 @@ impl Stand {
             .unwrap()
     }
 
-    /// The served drives, one of each kind, with their device in the guest.
+    /// Returns the served drives, one of each kind, with their devices in the guest.
     fn served(&self) -> Vec<(&LabDrive, String)> {
         [("n1", "NV-1"), ("s1", "s1"), ("a1", "a1"), ("v1", "v1")]
             .map(|(name, serial)| (self.drive(name), device(self.machine.guest(), serial)))
@@ -115,7 +109,7 @@ impl Stand {
     }
 }
 
-/// What the guest knows of the drive with this serial.
+/// Returns the properties that the guest reports of the drive with this serial number.
 fn seen(guest: &Guest, serial: &str) -> Option<Value> {
     let columns = "NAME,SIZE,SERIAL,WWN,MODEL,REV,ROTA,LOG-SEC,PHY-SEC,TRAN,TYPE";
     let listed = guest.run(&format!("lsblk --nodeps --bytes --json -o {columns}"));

@@ -1,4 +1,4 @@
-//! What was answered is durable: on drives that forget what was not flushed when their power goes.
+//! An acknowledged operation survives a power failure, on drives that lose unflushed writes.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -25,12 +25,13 @@ use drivebay_hwtests::{
         progress::say,
     },
     long,
+    node::Placed,
 };
 use lab_durable::{
     answered,
-    bench::{Bench, Held, together},
+    bench::{Bench, Held, insist, together},
     case::Op,
-    counting::{Counted, counted, sectors},
+    counting::{Counted, counted, no_store, sectors, stores},
     midway::{self, Moment, Plan},
     moves::{self, Side},
 };
@@ -113,19 +114,19 @@ async fn no_call_is_answered_before_the_drive_has_flushed_what_it_wrote() {
     }
     let late: Vec<&Counted> = rows.iter().filter(|row| row.own > 0).collect();
     assert!(late.is_empty(), "unflushed when answered: {late:#?}");
-    // What flushes nothing leaves nothing when it writes nothing; these must have written.
+    // A call without flushes is durable only if it writes nothing; these must have written.
     let idle = |row: &&Counted| row.writes == 0 && !row.call.to_lowercase().contains("publish");
     let idle: Vec<&Counted> = rows.iter().filter(idle).collect();
     assert!(idle.is_empty(), "{idle:#?}");
 }
 
-/// Everything that a drive lives through on one node, counted.
+/// Counts the writes of each call in the life of volumes on one node.
 async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
     let (csi, name) = (bench.csi(), &bench.bays[at].name);
     let mut rows = Vec::new();
     let mut volumes = Vec::new();
-    // What a filesystem writes last when it is unmounted, that it is clean, it does not flush on every drive. Without
-    // it the next mount replays an empty journal; unmounting must need nothing from the drive, so nobody waits for it.
+    // On some drives a filesystem does not flush its last write of an unmount, the clean flag. Without it the next mount replays an empty
+    // journal; the acknowledgement of an unmount does not depend on the drive, so that it does not wait for it.
     for (call, kind, bytes, capability) in [
         (
             "CreateVolume, claiming",
@@ -137,7 +138,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         ("CreateVolume", "btrfs", 160 * MIB, csi::mount("btrfs")),
         ("CreateVolume, block", "block", 32 * MIB, csi::block()),
     ] {
-        // Each filesystem on one drive of each layout; minutes are saved.
+        // Each filesystem on one drive of each layout, to save minutes.
         let other = if at < 2 { "btrfs" } else { "xfs" };
         if kind == other {
             continue;
@@ -151,7 +152,7 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
             Ok(())
         };
         rows.push(counted(bench, at, call, &[], &[], create).await);
-        // Grown before the next one is made: a partition grows where it is.
+        // Expanded before the next one is created: a partition expands in place.
         let (kind, of) = (&kind, &made.unwrap());
         let call = |what: &str| format!("{what}, {kind}");
         let stage = async || said(csi.stage(&of.id, &of.staging, &of.capability).await);
@@ -215,6 +216,9 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         rows.push(counted(bench, at, &both, &own, &[], leave).await);
         volumes.push((*kind, of.clone()));
     }
+    if let (Some((_, of)), "lvm") = (volumes.last(), bench.bays[at].layout) {
+        rows.extend(life_of_snapshots(bench, at, of).await);
+    }
     for (kind, of) in &volumes {
         let theirs = sectors(bench, of).await;
         let delete = async { said(csi.delete(&of.id).await) };
@@ -224,6 +228,53 @@ async fn life(bench: &Bench, at: usize) -> Vec<Counted> {
         let erased = async { bench.gone(at, &name).await };
         rows.push(counted(bench, at, &format!("erased, {kind}"), &[], &[], erased).await);
     }
+    rows
+}
+
+/// Counts the writes of creating, restoring and deleting a snapshot of a raw volume, and of a group.
+async fn life_of_snapshots(bench: &Bench, at: usize, of: &Placed) -> Vec<Counted> {
+    let (csi, name) = (bench.csi(), &bench.bays[at].name);
+    let mut rows = Vec::new();
+    let called = format!("{name}-snapshot");
+    let mut taken = None;
+    let take = async {
+        let answer = csi.create_snapshot(&called, &of.id, &[]).await;
+        taken = Some(answer.map_err(|status| status.to_string())?);
+        Ok(())
+    };
+    rows.push(counted(bench, at, "CreateSnapshot", &[], &[], take).await);
+    let taken = taken.unwrap();
+    let (id, bytes) = (&taken.snapshot_id, taken.size_bytes as u64);
+    let copied = format!("{name}-copy");
+    let mut made = None;
+    let restore = async {
+        let copy = insist(async || bench.restore(at, &copied, bytes, id).await);
+        made = Some(copy.await?);
+        Ok(())
+    };
+    rows.push(counted(bench, at, "CreateVolume of a snapshot", &[], &[], restore).await);
+    let made = made.unwrap();
+    let deleted = insist(async || said(csi.delete(&made.id).await));
+    deleted.await.unwrap();
+    bench.gone(at, &copied).await.unwrap();
+    let theirs = stores(bench, at).await;
+    let delete = async { said(csi.delete_snapshot(id).await) };
+    rows.push(counted(bench, at, "DeleteSnapshot", &theirs, &[], delete).await);
+    no_store(bench, at).await;
+
+    let called = format!("{name}-group");
+    let mut group = None;
+    let take = async {
+        let answer = csi.create_group_snapshot(&called, &[&of.id], &[]).await;
+        group = Some(answer.map_err(|status| status.to_string())?);
+        Ok(())
+    };
+    rows.push(counted(bench, at, "CreateVolumeGroupSnapshot", &[], &[], take).await);
+    let group = group.unwrap();
+    let theirs = stores(bench, at).await;
+    let delete = async { said(csi.delete_group_snapshot(&group).await) };
+    rows.push(counted(bench, at, "DeleteVolumeGroupSnapshot", &theirs, &[], delete).await);
+    no_store(bench, at).await;
     rows
 }
 
@@ -244,7 +295,7 @@ async fn what_was_answered_is_there_after_a_hundred_power_cuts() {
     answered_cuts(&rounds).await;
 }
 
-/// Calls of both layouts, each on a drive of its own; the blank drives are the last ones.
+/// Cuts the power when calls of both layouts are acknowledged, each on a separate drive; the last drives are blank and are claimed.
 async fn answered_cuts(rounds: &[(f64, u64)]) {
     let drives: Vec<_> = ALL.iter().cycle().take(8).copied().collect();
     let mut bench = Bench::new("node1", &drives, 2).await;
@@ -263,6 +314,9 @@ async fn answered_cuts(rounds: &[(f64, u64)]) {
         Op::CreateBlock,
         Op::Grow("btrfs"),
     ];
+    // The power is cut right after the acknowledgement, before anything else is flushed.
+    let of_snapshots = [Op::Snapshot, Op::Group, Op::Restore, Op::DropSnapshot];
+    let of_lvm: Vec<Op> = calls.iter().chain(&of_snapshots).copied().collect();
     let mut next = [0, 0];
     for &cut in rounds {
         let mut round = Vec::new();
@@ -271,7 +325,9 @@ async fn answered_cuts(rounds: &[(f64, u64)]) {
                 round.push((at, Op::Claim));
                 continue;
             }
-            let next = &mut next[usize::from(bay.layout == "lvm")];
+            let is_lvm = bay.layout == "lvm";
+            let calls = if is_lvm { of_lvm.as_slice() } else { &calls };
+            let next = &mut next[usize::from(is_lvm)];
             round.push((at, calls[*next % calls.len()]));
             *next += 1;
         }
@@ -284,7 +340,7 @@ async fn answered_cuts(rounds: &[(f64, u64)]) {
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
 }
 
-/// Every call but growing online: its writes are the filesystem's.
+/// Every call except online expansion, whose writes are the filesystem's.
 const CALLS: [Op; 9] = [
     Op::Create,
     Op::CreateBlock,
@@ -311,7 +367,7 @@ async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_
             seed,
         },
     };
-    // As many as there are drives: all in one round.
+    // As many as there are drives, so that all of them fit one round.
     let mut plans = vec![
         plan("lvm", Op::Claim, 4, 1),
         plan("partition", Op::Claim, 3, 1),
@@ -320,7 +376,18 @@ async fn a_call_that_is_cut_in_the_middle_happened_or_did_not_and_torn_metadata_
         plans.push(plan("lvm", op, 3, 7));
         plans.push(plan("partition", op, 3, 7));
     }
-    let tally = midway::work(&mut bench, plans).await;
+    let mut tally = midway::Tally::default();
+    midway::work(&mut bench, &mut tally, plans).await;
+    // Which sectors are unflushed at a cut depends on how the kernel divides what LVM writes, so another seed may be needed for a torn text.
+    for seed in 8..14 {
+        if tally.restores > 0 || !tally.failures.is_empty() {
+            break;
+        }
+        say(format!("no cut tore LVM's metadata yet: {tally:?}"));
+        let calls = [Op::Create, Op::Expand, Op::Delete];
+        let plans = calls.map(|op| plan("lvm", op, 3, seed));
+        midway::work(&mut bench, &mut tally, plans.to_vec()).await;
+    }
     say(format!("{tally:?}"));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
     assert!(tally.restores > 0, "no cut tore LVM's metadata: {tally:?}");
@@ -333,10 +400,10 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
     let drives: Vec<_> = ALL.iter().cycle().take(12).copied().collect();
     let mut bench = Bench::new("node1", &drives, 4).await;
     let mut plans = Vec::new();
-    // In the order of writes, so that all calls have been cut early when time is short.
+    // In the order of writes, so that all calls were cut at their early writes when time is short.
     for write in (1..=12).chain([14, 17, 20, 25, 30, 40, 60, 100]) {
         for op in CALLS {
-            // mkfs writes more than is worth cutting one by one.
+            // mkfs makes too many writes to be cut at each of them.
             let keeps: &[f64] = if write <= 6 { &[0.5, 0.0, 1.0] } else { &[0.5] };
             for (layout, keep) in LAYOUTS
                 .iter()
@@ -351,7 +418,8 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
             }
         }
     }
-    let tally = midway::work(&mut bench, plans).await;
+    let mut tally = midway::Tally::default();
+    midway::work(&mut bench, &mut tally, plans).await;
     say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
     say(format!(
         "over after: {:?}; restored: {}",
@@ -365,12 +433,30 @@ async fn a_call_that_is_cut_at_any_of_its_writes_happened_or_did_not() {
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_snapshot_that_is_cut_at_any_write_is_whole_or_gone_and_its_volume_is_as_it_was() {
     long!();
+    cut_everywhere(
+        &[Op::Snapshot, Op::DropSnapshot, Op::Group],
+        (1..=16).chain([18, 20, 23, 26, 30, 40, 60]),
+    )
+    .await;
+}
+
+/// The drive whose power is cut has the snapshot, its volume, and another volume.
+#[tokio::test]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_restore_that_is_cut_at_any_write_makes_the_volume_when_it_is_repeated() {
+    long!();
+    let writes = (1..=20).chain([24, 28, 32, 36, 40, 48, 56, 64, 80, 100]);
+    cut_everywhere(&[Op::Restore], writes).await;
+}
+
+/// Cuts the power in each of these calls, at each of these writes.
+async fn cut_everywhere(ops: &[Op], writes: impl Iterator<Item = u64>) {
     let drives = [Nvme, Scsi].map(|kind| ("lvm", kind));
     let drives: Vec<_> = drives.into_iter().cycle().take(8).collect();
     let mut bench = Bench::new("node1", &drives, 0).await;
     let mut plans = Vec::new();
-    for write in (1..=16).chain([18, 20, 23, 26, 30, 40, 60]) {
-        for op in [Op::Snapshot, Op::DropSnapshot] {
+    for write in writes {
+        for &op in ops {
             for keep in [0.5, 0.0, 1.0] {
                 let moment = Moment {
                     write,
@@ -382,14 +468,15 @@ async fn a_snapshot_that_is_cut_at_any_write_is_whole_or_gone_and_its_volume_is_
             }
         }
     }
-    let tally = midway::work(&mut bench, plans).await;
+    let mut tally = midway::Tally::default();
+    midway::work(&mut bench, &mut tally, plans).await;
     say(format!("{} cuts: {:?}", tally.total(), tally.cuts));
     say(format!(
         "over after: {:?}; restored: {}",
         tally.over, tally.restores
     ));
     assert!(tally.failures.is_empty(), "{:#?}", tally.failures);
-    assert_eq!(tally.cuts.len(), 2, "{:?}", tally.cuts);
+    assert_eq!(tally.cuts.len(), ops.len(), "{:?}", tally.cuts);
 }
 
 #[tokio::test]

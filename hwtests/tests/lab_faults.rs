@@ -1,5 +1,5 @@
-//! The fault table, in the lab: what loop drives cannot do (`hwtests/faults --lab`). What a drive would say by SMART
-//! is replayed where no emulated drive says it, and marked so.
+//! The fault table, in the lab: faults that loop drives cannot have (`hwtests/faults --lab`). SMART data that no emulated drive reports is
+//! replayed, and marked so.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

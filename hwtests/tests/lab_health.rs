@@ -1,5 +1,5 @@
-//! Health on emulated hardware: what a drive says of itself by SMART, asked with the real smartctl, decides where new
-//! volumes go and what is said of the volumes on it.
+//! Health on emulated hardware: SMART data, read with the real smartctl, determines the placement of new volumes and the conditions of
+//! those on the drive.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -17,7 +17,7 @@ use drivebay_hwtests::{
 };
 use drivebay_proto::agent::Drive;
 
-/// smartctl takes a few seconds in an emulated machine, and more in a busy one.
+/// Time limit of a poll: smartctl takes a few seconds in an emulated machine, and more in a busy one.
 const SEEN: Duration = Duration::from_secs(180);
 /// Critical warning, bit 2: reliability degraded (NVMe base specification, SMART / Health Information).
 const UNRELIABLE: u8 = 4;
@@ -58,7 +58,8 @@ async fn a_drive_that_says_it_fails_gets_no_new_volumes_and_its_volumes_say_why(
     let on = lab.volume_of(&placed.id).await.unwrap().drive;
     assert_ne!(on, drive.id, "a new volume goes to the drive that is well");
 
-    // BAD stays until somebody acknowledges it, also when the drive takes it back and the agent starts anew.
+    // A BAD verdict remains until an operator acknowledges it, also if the drive reports no critical warning any more and the agent
+    // restarts.
     lab.machine.smart_warning("fails", 0);
     lab.agent.kill9();
     lab.start_again().await;

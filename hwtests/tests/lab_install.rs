@@ -1,5 +1,5 @@
-//! A host's life by deploy/docs without packages, its own commands run as they are written there: installed, volumes
-//! served, rebooted, upgraded under a writer, uninstalled with all data left, installed again.
+//! The life of a host without packages, with the commands of deploy/docs exactly as documented: installed, serving volumes, rebooted,
+//! upgraded under a writer, uninstalled with all data preserved, installed again.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -19,11 +19,11 @@ use drivebay_hwtests::{
 
 const INSTALL: &str = include_str!("../../deploy/docs/install-host.md");
 const UNINSTALL: &str = include_str!("../../deploy/docs/uninstall.md");
-/// Where the repository is in the guest.
+/// Path of the repository in the guest.
 const REPOSITORY: &str = "/root/drivebay";
 const CONFIG: &str = "/etc/drivebay/drivebay.toml";
 
-/// The commands of a document behind a text: the indented blocks, as scripts.
+/// Returns the indented blocks of a document after `from`, each as a script.
 fn blocks(document: &str, from: &str) -> Vec<String> {
     let (_, text) = document.split_once(from).unwrap();
     let mut blocks = vec![String::new()];
@@ -40,7 +40,7 @@ fn blocks(document: &str, from: &str) -> Vec<String> {
     blocks
 }
 
-/// To install the programs, to set up the service, and to uninstall.
+/// Returns the blocks that install the programs and set up the service, and those that uninstall.
 fn commands() -> ([String; 2], Vec<String>) {
     let install = blocks(INSTALL, "\n## From the repository\n");
     let uninstall = blocks(UNINSTALL, "\nA host from the repository");
@@ -63,7 +63,7 @@ fn the_documents_have_the_commands_that_are_run_here() {
     );
 }
 
-/// Runs a block as an operator would who stops at the first mistake; answers with what it printed.
+/// Runs a block, and returns its standard output. Panics at the first command that fails.
 fn type_in(guest: &Guest, block: &str) -> String {
     eprintln!("{block}");
     let script = format!("cd {REPOSITORY}; set -eux\n{block}");
@@ -72,7 +72,7 @@ fn type_in(guest: &Guest, block: &str) -> String {
     ran.stdout
 }
 
-/// The repository with its programs built. The controller is the debug build: it is installed here and not used.
+/// Copies the repository with its built programs into the guest. The controller is the debug build: it is installed here and not used.
 fn bring_repository(guest: &Guest) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for file in [
@@ -110,7 +110,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     bring_repository(&guest);
     let ([programs, service], uninstall) = commands();
 
-    // From nothing to the plan: as it comes, no drive is selected.
+    // From nothing to the plan: by default no drive is selected.
     type_in(&guest, &programs);
     let plan = guest.run("drivebay-agent claim-plan");
     assert!(plan.contains("NotSelected"), "{plan}");
@@ -126,7 +126,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
         "{listed}"
     );
 
-    // A volume through the socket, over a reboot.
+    // A volume created through the socket, over a reboot.
     let mut lab = LabRig::found(machine).await;
     let volume = lab
         .volume_in("of-mine", "kept", 256 * MIB, &csi::mount("ext4"))
@@ -144,7 +144,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     lab.volume_is(&volume.id, "ready").await;
     lab.serve(&volume).await;
     assert_eq!(lab.letter(&volume), written);
-    // The rule is in effect, and the agent says nothing of it.
+    // The rule is in effect, so that the agent logs no warning about it.
     let device = lab.device(&volume).await;
     let told = guest.run(&format!(
         "udevadm info --query=property {}",
@@ -178,7 +178,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     unpublished.await;
     persistently(async || lab.csi.unstage(&volume.id, &volume.staging).await).await;
 
-    // Uninstalled: nothing of it runs, and the data is read without it.
+    // Uninstalled: no process or unit remains, and the data is readable without Drivebay.
     type_in(&guest, &uninstall.concat());
     let left = guest.run("ps -eo args= | grep '[d]rivebay-agent' || true");
     assert_eq!(left, "");
@@ -188,7 +188,7 @@ async fn a_host_is_installed_rebooted_upgraded_and_uninstalled_by_the_readme_and
     );
     assert_eq!(read.split_whitespace().next(), Some(written.as_str()));
 
-    // Installed again, everything is as it was.
+    // Installed again, everything is as before.
     type_in(&guest, &service);
     let lab = LabRig::found(lab.machine).await;
     lab.volume_is(&volume.id, "ready").await;

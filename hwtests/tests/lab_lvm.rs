@@ -1,5 +1,5 @@
-//! Layout `lvm` in a guest with real LVM: beside other people's VGs, in agreement with the host's own commands,
-//! to the last extent, with no more processes than promised, and on a drive that was pulled out and is back.
+//! Layout `lvm` in a guest with real LVM: beside foreign VGs, consistent with the host's own commands, up to the last extent, with a
+//! bounded number of processes, and on a drive that was unplugged and returned.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Layout `lvm` while something goes wrong: a drive that hangs, with LVM commands stuck on it, and an agent that is killed
-//! at every command it runs.
+//! Layout `lvm` with faults: a drive that hangs, with LVM commands in D state on it, and an agent that is killed at each of its LVM
+//! commands.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! The suites of the loop shelf, run inside the guest with layout `lvm`: the same tests with the same
-//! expectations as for partitions on this machine, which has no device-mapper.
+//! The suites of the loop drives, run inside the guest with layout `lvm`: the same tests with the same expectations as for partitions on
+//! this machine, which has no device-mapper.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -14,21 +14,26 @@ use drivebay_hwtests::{
     long, wait,
 };
 
-/// Fewer tests than this passing means that a program did not run what it is meant to.
+/// If fewer tests pass, the program did not run the intended ones.
 const AT_LEAST: u32 = 10;
 
 fn machine() -> shared::Shared {
     shared(|| Machine::restored(MachineSpec::new("suites")))
 }
 
-/// Runs a test program with a layout; nothing may fail, and nothing be skipped but by what the kernel lacks.
+/// Runs a test program with a layout. Panics if a test fails.
 fn run(program: &str, layout: &str, words: &[&str]) -> Tally {
     let places = std::env::var("DRIVEBAY_TEST_PLACES").unwrap_or_default();
+    let specs = match std::env::var_os("DRIVEBAY_LAB_LONG") {
+        Some(_) => "all",
+        None => "layout",
+    };
     let variables = [
         ("CI", "true"),
         ("DRIVEBAY_TEST_LAYOUT", layout),
         ("DRIVEBAY_TEST_PLACES", &places),
         ("DRIVEBAY_LONG", "1"),
+        ("DRIVEBAY_SANITY_SPECS", specs),
     ];
     let machine = machine();
     let tally = machine.guest().run_test_binary(program, words, &variables);
@@ -91,7 +96,7 @@ fn what_must_hold_on_one_node_holds_on_lvm() {
     long!();
     let tally = run("one_node", "lvm", &[]);
     assert!(tally.passed >= AT_LEAST);
-    // Of a partition's number, and of what a first stage writes; this guest's kernel is older than two others need.
+    // One test is about a partition's number and one about the writes of a first stage; this guest's kernel is too old for two others.
     let is_known = |line: &String| {
         line.contains("it is about layout partition") || line.contains("no statmount")
     };
@@ -105,7 +110,7 @@ fn what_must_hold_on_one_node_holds_on_lvm() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn every_filesystem_is_grown_while_it_is_mounted_on_partitions_too() {
-    // In a container root may not grow a mounted ext4; here it may, so nothing is left out.
+    // In a container root may not expand a mounted ext4; here it may, so that no test is skipped.
     let tally = run("one_node", "partition", &["each_filesystem_is_made"]);
     assert_eq!((tally.passed, tally.skipped), (1, vec![]));
 }
@@ -116,7 +121,7 @@ fn the_life_of_drives_is_the_same_on_lvm() {
     long!();
     let tally = run("drives", "lvm", &[]);
     assert!(tally.passed >= AT_LEAST);
-    // What is about a partition table says so; nothing else is left out.
+    // Tests about a partition table give that as their reason; no other one is skipped.
     let (tables, others): (Vec<_>, Vec<_>) = tally
         .skipped
         .into_iter()

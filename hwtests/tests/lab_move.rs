@@ -1,4 +1,4 @@
-//! A drive that is carried to another node is looked at and left alone there until an operator says whose it is.
+//! A drive from another node is probed and left unchanged until an operator adopts it or wipes it.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use drivebay_hwtests::{
@@ -20,14 +20,14 @@ async fn node(name: &str, drives: Vec<DriveSpec>) -> LabRig {
     LabRig::tuned(machine, "partition", class_per_drive(&classes)).await
 }
 
-/// Carries a drive from a machine to another one.
+/// Moves a drive from one machine to another.
 fn carry(from: &mut LabRig, to: &mut LabRig, name: &str) {
     from.machine.unplug(name);
     let drive = from.machine.take(name);
     to.machine.give(drive);
 }
 
-/// The drive, once the node says that it is another's.
+/// Waits until the node rejects the drive as one of the node `owner`, and returns it.
 async fn is_elsewhere(lab: &LabRig, name: &str, owner: &str) -> wire::Drive {
     let what = format!("{name} is refused as {owner}'s");
     wait::until_async(LAB_LIMIT, &what, async || {
@@ -43,7 +43,7 @@ fn print(lab: &LabRig, name: &str) -> u64 {
     digest::of(lab.machine.drive(name).file()).unwrap()
 }
 
-/// A second look at every drive, so that what the agent does to one would have been done.
+/// Scans all drives twice, so that any change that the agent makes to one has been made.
 async fn looked_again(lab: &LabRig) {
     let channel = csi::channel(&lab.agent_socket).await.unwrap();
     let mut client = wire::agent_client::AgentClient::new(channel);
@@ -52,7 +52,7 @@ async fn looked_again(lab: &LabRig) {
     }
 }
 
-/// What the guest has of drives: partitions, and what device-mapper made of them.
+/// Lists the guest's partitions and device-mapper devices.
 fn devices(lab: &LabRig) -> String {
     lab.guest().run("cat /proc/partitions; dmsetup ls")
 }
@@ -84,7 +84,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
 
         carry(&mut first, &mut second, name);
         let drive = is_elsewhere(&second, name, "node1").await;
-        // Told by the node that misses it, too.
+        // The node that misses the drive reports it as well.
         first.volume_is(&volume.id, "missing").await;
         assert!(first.abnormal(&volume.id).await.unwrap().contains(name));
         let (before, had) = (print(&second, name), devices(&second));
@@ -107,7 +107,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
                 .await;
             assert_eq!(staged.unwrap_err().code(), tonic::Code::NotFound);
         }
-        // Whether the other node's volume is there is not for this one to say; its own is none.
+        // This node cannot report the state of the other node's volume; it has none of its own.
         let deleted = second.csi.delete(&volume.id).await;
         assert_eq!(deleted.unwrap_err().code(), tonic::Code::Unavailable);
         second.csi.delete(&here.id).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         let newer = second.put_letter(&here, 512);
         second.leave_volume(&here).await;
 
-        // Back again it is a stranger there, and missed here.
+        // Back on the first node it is another node's drive there, and missing on the second.
         carry(&mut second, &mut first, name);
         is_elsewhere(&first, name, "node2").await;
         second.volume_is(&here.id, "missing").await;
@@ -169,7 +169,7 @@ async fn a_drive_carried_to_another_node_is_left_alone_until_it_is_adopted_there
         first.serve(&volume).await;
         assert_eq!(first.letter(&volume), newer);
         first.leave_volume(&volume).await;
-        // The next one finds the second node without a drive, and without the memory of one.
+        // The next agent finds the second node without a drive, and without persisted state of one.
         carry(&mut first, &mut second, name);
         is_elsewhere(&second, name, "node1").await;
         wait::until_async(LAB_LIMIT, "the second node's memory ends", async || {

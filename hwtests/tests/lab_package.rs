@@ -1,5 +1,5 @@
-//! A host's life with the Debian package: installed from nothing, rebooted, upgraded under a writer, removed, purged, installed
-//! again, and a mounted volume through all of it; and volumes used by hand there, by the documents' own commands.
+//! The life of a host with the Debian package: installed from nothing, rebooted, upgraded under a writer, removed, purged, installed again,
+//! and a mounted volume through all of it; and volumes managed manually there, with the commands of the documents.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -28,12 +28,12 @@ const DAILY_LIFE: &str = include_str!("../../deploy/docs/daily-life.md");
 const CONFIG: &str = "/etc/drivebay/drivebay.toml";
 const RULE: &str = "/etc/udev/rules.d/09-drivebay.rules";
 const MOUNT: &str = "/srv/db";
-/// An initramfs is made within it, in an emulated machine.
+/// Time limit of apt, which includes building an initramfs in an emulated machine.
 const APT_LIMIT: Duration = Duration::from_secs(900);
-/// An older version than any: the same programs, packed with this one.
+/// A version that is lower than any other: the same programs, packed with this number.
 const OLDER: &str = "0.0.1";
 
-/// Where the guest finds the agent's package of a version, made of the release agent and the rest of the debug build.
+/// Builds the agent's package of a version from the release agent and the debug build of the rest, and returns its path in the guest.
 fn package(version: &str) -> PathBuf {
     let target = target_dir().unwrap();
     let dir = target.join("lab-packages").join(version);
@@ -62,7 +62,7 @@ fn package(version: &str) -> PathBuf {
     image::in_guest(&file).unwrap()
 }
 
-/// As an administrator does, without anything that could ask; answers with what it printed.
+/// Runs apt without prompts, and returns its output.
 fn apt(guest: &Guest, what: &str) -> String {
     eprintln!("apt-get {what}");
     let script = format!("DEBIAN_FRONTEND=noninteractive apt-get -y -q {what} </dev/null 2>&1");
@@ -82,7 +82,7 @@ fn is_up(guest: &Guest) {
     });
 }
 
-/// The mount itself: another one at the same place has another number.
+/// Returns the mount with its id: a later mount at the same place has another id.
 fn mounted(guest: &Guest) -> String {
     guest.run(&format!("findmnt --task 1 -no ID,SOURCE {MOUNT}"))
 }
@@ -102,12 +102,12 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     let mut machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
 
-    // From nothing: it runs, it is in the initramfs, and it claims nothing.
+    // From nothing: the agent runs, is in the initramfs, and claims no drive.
     apt(&guest, &format!("install {}", older.display()));
     is_up(&guest);
     let rules = "lsinitramfs /boot/initrd.img-* | grep -c 09-drivebay.rules";
     assert_eq!(guest.run(rules).trim(), "1");
-    // Once is enough: each takes a minute or more.
+    // Tested only once: each update takes a minute or more.
     guest.run("echo update_initramfs=no >/etc/initramfs-tools/update-initramfs.conf");
     let plan = guest.run("drivebay-agent claim-plan");
     assert!(plan.contains("NotSelected"), "{plan}");
@@ -119,7 +119,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     let health = guest.run("drivebay-agent health || true");
     assert!(!health.contains("HostReadsVolumes"), "{health}");
 
-    // A volume, which comes back with the boot.
+    // A volume that is mounted again at boot.
     let class = "\n[[class]]\nname = \"of-mine\"\n[class.select]\nmedia = [\"nvme\"]\n";
     guest.run(&format!(
         "set -e; printf '%s' '{class}' >>{CONFIG}; systemctl restart drivebay-agent"
@@ -162,7 +162,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
         "set -e; grep -q of-mine {CONFIG}; test -s {RULE}; test -s /var/lib/drivebay/known.json"
     ));
 
-    // Purged: configuration and rule are gone, and it says what stays.
+    // Purged: configuration and rule are removed, and the output lists what is kept.
     let said = apt(&guest, "purge drivebay-agent");
     assert!(
         said.contains("kept: the state directory /var/lib/drivebay"),
@@ -182,7 +182,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
         writer.finish()
     );
 
-    // Installed again: no class selects a drive, and yet the volume is known by its drive's label.
+    // Installed again: no class selects a drive, and yet the volume is known by the label of its drive.
     apt(&guest, &format!("install {}", newer.display()));
     is_up(&guest);
     let listed = guest.wait_until(LAB_LIMIT, "the volume is listed", |guest| {
@@ -197,7 +197,8 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
     );
 }
 
-/// The commands of the documents for a host without an orchestrator: of a volume's life, and of a drive that was pulled.
+/// Returns the commands of the documents for a host without an orchestrator: those of a volume's life, and those for a drive that was
+/// unplugged.
 fn by_hand() -> [Vec<&'static str>; 2] {
     let (_, section) = DAILY_LIFE
         .split_once("## Volumes without an orchestrator")
@@ -235,7 +236,7 @@ fn the_documents_commands_for_a_host_without_an_orchestrator_are_found() {
     assert_eq!(verbs(&pulled), ["volume unmount", "volume mount"]);
 }
 
-/// What is mounted there, in MiB.
+/// Returns the size of the mounted filesystem in MiB.
 fn mib(guest: &Guest) -> u64 {
     let said = guest.run(&format!(
         "df --output=size -BM {MOUNT} | tail -n 1 | tr -d M"
@@ -252,7 +253,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     let mut machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
     let [life, pulled] = by_hand();
-    // Of the same form, for a small drive.
+    // Same commands, with sizes for a small drive.
     let run = |command: &str| -> String {
         let command = command
             .replace("GiB", "0MiB")
@@ -266,7 +267,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
         panic!("eight commands: {life:?}");
     };
 
-    // Installed, a first configuration written from the drives, one class made active, the plan looked at.
+    // Installed, a first configuration generated from the drives, one class activated, the plan checked.
     apt(&guest, &format!("install {}", newer.display()));
     is_up(&guest);
     run("drivebay-agent init");
@@ -290,7 +291,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     run("systemctl restart drivebay-agent");
     is_up(&guest);
 
-    // The first volume; it comes back with the boot.
+    // The first volume; it is mounted again at boot.
     run(create);
     run(mkdir);
     run(mount);
@@ -320,7 +321,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
         "{before} MiB before, {after} MiB after"
     );
 
-    // Pulled, and back.
+    // Unplugged, and plugged in again.
     machine.unplug("data");
     guest.wait_until(LAB_LIMIT, "the drive is missing", |guest| {
         let health = guest.ran("drivebay-agent drives");
@@ -338,7 +339,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     }
     assert_eq!(letter(&guest), written);
 
-    // Deleted, and the drive given back: by its identity, since its kernel name may be another one now.
+    // Deleted, and the drive released: by its identity, since its kernel name may have changed.
     run(unmount);
     run(delete);
     guest.wait_until(LAB_LIMIT, "the space is erased", |guest| {

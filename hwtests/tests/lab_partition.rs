@@ -1,5 +1,5 @@
-//! The partition layout on real kinds of drives: names with a `p`, sectors of 4096 bytes, udevd beside us, and
-//! sixty volumes on one drive, of which some come and go while others are written.
+//! Layout `partition` on real kinds of drives: names with a `p`, sectors of 4096 bytes, udevd running, and sixty volumes on one drive, some
+//! of which are created and deleted while others are written to.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::{collections::BTreeSet, time::Instant};
@@ -15,23 +15,23 @@ use drivebay_hwtests::{
 use tokio::sync::{Mutex, MutexGuard};
 use tonic::Code;
 
-/// The class and drive, how its partitions are named, and the filesystem tried on it.
+/// Class and drive, pattern of its partitions' names, and filesystem.
 const KINDS: [(&str, &str, &str); 4] = [
     ("nvme-512", "^nvme[0-9]+n1p[0-9]+$", "ext4"),
     ("sata-512e", "^sd[a-z]+[0-9]+$", "xfs"),
     ("scsi-4k", "^sd[a-z]+[0-9]+$", "ext4"),
     ("nvme-4k", "^nvme[0-9]+n1p[0-9]+$", "btrfs"),
 ];
-/// A drive for the sixty.
+/// Drive of the sixty volumes.
 const MANY: &str = "nvme-many";
 
-/// One machine for this program's tests, each of which has drives of its own in it.
+/// Machine shared by this program's tests; each uses separate drives.
 static LAB: Mutex<Option<LabRig>> = Mutex::const_new(None);
 
 async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
     let mut held = Held(LAB.lock().await);
     if let Some(lab) = held.as_mut() {
-        // Each test has a runtime of its own, and a connection ends with its runtime.
+        // Each test has a separate runtime, and a connection ends with its runtime.
         lab.node.csi = lab.agent.csi().await.unwrap();
         return held;
     }
@@ -52,7 +52,7 @@ async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
     held
 }
 
-/// The kernel name of a volume's partition, once udevd's link of its PARTUUID leads there.
+/// Returns the kernel name of a volume's partition; waits until udevd's link of its PARTUUID refers to it.
 async fn linked(lab: &LabRig, volume: &Placed) -> String {
     let device = lab.device(volume).await;
     let uuid = volume.id.split('@').next().unwrap();
@@ -106,7 +106,7 @@ async fn a_volume_on_each_kind_of_drive_is_carved_used_grown_online_and_erased()
             "{fs} on {class} has {size} bytes"
         );
         assert_eq!(lab.letter(&volume), written, "{class}");
-        // The end of the filesystem is there to be written.
+        // The end of the filesystem can be written.
         guest.run(&format!(
             "head -c {}M /dev/zero >{target}/full && sync -f {target}/full",
             start * 9 / 10
@@ -220,7 +220,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         );
     }
     let each = from.elapsed() / u32::try_from(others.len()).unwrap();
-    // Each is served: what is written into one is there, and in no other.
+    // Each is served: data written to one is in that one only.
     for volume in &others {
         lab.serve(volume).await;
     }
@@ -254,8 +254,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     ids.sort();
     assert_eq!(listed, ids);
     let partitions = guest.run(&format!("lsblk -nro NAME /dev/{disk}"));
-    // The label is among them only if udevd had the kernel read the table again before a volume was in use: the agent
-    // reads it from the disk.
+    // The label is among them only if udevd had the kernel reread the table before a volume was in use: the agent reads it from the disk.
     let seen = partitions.lines();
     let seen = seen.filter(|name| *name != disk && *name != label);
     assert_eq!(seen.count(), COUNT, "{partitions}");
@@ -263,7 +262,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         linked(lab, volume).await;
     }
 
-    // Every second one goes, one grows, as many come.
+    // Every second one is deleted, one is expanded, and as many are created.
     let mut rounds = Vec::new();
     let mut stay = Vec::new();
     for (at, volume) in others.into_iter().enumerate() {
@@ -275,7 +274,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
             stay.push(volume);
         }
     }
-    // Into what was the deleted one behind it.
+    // Expands into the space of the deleted one after it.
     lab.all_erased().await;
     let grows = &stay.last().unwrap().id;
     persistently(async || lab.csi.expand(grows, 32 * MIB, &block).await).await;
@@ -290,7 +289,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
     }
     let lines: Vec<usize> = writers.into_iter().map(Writer::finish).collect();
 
-    // Nobody took a partition from the kernel but those that were deleted.
+    // Only the partitions of deleted volumes were removed from the kernel.
     let quiet = |device: &str| unaffected.contains(device) || device == label || device == disk;
     assert_eq!(events.count("remove", quiet), 0, "{:?}", events.seen());
     assert_eq!(events.count("add", quiet), 0, "{:?}", events.seen());
@@ -315,7 +314,7 @@ async fn sixty_volumes_are_on_one_drive_and_come_and_go_while_others_are_written
         lab.leave_volume(volume).await;
     }
 
-    // A table has 128 entries, one of them the label: the 128th volume is refused, though there is room.
+    // A table has 128 entries, including the label: the 128th volume is refused, though there is free space.
     let mut all = written;
     all.extend(stay);
     while all.len() < 127 {

@@ -1,4 +1,4 @@
-//! Drives are known by who they are: after a boot with other kernel names, with some away, with some deleted from.
+//! Drives are recognised by their identity: after a boot with other kernel names, with some unplugged, and with volumes deleted meanwhile.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ const DRIVES: [(Kind, &str, &str); 8] = [
     (Kind::Virtio, "virtio-table", "partition"),
     (Kind::Virtio, "virtio-vg", "lvm"),
 ];
-/// Those that lie on the table after the first boot: one of each layout.
+/// Unplugged after the first boot: one of each layout.
 const AWAY: [&str; 2] = ["nvme-vg", "scsi-table"];
 
-/// Kernel names of all drives that are here.
+/// Returns the kernel name of each drive that is present, by identity.
 async fn names(lab: &LabRig) -> BTreeMap<String, String> {
     let drives = lab.inventory().await.drives.into_iter();
     let here = drives.filter(|drive| !drive.kernel_name.is_empty());
@@ -108,7 +108,7 @@ async fn after_a_boot_with_drives_in_another_order_and_some_away_each_volume_is_
         assert_eq!(refused.unwrap_err().code(), Code::Unavailable);
     }
 
-    // Deleted while away: not listed any more, also by the next agent, whose words are the same.
+    // Deleted while the drive is missing: not listed any more, also by the restarted agent, whose messages are the same.
     for (_, volume, _) in &gone {
         lab.csi.delete(&volume.id).await.unwrap();
     }
@@ -133,14 +133,14 @@ async fn after_a_boot_with_drives_in_another_order_and_some_away_each_volume_is_
             .await;
         assert_eq!(refused.unwrap_err().code(), Code::NotFound);
         assert!(!lab.csi.ids().await.unwrap().contains(&volume.id));
-        // Still there, and no device of it is served.
+        // The data still exists, and its device is not served.
         let medium = lab.machine.drive(name).file().to_owned();
         assert!(
             !digest::find(&medium, mark.as_bytes()).unwrap().is_empty(),
             "{name}"
         );
     }
-    // Another boot, everything plugged: the same again.
+    // Another boot with all drives plugged in: the same again.
     let all: Vec<&str> = DRIVES.iter().map(|(_, name, _)| *name).collect();
     lab.agent.stop();
     lab.machine.power_cycle(&all).unwrap();

@@ -1,4 +1,4 @@
-//! The lab itself: a guest that boots, answers, keeps deadlines, and leaves nothing behind.
+//! The lab itself: a guest that boots, responds, enforces deadlines, and leaves nothing behind.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -106,7 +106,7 @@ fn the_journal_is_followed_in_the_guest_and_into_a_file_here() {
     let machine = machine();
     let guest = machine.guest();
     let lines = guest.follow("lab-says").unwrap();
-    // The follower may still be starting: it is told until it hears.
+    // The follower may still be starting: the message is repeated until it is received.
     guest
         .run("systemd-run --quiet --unit=lab-says sh -c 'while sleep 0.5; do echo said $((6 * 7)); done'");
     assert_eq!(
@@ -171,7 +171,7 @@ fn a_dropped_machine_leaves_no_process_and_no_file() {
 #[test]
 #[ignore = "needs the lab: hwtests/lab"]
 fn what_was_flushed_survives_a_reboot_and_a_power_cut() {
-    // A boot, a reboot and another boot; that a power cut spares what was flushed is also seen with a volume, below.
+    // A boot, a reboot and another boot; that flushed data survives a power cut is also tested with a volume, below.
     long!();
     let mut machine = Machine::boot(MachineSpec::new("rebooted")).unwrap();
     machine
@@ -206,7 +206,7 @@ async fn an_agent_inside_is_asked_from_here_as_any_other() {
     let machine = Machine::restored(MachineSpec::new("node1")).unwrap();
     let mut lab = LabRig::on(machine, "partition").await;
     let inventory = lab.inventory().await;
-    // The root disk is the only drive, and not ours.
+    // The root disk is the only drive, and is not managed.
     assert!(inventory.volumes.is_empty());
     assert!(
         lab.csi

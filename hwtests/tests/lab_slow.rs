@@ -1,6 +1,6 @@
-//! Slow drives in the lab: four NVMe drives, each with a volume under a fio load of its own; one after another is slower, in each way
-//! that a drive can be, and is found; load and erasing are not. A minute of the comparison has 20 seconds here: an emulated machine
-//! does little in five.
+//! Slow drives in the lab: four NVMe drives, each with a volume under a separate fio load. One after another becomes slower, in each way
+//! that a drive can, and gets the finding; load and erasing cause none. A minute of the comparison is shortened to 20 seconds, not less: an
+//! emulated machine does little in five.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -19,18 +19,18 @@ use drivebay_hwtests::{
 };
 
 const MINUTE: Duration = Duration::from_secs(20);
-/// What a request of a healthy one takes; several times what the emulated machine adds, which is not slowed down with it.
+/// Latency of a healthy drive's request; several times the emulation's own, which is not slowed down with it.
 const LATENCY: Duration = Duration::from_millis(8);
-/// Serial numbers, too: a single letter would be no identity.
+/// Names, which are also the serial numbers: a single letter would be no identity.
 const NAMES: [&str; 4] = ["drive-a", "drive-b", "drive-c", "drive-d"];
-/// What each volume's users do: small and large requests, more reads or more writes, steadily and in bursts.
+/// fio options of each volume's load: small and large requests, more reads or more writes, steady and in bursts.
 const LOADS: [&str; 4] = [
     "--rw=randrw --rwmixread=70 --bs=4k --iodepth=1 --rate_iops=30,15",
     "--rw=randrw --rwmixread=50 --bs=16k --iodepth=2 --rate_iops=20,20",
     "--rw=randrw --rwmixread=80 --bs=4k --iodepth=2 --thinktime=700ms --thinktime_blocks=24",
     "--rw=randrw --rwmixread=60 --bssplit=4k/60:64k/40 --iodepth=1 --rate_iops=15,10",
 ];
-/// A finding that takes longer than this comes too late.
+/// Time limit of a finding, in minutes of the comparison.
 const LATEST: u32 = 20;
 
 struct Stand {
@@ -62,7 +62,7 @@ impl Stand {
             let drive = lab.drive_where(|of| of.id == drive).await.unwrap();
             placed.push((drive.serial, volume));
         }
-        // Spread: one on each.
+        // Placement is spread: one on each drive.
         placed.sort_by(|a, b| a.0.cmp(&b.0));
         let serials: Vec<&str> = placed.iter().map(|(serial, _)| serial.as_str()).collect();
         assert_eq!(serials, NAMES);
@@ -77,7 +77,7 @@ impl Stand {
         stand
     }
 
-    /// A drive takes so many times as long for reads, and for the rest.
+    /// Slows a drive down: latencies of reads and of all other requests, in multiples of [LATENCY].
     fn takes(&self, number: usize, reads: u32, others: u32) {
         let nbd = self.lab.machine.drive(NAMES[number]).nbd();
         nbd.throttle(Some(Throttle {
@@ -96,7 +96,7 @@ impl Stand {
         ));
     }
 
-    /// The drives that have the finding.
+    /// Returns the serial numbers of the drives with the finding Slow, sorted.
     async fn found(&self) -> Vec<String> {
         let inventory = self.lab.inventory().await;
         let slow = inventory.drives.into_iter().filter(|drive| {
@@ -108,7 +108,7 @@ impl Stand {
         found
     }
 
-    /// Nothing else than this is found for so many minutes.
+    /// Checks for `minutes` that these drives, and no others, have the finding.
     async fn stays(&self, minutes: u32, found: &[&str]) {
         let end = Instant::now() + MINUTE * minutes;
         while Instant::now() < end {
@@ -117,7 +117,8 @@ impl Stand {
         }
     }
 
-    /// Waits until a drive is found, too, and no other. `each`: what happens meanwhile, with the minutes that have passed.
+    /// Waits until this drive has the finding in addition to those before it, and no other one; then restores its latency. `each` runs
+    /// meanwhile, with the minutes passed.
     async fn is_found(&self, number: usize, how: &str, mut each: impl AsyncFnMut(f64)) {
         let begun = Instant::now();
         let minutes = || begun.elapsed().as_secs_f64() / MINUTE.as_secs_f64();
@@ -131,7 +132,7 @@ impl Stand {
         self.takes(number, 1, 1);
     }
 
-    /// A volume is made and deleted, and so erased, where there is room: not on drives that are suspect.
+    /// Creates and deletes a volume, and waits until it is erased. It is placed on a drive with space that is not SUSPECT.
     async fn erases(&self) {
         let volume = self.lab.volume("erased", 512 * MIB, &csi::block()).await;
         self.lab.csi.delete(&volume.id).await.unwrap();
@@ -144,7 +145,7 @@ impl Stand {
 async fn a_drive_that_is_slower_than_its_peers_is_found_and_no_other() {
     long!();
     let stand = Stand::new().await;
-    // What is usual; then more load than a drive can take, for a while, and erasing.
+    // Normal load; then more than a drive can handle, for a while, and erasing.
     stand.stays(10, &[]).await;
     let all = "--rw=randrw --rwmixread=50 --bs=32k --iodepth=8";
     stand.load(3, "burst", all, MINUTE * 2);

@@ -1,5 +1,5 @@
-//! The agent as a service of systemd: ready when it says so, restarted and killed under volumes in use, not held
-//! up by a drive that hangs, there again after a reboot.
+//! The agent as a systemd service: ready when it reports it, restarted and killed under volumes in use, not blocked by a drive that hangs,
+//! and running again after a reboot.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::{
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 const UNIT: &str = "drivebay-agent";
 const DRIVES: [(&str, &str); 2] = [("calm-drive", "partition"), ("odd-drive", "lvm")];
-/// What the unit allows for a stop: the agent's ten seconds, and what is on top for a busy emulated machine.
+/// Time limit of a stop: the agent's ten seconds, and more for a busy emulated machine.
 const STOP_LIMIT: Duration = Duration::from_secs(45);
 
 static LAB: Mutex<Option<LabRig>> = Mutex::const_new(None);
@@ -31,7 +31,7 @@ static LAB: Mutex<Option<LabRig>> = Mutex::const_new(None);
 async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
     let mut held = Held(LAB.lock().await);
     if let Some(lab) = held.as_mut() {
-        // Each test has a runtime of its own, and a connection ends with its runtime.
+        // Each test has a separate runtime, and a connection ends with its runtime.
         lab.node.csi = lab.agent.csi().await.unwrap();
         return held;
     }
@@ -52,7 +52,7 @@ fn property(guest: &Guest, name: &str) -> String {
     said.trim().to_owned()
 }
 
-/// A mount as the host's first process has it: its id is another one when it was ever unmounted.
+/// Returns a mount in the mount namespace of the host's first process: its id changes if it is ever unmounted.
 fn mount_of_host(guest: &Guest, target: &Path) -> String {
     let target = target.display();
     guest.run(&format!(
@@ -60,7 +60,7 @@ fn mount_of_host(guest: &Guest, target: &Path) -> String {
     ))
 }
 
-/// Processes of the agent, with their states.
+/// Lists the agent's processes with their states.
 fn processes(guest: &Guest) -> Vec<String> {
     let said = guest.run("ps -eo state=,args= | grep '[d]rivebay-agent' || true");
     said.lines().map(str::to_owned).collect()
@@ -124,7 +124,7 @@ async fn starting_it_returns_when_calls_are_answered_and_not_before() {
         assert!(asked.stdout.contains(name), "{asked:?}");
     }
     assert_eq!(property(lab.guest(), "StatusText"), "serving node node1");
-    // The unit leaves it the rights for that.
+    // The unit grants the privileges for that.
     let journal = lab.guest().journal(UNIT).join("\n");
     assert!(
         !journal.contains("cannot make a mount namespace"),
@@ -198,7 +198,7 @@ async fn restarts_and_a_kill_leave_mounts_and_writers_alone_and_a_stop_ends_the_
     lab.comes_up().await;
     assert_eq!(property(&guest, "NRestarts"), "1");
     assert_eq!(mounts(), before);
-    // The calls repeated find everything done.
+    // The repeated calls have nothing left to do.
     for (volume, written) in &used_ones {
         lab.serve(volume).await;
         assert_eq!(&lab.letter(volume), written);
@@ -240,7 +240,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
     let (calm, calms) = used(lab, "calm-drive", "beside").await;
     let (odd, odds) = used(lab, "odd-drive", "stuck").await;
     lab.machine.drive("odd-drive").nbd().hang();
-    // Something that must read the drive; its caller does not wait for it for ever.
+    // A call that must read the drive; the caller does not wait for it indefinitely.
     let (client, socket) = (lab.csi.clone(), csi::bytes(8 * MIB));
     let call = tokio::spawn(async move {
         let request = drivebay_proto::csi::CreateVolumeRequest {
@@ -257,7 +257,7 @@ async fn a_worker_stuck_in_a_drive_holds_up_neither_a_stop_nor_a_start() {
         all.retain(|line| line.starts_with('D'));
         all
     };
-    // The first start is what makes a worker of its own hang, if none did yet: it has to look at the drive.
+    // The first start makes a worker hang, if none did before: it must probe the drive.
     for way in ["restart", "stop", "start", "restart"] {
         let before = stuck();
         let begun = Instant::now();
@@ -316,7 +316,7 @@ async fn a_mistake_in_the_configuration_fails_the_start_and_the_status_says_whic
         "failed",
         "it is tried again"
     );
-    // journald learns whose a line was a moment after the process has ended.
+    // journald attributes a line to its unit a moment after the process has ended.
     guest.wait_until(LAB_LIMIT, "the status says what is wrong", |guest| {
         let status = guest.ran(&format!("systemctl status --no-pager --full {UNIT}"));
         (status.stdout.contains("lwm") && status.stdout.contains("partition")).then_some(())

@@ -1,5 +1,5 @@
-//! What is inside raw volumes, and the host: with this repository's udev rule nothing of it is activated, by no hotplug
-//! and no reboot; without the rule it is, and the volume cannot be deleted.
+//! Contents of raw volumes, and the host: with this repository's udev rule they are not activated, neither by hotplug nor by a reboot;
+//! without the rule they are, and the volume cannot be deleted.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
 use std::path::Path;
@@ -16,21 +16,21 @@ use drivebay_hwtests::{
 const RULE: &str = include_str!("../../systemd/09-drivebay.rules");
 const RULE_FILE: &str = "/etc/udev/rules.d/09-drivebay.rules";
 const FINDING: &str = "HostReadsVolumes";
-/// Name and layout; the last has sectors of 4096 bytes.
+/// Name and layout; the last drive has sectors of 4096 bytes.
 const DRIVES: [(&str, &str); 3] = [
     ("parts-drive", "partition"),
     ("lvs-drive", "lvm"),
     ("large-drive", "partition"),
 ];
 
-/// What a tenant makes of a raw volume.
+/// Contents that a tenant writes to a raw volume.
 #[derive(Clone, Copy)]
 enum Inside {
     /// A PV with a VG and an LV.
     Pv,
     /// An md array of one device.
     Md,
-    /// A filesystem that has the label of the host's root.
+    /// A filesystem with the label of the host's root.
     Label,
 }
 
@@ -45,7 +45,7 @@ impl Inside {
         }
     }
 
-    /// Writes it, as from inside a container: by the published device alone.
+    /// Writes the contents to the published device only, as from inside a container.
     fn write(self, guest: &Guest, device: &Path, group: &str) {
         let device = device.display();
         guest.run(&match self {
@@ -68,12 +68,12 @@ fn install(guest: &Guest) {
     guest.run("udevadm control --reload");
 }
 
-/// udevd has done its rules, and so has whatever they started.
+/// Waits until udevd has processed its rules, and the programs started by them have had ten seconds.
 fn settle(guest: &Guest) {
     guest.run("udevadm settle --timeout=60; sleep 10; udevadm settle --timeout=60");
 }
 
-/// Arrays, and mapped devices that are no volume of ours.
+/// Lists md arrays, and device-mapper devices that are not Drivebay's.
 fn activated(guest: &Guest) -> Vec<String> {
     let said = guest.run(
         "sed -n 's/^\\(md[^ ]*\\) .*/\\1/p' /proc/mdstat; dmsetup ls | sed -n '/^No devices/!s/[[:space:]].*//p' | grep -v '^drivebay--' || true",
@@ -81,7 +81,7 @@ fn activated(guest: &Guest) -> Vec<String> {
     said.lines().map(str::to_owned).collect()
 }
 
-/// The host's root is found by its label, and by nobody else's.
+/// True if the label of the host's root refers to the root's device.
 fn root_has_its_label(guest: &Guest) -> bool {
     guest.run("readlink -e /dev/disk/by-label/labroot").trim() == "/dev/vda"
 }
@@ -124,7 +124,7 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
     let said = health(&lab);
     assert!(said.contains(FINDING), "{said}");
 
-    // The rule comes to volumes that are mounted, and leaves them so.
+    // The rule is installed with volumes mounted, and does not affect them.
     let mut mounted = Vec::new();
     for (name, _) in DRIVES {
         let kept = format!("kept-{name}");
@@ -153,7 +153,7 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
     let said = health(&lab);
     assert!(!said.contains(FINDING), "{said}");
 
-    // Raw volumes with something of each kind inside.
+    // Raw volumes with each kind of contents.
     let mut volumes: Vec<(Inside, &str, Placed)> = Vec::new();
     for (number, (name, _)) in DRIVES.into_iter().enumerate() {
         for inside in Inside::ALL {
@@ -194,7 +194,7 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
         lab.leave_volume(volume).await;
     }
 
-    // What the test is worth: without the rule, all of this happens.
+    // Control: without the rule, all of this happens.
     guest.run(&format!("rm {RULE_FILE} && udevadm control --reload"));
     replug(&mut lab).await;
     let active = activated(&guest);
@@ -212,7 +212,7 @@ async fn with_the_rule_nothing_inside_volumes_is_activated_by_hotplug_or_reboot_
     let said = health(&lab);
     assert!(said.contains(FINDING), "{said}");
 
-    // With it again, and what was activated given up, everything is deleted.
+    // With the rule again, and after deactivating those contents, all volumes can be deleted.
     install(&guest);
     guest.run("mdadm --stop --scan; for vg in tenant0 tenant2; do vgchange -an $vg; done");
     replug(&mut lab).await;

@@ -1,5 +1,5 @@
-//! What users read follows the rules of the language: log messages are constant texts that alerts can match, and private
-//! idioms stay out of them.
+//! Texts follow the rules of the language: log messages are constant texts that alerts can match; neither they nor comments nor
+//! documents have private idioms.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -8,19 +8,20 @@
     reason = "tests fail loudly"
 )]
 
+use clap::CommandFactory;
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Places whose message is a constant of a table, or a line of a worker that is passed on.
+/// Files whose messages are constants of a table, or lines of a worker that are passed on.
 const PASSED_ON: [&str; 3] = [
     "health/src/changes.rs",
     "worker/src/handle.rs",
     "worker/src/drill.rs",
 ];
 
-/// Idioms that no user can search for.
+/// Idioms that a user cannot search for.
 const PRIVATE: [&str; 26] = [
     "looked at",
     "look at",
@@ -50,20 +51,86 @@ const PRIVATE: [&str; 26] = [
     "for ever",
 ];
 
+/// Adds the Rust sources below a directory, without tests in directories of their own.
 fn sources(dir: &Path, into: &mut Vec<PathBuf>) {
+    files(dir, "rs", "tests", into);
+}
+
+/// Adds the files with this extension below a directory, except those in directories named `without`.
+fn files(dir: &Path, extension: &str, without: &str, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            if !path.ends_with("tests") {
-                sources(&path, into);
+            if !path.ends_with(without) {
+                files(&path, extension, without, into);
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|of| of == extension) {
             into.push(path);
         }
     }
 }
 
-/// The text between the brackets of each call of a logging macro, with the macro's place.
+/// Returns the text of a line of a Rust source if it is a comment, else an empty one.
+fn comment(line: &str) -> &str {
+    let Some(text) = line.trim_start().strip_prefix("//") else {
+        return "";
+    };
+    let text = text.strip_prefix(['/', '!']).unwrap_or(text);
+    text.strip_prefix(' ').unwrap_or(text)
+}
+
+/// Returns the paragraphs, list items and table rows of Markdown in lower case, each with the number of its first line. Code is left out:
+/// fenced, indented after an empty line, or inline.
+fn paragraphs<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let (mut is_fenced, mut has_ended) = (false, true);
+    for (index, line) in lines.enumerate() {
+        let text = line.trim();
+        let is_fence = text.starts_with("```");
+        is_fenced ^= is_fence;
+        let is_indented = has_ended && line.starts_with("    ");
+        if is_fence || is_fenced || is_indented || text.is_empty() {
+            has_ended = true;
+            continue;
+        }
+        match found.last_mut() {
+            Some((_, paragraph)) if !has_ended && !text.starts_with(['|', '-']) => {
+                paragraph.push(' ');
+                paragraph.push_str(text);
+            }
+            _ => found.push((index + 1, text.to_owned())),
+        }
+        has_ended = false;
+    }
+    for (_, paragraph) in &mut found {
+        let prose: Vec<&str> = paragraph.split('`').step_by(2).collect();
+        *paragraph = prose.join(" ").to_lowercase();
+    }
+    found
+}
+
+/// Asserts that the paragraphs that `read` finds in these files, more than `least` in all, have no private idioms.
+fn assert_no_private_idioms(
+    root: &Path,
+    files: &[PathBuf],
+    least: usize,
+    read: impl Fn(&str) -> Vec<(usize, String)>,
+) {
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for file in files {
+        let text = fs::read_to_string(file).unwrap();
+        let name = file.strip_prefix(root).unwrap().display();
+        for (line, paragraph) in read(&text) {
+            seen += 1;
+            let words = private_words(&paragraph).into_iter();
+            wrong.extend(words.map(|word| format!("{name}:{line}: \"{word}\" in: {paragraph}")));
+        }
+    }
+    assert!(seen > least, "only {seen} paragraphs were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Returns the arguments of each call of a logging macro, with the macro's line number.
 fn calls(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for level in ["error!(", "warn!(", "info!(", "debug!(", "trace!("] {
@@ -88,13 +155,13 @@ fn calls(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The last string of a call: its message.
+/// Returns the last string of a call, which is its message.
 fn message(call: &str) -> Option<&str> {
     let call = call.trim_end().trim_end_matches(',').strip_suffix('"')?;
     Some(&call[call.rfind('"')? + 1..])
 }
 
-/// Each HELP text says what is measured in a sentence, and its unit where the name alone does not.
+/// Each HELP text states the measured value in a sentence, and its unit where the name alone does not.
 #[test]
 fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -133,7 +200,7 @@ fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
                 problem(word);
             }
             let lower = help.to_lowercase();
-            // The first that fits.
+            // The first match.
             let units = [
                 ("_timestamp_seconds", "unix time"),
                 ("_seconds", "second"),
@@ -151,7 +218,7 @@ fn metric_help_texts_are_in_plain_words_and_name_their_unit() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The private idioms in a text.
+/// Returns the private idioms in a text.
 fn private_words(text: &str) -> Vec<&'static str> {
     let letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
     PRIVATE
@@ -194,4 +261,97 @@ fn log_messages_are_constant_and_in_plain_words() {
     }
     assert!(seen > 150, "only {seen} messages were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn comments_have_no_private_idioms() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut all = Vec::new();
+    for dir in ["agent", "controller", "proto", "deploy/pages", "hwtests"] {
+        files(&root.join(dir), "rs", "target", &mut all);
+    }
+    // The list of the idioms is here.
+    all.retain(|file| !file.ends_with("hwtests/tests/language.rs"));
+    assert_no_private_idioms(root, &all, 10_000, |text| {
+        paragraphs(text.lines().map(comment))
+    });
+}
+
+#[test]
+fn documents_have_no_private_idioms() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    // Without README.md: it introduces the project to readers who do not know the terms of the field yet.
+    let mut all = ["CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"]
+        .map(|name| root.join(name))
+        .to_vec();
+    for dir in [
+        "agent",
+        "controller",
+        "proto",
+        "deploy",
+        "hwtests",
+        "systemd",
+    ] {
+        files(&root.join(dir), "md", "target", &mut all);
+    }
+    // A row of the results stays as it was written at its measurement.
+    all.retain(|file| !file.ends_with("hwtests/results.md"));
+    assert_no_private_idioms(root, &all, 1_000, |text| paragraphs(text.lines()));
+}
+
+#[test]
+fn idioms_are_found_in_prose_over_two_lines_and_not_in_code() {
+    let source = "\
+//! Nobody
+let told = 1;
+    /// It is looked
+    /// at with `told`, and `what is
+    /// known` is kept.
+    ///
+    ///     told
+    ///
+    /// ```
+    /// told
+    /// ```
+    // - A door
+    // - Doors\n";
+    let found: Vec<(usize, Vec<&str>)> = paragraphs(source.lines().map(comment))
+        .into_iter()
+        .map(|(line, paragraph)| (line, private_words(&paragraph)))
+        .collect();
+    let expected: [(usize, Vec<&str>); 4] = [
+        (1, vec!["nobody"]),
+        (3, vec!["looked at"]),
+        (12, vec!["door"]),
+        (13, vec![]),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn help_has_the_terms_of_the_field() {
+    fn check(mut command: clap::Command, seen: &mut usize) {
+        *seen += 1;
+        let help = command.render_long_help().to_string();
+        for phrase in [
+            "Aligned columns",
+            "More of them",
+            "For programs",
+            "The same as YAML",
+            "beginning of one",
+            "beginning that no other",
+            "by any name",
+            "given up",
+            "Be Nomad's",
+            "keeps nothing on disk",
+        ] {
+            assert!(!help.contains(phrase), "{phrase}: {help}");
+        }
+        let all = command.get_subcommands().cloned();
+        all.for_each(|command| check(command, seen));
+    }
+    let mut seen = 0;
+    check(drivebay_cli::Cli::command(), &mut seen);
+    check(drivebay_controller::config::Cli::command(), &mut seen);
+    assert!(seen > 30, "only {seen} commands were found");
 }

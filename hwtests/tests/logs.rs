@@ -1,5 +1,4 @@
-//! The log of real programs: one line for each call, changed while they run, and never a secret. Needs root and loop
-//! devices.
+//! Logs of real programs: one line for each call, a level changed while they run, and never a secret. Needs root and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -20,16 +19,16 @@ use drivebay_hwtests::{Csi, DriveSpec, GIB, MIB, Rig, agent, csi, need, program,
 use drivebay_proto::csi as wire;
 use serde_json::Value;
 
-/// In every request's secrets; nothing else says so.
+/// Contained in the secrets of every request, and nowhere else.
 const SECRET: &str = "correct-horse-battery-staple";
-/// A program is up within this.
+/// Time limit for a program to start.
 const SOON: Duration = Duration::from_secs(30);
 
 fn secrets() -> HashMap<String, String> {
     HashMap::from([("key".to_owned(), SECRET.to_owned())])
 }
 
-/// A controller over one agent's socket; ended when dropped.
+/// A controller over one agent's socket; stopped when dropped.
 struct Controller {
     child: Child,
     dir: PathBuf,
@@ -88,7 +87,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// Every request that can hold secrets, through a controller and a node.
+/// Sends every request that can hold secrets, through a controller and a node.
 async fn with_secrets(controller: &Csi, rig: &Rig) {
     let mut control = controller.controller();
     let capability = csi::mount("ext4");
@@ -147,7 +146,7 @@ async fn with_secrets(controller: &Csi, rig: &Rig) {
             ..Default::default()
         })
         .await;
-    // Root of a container may lack what growing needs; what is logged of that counts, too.
+    // Root in a container may lack capabilities to grow; the log of that counts, too.
     if let Err(status) = grown {
         assert!(!status.message().contains(SECRET));
     }
@@ -161,7 +160,7 @@ async fn with_secrets(controller: &Csi, rig: &Rig) {
         .await
         .unwrap();
     rig.leave_volume(&placed).await;
-    // One that is refused, too: the reason must not repeat the request.
+    // A refused one, too: the error must not repeat the request.
     let refused = control
         .create_volume(wire::CreateVolumeRequest {
             name: "too-large".to_owned(),
@@ -192,7 +191,7 @@ async fn a_secret_in_a_request_is_in_no_log_at_any_level() {
     let (controller, csi) = Controller::start(&rig, "trace").await;
     with_secrets(&csi, &rig).await;
     for (whose, log) in [("agent", rig.agent.log()), ("controller", controller.log())] {
-        // At this level the libraries below speak too, or this would prove little.
+        // At this level the libraries log too, or this would prove little.
         assert!(
             log.contains("TRACE") && log.contains("CreateVolume"),
             "the {whose}'s log is not at trace"

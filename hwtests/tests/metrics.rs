@@ -1,5 +1,4 @@
-//! /metrics of real programs: valid, complete, and costing nothing, also beside a drive that hangs. Needs root and loop
-//! devices.
+//! /metrics of real programs: valid, complete, and without processes started, also beside a hung drive. Needs root and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -29,19 +28,19 @@ use drivebay_proto::{
     csi::CreateVolumeRequest,
 };
 
-/// Scrapes in a window.
+/// Number of scrapes in a window.
 const SCRAPES: usize = 20;
-/// Something else (a rescan, a drive that is asked how it is) may start a process in one window; a scrape that
-/// starts one shows in every one.
+/// Number of windows. Another event (a rescan, a SMART poll) may start a process in one window; a scrape that starts one shows in every
+/// one.
 const WINDOWS: usize = 5;
-/// What an agent and a controller notice by themselves is noticed within this.
+/// Time limit for an agent and a controller to detect something without a request.
 const SOON: Duration = Duration::from_secs(30);
 
 fn socket(rig: &Rig) -> std::path::PathBuf {
     rig.dir().join("metrics.sock")
 }
 
-/// Parsed by Prometheus' own parser, linted, and without a series that is there twice.
+/// Asserts that Prometheus' own parser and linter accept the text, and that no series is repeated.
 fn is_valid(text: &str) {
     assert_eq!(scrape::lint(text).unwrap(), "", "promtool complains");
     assert_eq!(repeated(text), Vec::<&str>::new());
@@ -108,7 +107,7 @@ async fn a_scrape_of_an_agent_is_valid_and_tells_of_drives_volumes_and_calls() {
 
     rig.leave_volume(&volume).await;
     let text = scrape::scrape(&socket(&rig)).unwrap();
-    // What was sampled while it was mounted says nothing any more.
+    // Samples from when it was mounted are not exported any more.
     assert_eq!(value(&text, "drivebay_volume_fs_size_bytes", &[&of]), None);
     assert_eq!(scrape::get(&socket(&rig), "/healthz").unwrap().1, "ok\n");
     assert_eq!(scrape::get(&socket(&rig), "/readyz").unwrap().1, "ready\n");
@@ -135,7 +134,7 @@ async fn a_volumes_claim_is_kept_on_its_drive_and_a_useless_one_fails_no_create(
         };
         let made = rig.csi.create_with(request(&metadata)).await.unwrap();
         assert_eq!(made.volume_context.len(), 1, "only its class: {made:?}");
-        // A provisioner that is started without the option in between asks for the same volume.
+        // A provisioner started without the option in between requests the same volume.
         let again = rig.csi.create_with(request(&[])).await.unwrap();
         assert_eq!(again.volume_id, made.volume_id);
     }
@@ -143,7 +142,7 @@ async fn a_volumes_claim_is_kept_on_its_drive_and_a_useless_one_fails_no_create(
     assert!(log.contains("claim metadata is not valid"), "{log}");
     assert!(!log.contains(&long), "{log}");
 
-    // Not in the state directory, but on the drive.
+    // Stored on the drive, not in the state directory.
     rig.agent.stop().unwrap();
     std::fs::remove_dir_all(rig.dir().join("state")).unwrap();
     rig.start_again().await;
@@ -165,7 +164,7 @@ async fn a_volumes_claim_is_kept_on_its_drive_and_a_useless_one_fails_no_create(
     }
 }
 
-/// Scrapes while strace counts what the agent starts; in one window it is nothing.
+/// Scrapes while strace counts the processes that the agent starts; there must be a window without any.
 fn scrapes_start_nothing(rig: &Rig) {
     let mut windows = Vec::new();
     for _ in 0..WINDOWS {
@@ -190,7 +189,7 @@ async fn a_scrape_executes_nothing() {
     scrapes_start_nothing(&rig);
 }
 
-// The rescan that hangs goes on beside the scrapes, which block.
+// The hung rescan continues beside the scrapes, which block.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drive_that_hangs_neither_delays_a_scrape_nor_spoils_it() {
     need!(root, loop, promtool, tool "strace");
@@ -203,7 +202,7 @@ async fn a_drive_that_hangs_neither_delays_a_scrape_nor_spoils_it() {
         settings.more = more;
     })
     .await;
-    /// First of all, or nothing of the rest would ever end.
+    /// Before everything else, or the rest would never end.
     struct Resume<'a>(&'a HungDrive);
     impl Drop for Resume<'_> {
         fn drop(&mut self) {
@@ -226,7 +225,7 @@ async fn a_drive_that_hangs_neither_delays_a_scrape_nor_spoils_it() {
     });
     scrapes_start_nothing(&rig);
 
-    // Its worker is killed after its deadline, and does not die.
+    // Its worker is killed after its deadline, and does not end.
     let text = wait::until(SOON, "the drive is shown as stuck", || {
         let text = scrape::scrape(&socket(&rig)).unwrap();
         let slots = ["slot=\"foreground\"", "state=\"stuck\""];
@@ -237,7 +236,7 @@ async fn a_drive_that_hangs_neither_delays_a_scrape_nor_spoils_it() {
         .lines()
         .filter(|line| line.starts_with("drivebay_drive_stuck{") && line.ends_with("} 1"));
     assert_eq!(stuck.count(), 1, "{text}");
-    // A restart of the agent would not mend the drive.
+    // A restart of the agent would not repair the drive.
     assert_eq!(scrape::get(&socket(&rig), "/healthz").unwrap().1, "ok\n");
     scrapes_start_nothing(&rig);
     rescan.abort();
@@ -274,7 +273,7 @@ async fn an_agent_whose_port_is_taken_serves_its_volumes_and_later_its_metrics()
     rig.leave_volume(&volume).await;
 }
 
-/// A controller over one agent's socket; ended when dropped.
+/// A controller over one agent's socket; stopped when dropped.
 struct Controller(Child);
 
 impl Controller {

@@ -26,13 +26,13 @@ use std::time::{Duration, Instant};
 use drivebay_hwtests::need;
 use model::cases;
 
-/// Steps of the short run.
+/// Number of steps of the short run.
 const SHORT: usize = 160;
-/// Of the long one.
+/// Number of steps of the long run.
 const LONG: usize = 10_000;
-/// How long a failing case of the short run is shrunk.
+/// Time limit for shrinking a failing case of the short run.
 const SHRINKING: Duration = Duration::from_secs(120);
-/// And one of the long run.
+/// Time limit for shrinking a failing case of the long run.
 const LONG_SHRINKING: Duration = Duration::from_secs(900);
 
 #[test]
@@ -43,7 +43,7 @@ fn a_node_is_as_the_model_says_after_each_random_step() {
         return;
     }
     cases::run_regressions();
-    // The same in each run; the long run has a fresh seed.
+    // The seed is the same in each short run; the long run has a fresh one.
     cases::run_seeded(cases::seed_or(14), cases::steps_or(SHORT), SHRINKING).print(start);
 }
 

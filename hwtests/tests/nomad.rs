@@ -18,9 +18,9 @@ use drivebay_hwtests::{
 use serde_json::Value;
 
 const README: &str = include_str!("../../README.md");
-/// The node of the files in deploy/nomad.
+/// Node name in the files in deploy/nomad.
 const NODE: &str = "rack1-node7";
-/// Nomad places, starts and ends jobs within this, on a busy machine.
+/// Time limit for Nomad to place, start and end jobs, on a busy machine.
 const SOON: Duration = Duration::from_secs(240);
 const NOMAD: &str = r#"data_dir = "/opt/nomad/data"
 name = "rack1-node7"
@@ -54,7 +54,7 @@ plugin "raw_exec" {
   config { enabled = true }
 }
 "#;
-/// What systemd does for Nomad's unit.
+/// Replaces systemctl, as systemd acts on Nomad's unit.
 const SYSTEMCTL: &str = r#"[ "$*" = "restart nomad" ]
 if [ -e /run/drivebay/nomad.pid ]; then
     kill -INT "$(cat /run/drivebay/nomad.pid)"
@@ -70,7 +70,7 @@ done"#;
 /// A host with Nomad's configuration, a drive and the agent's program.
 struct Host {
     stage: Stage,
-    // After the stage, which uses its drives.
+    // Dropped after the stage, which uses its drives.
     shelf: Shelf,
 }
 
@@ -94,7 +94,7 @@ impl Host {
         self.run(&script);
     }
 
-    /// The class "fast", of the host's drive.
+    /// Returns a configuration with the class "fast", which selects the host's drive.
     fn class(&self) -> String {
         format!(
             "[discovery]\nallow-loop = true\n[metrics]\nlisten = \"off\"\n[[class]]\nname = \"fast\"\nlayout = \"{}\"\n\
@@ -110,7 +110,7 @@ impl Host {
             .unwrap_or_else(|trouble| panic!("{trouble}\n{}", self.evidence()))
     }
 
-    /// What the programs logged.
+    /// Returns the last lines of the logs of Nomad and the agent, and the state of the jobs.
     fn evidence(&self) -> String {
         let script = "tail -n 60 /var/lib/nomad.log /var/lib/agent.log 2>/dev/null || true; \
                       nomad job status 2>&1 || true; for id in $(nomad job status 2>/dev/null | awk 'NR > 1 {print $1}'); do \
@@ -125,7 +125,7 @@ impl Host {
         found.unwrap_or_else(|| panic!("{what}: not in time\n{}", self.evidence()))
     }
 
-    /// Volumes of the agent, without those that are being erased.
+    /// Returns the agent's volumes, without those that are being erased.
     fn volumes(&self) -> Vec<Value> {
         let list: Value =
             serde_json::from_str(&self.run("drivebay-agent volume list -o json")).unwrap();
@@ -142,7 +142,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // What Nomad keeps running without itself, and its groups, which are of the whole machine.
+        // Processes that Nomad leaves running when it stops, and its cgroups, which are of the whole machine.
         let _ = self.stage.say(
             "set +e; nomad job stop -purge drivebay-trial; nomad job stop -purge drivebay-csi; sleep 1; \
              kill $(cat /run/drivebay/nomad.pid); for pid in $(pgrep -x drivebay-agent) $(pgrep -x nomad); do kill $pid; done; sleep 2; \
@@ -168,13 +168,13 @@ fn the_first_pages_five_lines_on_nomad_end_with_a_job_that_writes_and_a_restart_
     for line in &lines[..4] {
         eprintln!("# {line}\n{}", host.run(line));
     }
-    // The first of its lines may not be written yet.
+    // The first of the job's lines may not be written yet.
     let logged = host.until("the job has logged", &format!("{} | grep .", lines[4]));
     assert!(logged.contains("UTC"), "{logged:?}");
     let volumes = host.volumes();
     assert_eq!(volumes.len(), 1, "{volumes:#?}");
     assert_eq!(volumes[0]["size_bytes"], GIB, "{volumes:#?}");
-    // Everywhere under the name of its specification, and Nomad knows how large it is.
+    // The name of its specification is shown everywhere, and Nomad knows its size.
     assert_eq!(volumes[0]["created_for"]["nomad_volume"], "db");
     for shown in [
         "volumes",
@@ -195,7 +195,7 @@ fn the_first_pages_five_lines_on_nomad_end_with_a_job_that_writes_and_a_restart_
     let count = |script: &str| host.run(script).trim().parse::<u64>().unwrap();
     assert!(count(&written) > 0);
 
-    // While a job has it, Nomad does not delete it; what does not fit is refused in the agent's words.
+    // While a job uses it, Nomad does not delete it; a request that does not fit is refused with the agent's message.
     assert!(
         host.stage
             .run(&format!("nomad volume delete -type host {id}"))
@@ -252,7 +252,7 @@ fn an_agent_that_nomad_runs_serves_its_volumes_to_nomads_jobs_through_csi() {
     let volumes = host.volumes();
     assert_eq!(volumes.len(), 1, "{volumes:#?}");
     assert_eq!(volumes[0]["name"], "db");
-    // As the job's file says.
+    // As in the job's file.
     let job = "deploy/nomad/csi-job.nomad.hcl";
     let own = "drivebay-agent volume mount db /mnt && chmod 0777 /mnt && drivebay-agent volume unmount db";
     host.run(&format!(

@@ -1,5 +1,5 @@
-//! What must hold on one node while it runs: nothing is lost to a killed agent, nothing is
-//! formatted twice, nobody reads another's data, and reads start no process.
+//! Guarantees of one node while it runs: nothing is lost when the agent is killed, nothing is formatted twice, no volume shows another
+//! one's data, and reads start no process.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,

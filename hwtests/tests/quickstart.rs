@@ -1,4 +1,4 @@
-//! The first page's five lines for a host, run as they stand there, on a drive made of a file.
+//! The five lines for a host on the first page, run unchanged, on a drive made of a file.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -15,7 +15,7 @@ use drivebay_hwtests::{
 
 const README: &str = include_str!("../../README.md");
 
-/// What systemd does for the units that the line names.
+/// Replaces systemd for the units that the line names.
 const SYSTEMCTL: &str = r#"[ "$*" = "enable drivebay-agent drivebay-mounts" ] && exit 0
 [ "$*" = "restart drivebay-agent" ]
 setsid drivebay-agent run >/var/lib/agent.log 2>&1 </dev/null &
@@ -59,7 +59,7 @@ fn the_first_pages_five_lines_for_a_host_end_with_a_volume_that_is_mounted() {
     assert_eq!(written.unwrap().trim(), "ext4");
     let health = stage.say("drivebay-agent health").unwrap();
     eprintln!("{}", String::from_utf8_lossy(&health.stdout));
-    // So that the loop device can go.
+    // So that the loop device can be detached.
     stage
         .run("drivebay-agent volume unmount db; kill $(pgrep -o -x drivebay-agent)")
         .unwrap();

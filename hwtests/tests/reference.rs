@@ -1,4 +1,4 @@
-//! The references in deploy/docs/reference are what the code says. After a change of the code:
+//! The references in deploy/docs/reference agree with the code. After a change of the code:
 //!
 //!     DRIVEBAY_WRITE_REFERENCE=1 cargo test --workspace --test reference
 #![allow(clippy::panic, clippy::unwrap_used, reason = "tests fail loudly")]
@@ -11,7 +11,7 @@ use drivebay_proto::condition::{NormalReason, Reason};
 use drivebay_smart::{Thresholds, rules::table};
 
 const GENERATED: &str = "Generated from the code (`hwtests/tests/reference.rs`); do not edit.";
-/// Of the library that makes histograms. Their texts are where it is asked for them.
+/// Metrics of the library that makes histograms. Their texts are in the code that calls it.
 const OF_CALLS: [(&str, &str, &str, &str); 3] = [
     (
         "drivebay_rpc_total",
@@ -33,18 +33,42 @@ const OF_CALLS: [(&str, &str, &str, &str); 3] = [
     ),
 ];
 
-/// A cell of a table.
+/// Returns the text escaped for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
+/// Appends words as lines of at most 120 characters, unless a word is longer. `first` begins the first line; the others are indented by
+/// its length.
+fn wrap(text: &mut String, first: &str, words: &str) {
+    let indent = " ".repeat(first.len());
+    let (mut line, mut is_begun) = (first.to_owned(), false);
+    for word in words.split_whitespace() {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > 120 {
+            writeln!(text, "{line}").unwrap();
+            line.clone_from(&indent);
+            is_begun = false;
+        }
+        if is_begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_begun = true;
+    }
+    writeln!(text, "{line}").unwrap();
+}
+
 fn conditions() -> String {
     let mut text = format!(
-        "# Conditions, findings, rejections\n\n{GENERATED}\n\n## Conditions of volumes\n\n\
-         What CSI, events, metrics, logs and commands name. The message beside a reason says what it is here, and what to do. What each is found by, \
-         and when it is cleared: [agent](health.md#volume-conditions).\n\n\
-         | reason | status | meaning |\n|---|---|---|\n"
+        "# Conditions, findings, rejections\n\n{GENERATED}\n\n## Conditions of volumes\n\n"
     );
+    wrap(
+        &mut text,
+        "",
+        "What CSI, events, metrics, logs and commands name. The message beside a reason says what it is here, and what to do. \
+         What each is found by, and when it is cleared: [agent](health.md#volume-conditions).",
+    );
+    text.push_str("\n| reason | status | meaning |\n|---|---|---|\n");
     for reason in Reason::ALL {
         let (status, meaning) = (reason.status(), cell(reason.meaning()));
         writeln!(text, "| `{reason}` | {status} | {meaning} |").unwrap();
@@ -56,23 +80,35 @@ fn conditions() -> String {
     for reason in NormalReason::ALL {
         writeln!(text, "| `{reason}` | {} |", cell(reason.meaning())).unwrap();
     }
-    text.push_str(
-        "\n## Findings about drives\n\n\
-         Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst finding, acknowledged or not ([acknowledge](../drive-fails.md#acknowledge-findings)). \
-         `drivebay-agent rules -o wide` prints what each rule reads and where it is from. A slow drive has the finding `Slow` \
-         ([agent](health.md#slow-drives)).\n\n\
-         | code | verdict | drives | when | meaning | what to do | `drive ack` |\n|---|---|---|---|---|---|---|\n",
+    text.push_str("\n## Findings about drives\n\n");
+    wrap(
+        &mut text,
+        "",
+        "Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst \
+         finding, acknowledged or not ([acknowledge](../drive-fails.md#acknowledge-findings)). `drivebay-agent rules -o wide` prints \
+         what each rule reads and where it is from. A slow drive has the finding `Slow` ([agent](health.md#slow-drives)).",
     );
+    text.push('\n');
+    wrap(
+        &mut text,
+        "",
+        "Of each: its verdict and the drives that it is of; what it means; when it holds; what to do; and for how long `drive ack` \
+         silences it.",
+    );
+    text.push('\n');
     for row in table::rows(&Thresholds::default()) {
-        let when = cell(&format!("{}: {}", row.field, row.condition));
-        let (meaning, action) = (cell(&row.meaning), cell(row.action));
-        let acknowledge = cell(row.acknowledge);
-        writeln!(
-            text,
-            "| `{}` | {} | {} | {when} | {meaning} | {action} | {acknowledge} |",
-            row.code, row.verdict, row.drives
-        )
-        .unwrap();
+        let words = format!(
+            "`{}` ({}; {}): {}. When: {}: {}. Do: {}. `drive ack`: {}.",
+            row.code,
+            row.verdict,
+            row.drives,
+            row.meaning,
+            row.field,
+            row.condition,
+            row.action,
+            row.acknowledge
+        );
+        wrap(&mut text, "- ", &words);
     }
     text.push_str(
         "\n## Why a drive is rejected\n\n\
@@ -85,9 +121,12 @@ fn conditions() -> String {
 }
 
 fn metrics() -> String {
-    let mut text = format!(
-        "# Metrics\n\n{GENERATED}\n\n\
-         A value that is not known has no series. How to join them with other exporters' metrics: [metrics and alerts](../metrics.md#joins).\n"
+    let mut text = format!("# Metrics\n\n{GENERATED}\n\n");
+    wrap(
+        &mut text,
+        "",
+        "A value that is not known has no series. How to join them with other exporters' metrics: \
+         [metrics and alerts](../metrics.md#joins). Of each metric: its type and labels, and its meaning.",
     );
     let agent = drivebay_agent::metrics::definitions();
     let controller = drivebay_controller::metrics::cluster::DEFINITIONS;
@@ -101,10 +140,14 @@ fn metrics() -> String {
         for (name, kind, labels, help) in further {
             rows.insert(name, (kind, (*labels).to_owned(), help));
         }
-        let mut text =
-            format!("\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n");
+        let mut text = format!("\n## {title}\n\n");
         for (name, (kind, labels, help)) in rows {
-            writeln!(text, "| `{name}` | {kind} | {labels} | {} |", cell(help)).unwrap();
+            let of = if labels.is_empty() { "" } else { "; " };
+            wrap(
+                &mut text,
+                "- ",
+                &format!("`{name}` ({kind}{of}{labels}): {help}"),
+            );
         }
         text
     };

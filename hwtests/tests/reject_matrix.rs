@@ -1,5 +1,5 @@
-//! Every way a drive can be in use, on real loop devices, through the real probe: none may come out as
-//! available, each must say why, and looking must change nothing. Needs root.
+//! Every way a drive can be in use, on real loop devices, with the real probe: none is reported as available, each has its reason, and a
+//! scan changes nothing. Needs root.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // helpers of tests
 
@@ -25,8 +25,8 @@ use drivebay_model::{
 use drivebay_sys::sysfs;
 use drivebay_worker::{Context, Job};
 
-/// One test at a time: a child that another thread is starting holds copies of all descriptors until it execs,
-/// a probe's O_EXCL one too, and the next probe of that drive would find it busy.
+/// Serialises the tests: a child that another thread starts holds copies of all descriptors until it execs, a probe's O_EXCL one too, and
+/// the next probe of that drive would find it busy.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,7 +52,7 @@ fn class(name: &str, select: Selector, claim: ClaimPolicy) -> ClassConfig {
     }
 }
 
-/// Rules under which one class selects whatever has this bench's file behind it.
+/// Rules with one class that selects every device backed by this bench's file.
 fn rules(bench: &Bench) -> Rules {
     let select = Selector {
         path: vec![bench.file().to_string_lossy().into_owned()],
@@ -74,7 +74,7 @@ fn host(kubelet: &Path) -> HostUse {
     system::host_use(Path::new("/sys"), Path::new("/proc"), kubelet, false).unwrap()
 }
 
-/// Facts of one device and of all; other tests' devices come and go, so an error is tried again.
+/// Returns the facts of one device and of all. Devices of other tests come and go, so an error is retried.
 fn facts(kernel_name: &str) -> (DriveFacts, Vec<DriveFacts>) {
     let sys = Path::new("/sys");
     let all = (0..20).find_map(|_| sysfs::enumerate(sys).ok()).unwrap();
@@ -258,7 +258,7 @@ fn an_agent_whose_pod_does_not_see_the_hosts_mounts_claims_nothing_and_keeps_wha
     let _alone = alone();
     let mut bench = Bench::new(80 * MIB).unwrap();
     let rules = rules(&bench);
-    // A pod without hostPID: pid 1 has the same mounts as this process.
+    // In a pod without hostPID, pid 1 has the same mounts as this process.
     let (sys, proc) = (Path::new("/sys"), Path::new("/proc"));
     let host = system::host_use(sys, proc, Path::new(NO_KUBELET), true).unwrap();
     let judged = |device: &Path, label: Option<&Label>| {
@@ -353,7 +353,7 @@ fn our_label_decides_whose_drive_it_is() {
         codes(look(None, Some("both slots are damaged")), "damaged"),
         [Code::OursDamaged]
     );
-    // One copy of the table is gone: still ours. What is read of it then says that it is damaged.
+    // One copy of the table is missing: the drive is still Drivebay's, and its contents are read as damaged.
     bench.write(512, &[0; 512]).unwrap();
     bench.detach().unwrap();
     let device = bench.device().unwrap();
@@ -362,9 +362,9 @@ fn our_label_decides_whose_drive_it_is() {
     assert_eq!(probed.ours, Some(Layout::Partition), "{probed:?}");
 }
 
-/// Codes that no loop device here can carry, and why. The lab has a drive for each but `Unhealthy`
-/// (`lab_discovery::refused`); recorded sysfs trees carry them in the agent's own tests
-/// (`discovery::sysfs`: how each is seen; `discovery::claim`: that it rejects).
+/// Returns the codes that no loop device here can have, with the reason. The lab has a drive for each but `Unhealthy`
+/// (`lab_discovery::refused`); recorded sysfs trees have them in the agent's own tests (`discovery::sysfs`: their detection;
+/// `discovery::claim`: that they reject).
 fn not_on_a_loop() -> BTreeMap<Code, &'static str> {
     BTreeMap::from([
         (Code::Remote, "a loop device has no network transport"),
@@ -397,7 +397,7 @@ fn every_code_has_a_row_or_a_reason_for_having_none() {
         .iter()
         .flat_map(|row| row.codes.iter().copied())
         .collect();
-    // The tests above that are no rows.
+    // The tests above that are not rows.
     covered.extend([
         Code::NotSelected,
         Code::AmbiguousClass,
@@ -409,7 +409,7 @@ fn every_code_has_a_row_or_a_reason_for_having_none() {
         Code::OursDamaged,
         Code::HostUnknown,
     ]);
-    // `drives::tables` attaches a drive with other sectors than it was claimed with.
+    // `drives::tables` attaches a drive with another sector size than it was claimed with.
     covered.insert(Code::SectorSizeChanged);
     let excused = not_on_a_loop();
     for code in Code::ALL {

@@ -1,5 +1,4 @@
-//! What is published: one version everywhere, man pages that render, completions that complete, and a release that refuses what
-//! is not one.
+//! Published files: one version everywhere, valid man pages and completions, and a release script that refuses what is no release.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -19,14 +18,14 @@ use clap::CommandFactory;
 use drivebay_hwtests::{need, program};
 use tempfile::TempDir;
 
-/// The workspace's.
+/// Version of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every text file below a directory of the repository.
+/// Collects every text file below a directory of the repository.
 fn texts(dir: &Path, into: &mut Vec<(PathBuf, String)>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -38,7 +37,7 @@ fn texts(dir: &Path, into: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// What stands behind a mark in a text, as far as it is a version.
+/// Returns the text after each occurrence of a mark, if it is a version.
 fn versions<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.match_indices(mark).filter_map(move |(at, _)| {
         let rest = &text[at + mark.len()..];
@@ -77,7 +76,7 @@ fn every_file_that_names_a_version_names_the_one_of_cargo_toml() {
         chart.contains(&format!("\nversion: {VERSION}\n")),
         "{chart}"
     );
-    // What this test finds, and what it leaves alone.
+    // Control: versions that this test finds, and text that it ignores.
     let found = |text| versions(text, "/drivebay:").collect::<Vec<_>>();
     assert_eq!(
         found("x/drivebay:1.2.3-rc.1 y/drivebay:try."),
@@ -94,7 +93,7 @@ fn a_program_says_its_version() {
         let said = text(&Command::new(program.unwrap()).arg("--version").output());
         let begins = format!("{name} {VERSION}");
         let commit = said.trim_end().strip_prefix(&begins);
-        // A release build has its commit behind.
+        // A release build appends its commit.
         let is_commit = |of: &str| of.starts_with(" (") && of.ends_with(')');
         assert!(
             commit.is_some_and(|of| of.is_empty() || is_commit(of)),
@@ -109,7 +108,7 @@ fn text(output: &std::io::Result<Output>) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Man pages and completions, as packages have them.
+/// Writes man pages and completions as the packages do.
 fn pages() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     text(
@@ -120,7 +119,7 @@ fn pages() -> TempDir {
     dir
 }
 
-/// What `man` shows of a page; it must not complain.
+/// Returns the text that `man` renders of a page. Panics if it prints warnings.
 fn shown(page: &Path) -> String {
     let rendered = Command::new("man")
         .args(["--warnings", "--encoding=UTF-8", "--local-file"])
@@ -136,7 +135,7 @@ fn shown(page: &Path) -> String {
     text(&rendered)
 }
 
-/// Each command that help shows, with its page's name and its long options.
+/// Collects each command that the help lists, with its page's name and its long options.
 fn commands(command: &clap::Command, name: &str, into: &mut Vec<(String, Vec<String>)>) {
     let options = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let options = options.filter_map(|arg| arg.get_long());
@@ -172,14 +171,14 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
             );
         }
     }
-    // None of a command that is no more.
+    // No page of a removed command.
     let pages = expected.into_iter().map(|(name, _)| format!("{name}.8"));
     let pages: BTreeSet<String> = pages.chain(["drivebay.toml.5".to_owned()]).collect();
     let written = fs::read_dir(&man).unwrap();
     let written = written.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(written.collect::<BTreeSet<String>>(), pages);
 
-    // What a program reads besides its options, and where it leads.
+    // The files and variables that a program reads, and the references.
     let program = shown(&man.join("drivebay-agent.8"));
     for named in [
         "FILES",
@@ -200,7 +199,7 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
     ] {
         assert!(configuration.contains(named), "{named}: {configuration}");
     }
-    // All that a page names is there, of ours.
+    // Every file of Drivebay that a page names exists.
     let names = |shown: &str, mark: &str| -> Vec<String> {
         let before = shown.match_indices(mark).map(|(at, _)| &shown[..at]);
         let is_part = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
@@ -221,7 +220,7 @@ fn every_command_has_a_man_page_with_its_options_and_it_renders_without_warnings
 fn bash_completes_commands_and_their_options_without_anything_that_runs() {
     need!(tool "bash");
     let dir = pages();
-    // The script calls the program by its name.
+    // The script calls the program by name.
     let programs = program::agent().unwrap();
     let path = format!(
         "{}:{}",
@@ -236,7 +235,8 @@ fn bash_completes_commands_and_their_options_without_anything_that_runs() {
         ("drivebay-controller", "certs in", "init"),
     ] {
         let file = dir.path().join(format!("completions/{program}.bash"));
-        // What bash does at the Tab key: the function that `complete -p` names, with the words and which of them it is at.
+        // Calls bash's completion as the Tab key does: the function that `complete -p` names, with the words and the index of the current
+        // one.
         let script = r#"set -eu; . "$1"; function=$(complete -p "$2" | sed 's/.*-F \([^ ]*\).*/\1/')
             COMP_WORDS=("$2" $3); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=()
             set +eu; "$function" "$2" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
@@ -306,7 +306,7 @@ fn what_a_try_of_a_release_misses_is_named_at_once_before_anything_is_made() {
         all.contains("no drivebay-agent, drivebay-controller, drivebay-pages in"),
         "{all}"
     );
-    // Nothing is compiled, for no other machine either.
+    // Nothing is compiled, for other architectures either.
     let here = text(&Command::new("dpkg").arg("--print-architecture").output());
     let other = if here.trim() == "amd64" {
         "arm64"
@@ -344,7 +344,7 @@ fn an_sbom_is_made_only_where_its_program_is_when_nothing_is_compiled() {
             && not_there.ends_with("by: \n"),
         "{not_there}"
     );
-    // A release installs the pinned one.
+    // A release installs the pinned version.
     let strict = run("");
     assert!(
         strict.starts_with("cargo install --quiet --locked --root")
@@ -394,7 +394,7 @@ fn every_link_of_an_installed_document_leads_to_one() {
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;
         }
-        // What is between backticks is no link.
+        // Text between backticks is not a link.
         let plain: String = text.split('`').step_by(2).collect();
         for link in plain.split("](").skip(1) {
             let link = link.split([')', '#']).next().unwrap();
@@ -409,7 +409,7 @@ fn every_link_of_an_installed_document_leads_to_one() {
     assert!(seen > 60, "{seen}");
 }
 
-/// A program that asks for a symbol of a glibc that there is not, as one does that was linked on a newer system.
+/// Builds a program that needs a symbol of a newer glibc, as one linked on a newer system does.
 fn program_for_glibc(version: &str, at: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
@@ -493,7 +493,7 @@ fn a_package_names_who_made_the_tag_as_its_maintainer() {
         )),
         "B C <b@example.net>\n"
     );
-    // Nobody answers for what is not a release, and a tag without a person is none.
+    // An incomplete release, and a tag without a tagger, have no responsible person.
     let none = text(&maintainer("maintainer"));
     assert!(none.starts_with("Not a release"), "{none}");
     let refused = maintainer("maintainer v2").unwrap();

@@ -1,5 +1,5 @@
-//! The moments after an agent was killed: whatever it is asked before its drives are scanned, nothing is deleted, detached or
-//! told missing that is in use. Needs root and loop devices; one test FUSE as well.
+//! The moments after an agent was killed: whatever calls come before its drives are scanned, nothing in use is deleted, detached or
+//! reported as missing. Needs root and loop devices; one test FUSE as well.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -26,10 +26,10 @@ use drivebay_hwtests::{
 use drivebay_proto::csi::CreateVolumeRequest;
 use tonic::{Code, Status};
 
-/// A drive that hangs costs the others nothing: their calls are answered before a scan goes on without it.
+/// A hung drive does not delay the others: their calls are answered before a scan continues without it.
 const PROMPT: Duration = Duration::from_millis(2500);
 
-/// How much later than the agent a drive appears, e.g. one behind an expander that starts its drives in turn.
+/// Delay of a drive that appears after the agent, for example behind an expander with staggered spin-up.
 const LATE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum State {
     Idle,
     Staged,
     Published,
-    /// Published, and a process has files open.
+    /// Published, with files held open by a process.
     Busy,
 }
 
@@ -67,13 +67,13 @@ const CALLS: [Call; 8] = [
 ];
 
 struct Row {
-    /// Its drive hangs.
+    /// True if the drive hangs.
     hangs: bool,
     state: State,
     call: Call,
     volume: Placed,
     open: Vec<File>,
-    /// What is wrong with the answer, and how long it took.
+    /// Defect of the answer, and its duration.
     wrong: Option<String>,
     took: Duration,
 }
@@ -85,7 +85,7 @@ fn mounts_at(path: &Path) -> usize {
     table.lines().filter(at).count()
 }
 
-/// A volume of a class, in this state.
+/// Returns a volume of a class, in this state.
 async fn row(rig: &Rig, class: &str, state: State, call: Call) -> Row {
     let name = format!("{class}-{state:?}-{call:?}").to_lowercase();
     let capability = csi::mount("ext4");
@@ -147,7 +147,7 @@ async fn make(csi: &Csi, row: &Row) -> Result<Vec<String>, Status> {
     Ok(Vec::new())
 }
 
-/// What the answer may be, and what must be so in any case.
+/// Returns the defect of the answer and of the volume's mounts, or None.
 fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
     use Call::{Delete, Publish, Stats, Unpublish, Unstage};
     use State::{Busy, Idle, Published, Staged};
@@ -158,7 +158,7 @@ fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
         (Delete, Idle) => ok || again,
         (Delete, _) => again || code == Some(Code::FailedPrecondition),
         (Unpublish | Unstage, Busy) => again,
-        // Who leaves never waits for a scan.
+        // Unpublishing and unstaging never wait for a scan.
         (Unpublish | Unstage, _) => ok,
         (Stats, Published | Busy) => ok,
         (Stats, Idle | Staged) => again || code == Some(Code::NotFound),
@@ -172,7 +172,7 @@ fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
         .unwrap_or_default();
     let missing = told.contains("not found on this node");
     let volume = &row.volume;
-    // Of a drive that hangs nothing is changed, and nothing is let go without being asked to.
+    // On a hung drive nothing is changed, and nothing is detached without a request.
     let allowed = if row.hangs {
         !ok || row.call == Stats
     } else {
@@ -188,13 +188,13 @@ fn judge(row: &Row, answer: &Result<Vec<String>, Status>) -> Option<String> {
     })
 }
 
-/// Kills the agent, and makes every call as soon as its successor has a socket. What is wrong with the answers, and the longest
-/// time that one took.
+/// Kills the agent, and makes every call as soon as its successor has a socket. Returns the defects of the answers, and the longest
+/// duration.
 async fn right_after_kill(rig: &mut Rig, rows: Vec<Row>) -> (Vec<String>, Duration, Vec<Row>) {
     rig.agent.kill9();
     let settings = rig.agent.settings().clone();
     let (socket, agent_socket) = (settings.csi_socket(), settings.agent_socket());
-    // A socket that the killed one has left answers nothing.
+    // A socket file left by the killed agent accepts no calls.
     for left in [&socket, &agent_socket] {
         let _ = fs::remove_file(left);
     }
@@ -254,10 +254,10 @@ async fn rows_of(rig: &Rig) -> Vec<Row> {
     rows
 }
 
-/// The class of the drive that hangs.
+/// Class of the hung drive.
 const HUNG: &str = "hung";
 
-/// Whatever the first calls were answered, all that was in use still is, and nothing was unlisted or quarantined.
+/// Verifies that everything in use still is, whatever the first calls returned, and that nothing was quarantined.
 async fn nothing_was_lost(rig: &Rig, rows: Vec<Row>) {
     for row in rows {
         let volume = rig.volume_of(&row.volume.id).await;
@@ -276,7 +276,7 @@ async fn every_call_right_after_a_kill_takes_nothing_that_is_in_use() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
     let rows = rows_of(&rig).await;
-    // What was mounted is written down within two seconds.
+    // Mounts are persisted within two seconds.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (wrong, _, rows) = right_after_kill(&mut rig, rows).await;
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -351,7 +351,7 @@ async fn a_deletion_through_the_controller_right_after_a_kill_takes_nothing_that
         pair.start_agent_again().await;
         let codes = deleting.await.unwrap();
         assert!(!codes.contains_key("Ok"), "{codes:?}");
-        // The agent itself refused, and not only a controller that had no connection to it.
+        // Refused by the agent itself, not only by a controller without a connection to it.
         assert!(codes.contains_key("FailedPrecondition"), "{codes:?}");
         let listed: BTreeSet<String> = pair.csi.ids().await.unwrap().into_iter().collect();
         assert_eq!(listed, ids);
@@ -373,7 +373,7 @@ async fn a_drive_that_appears_after_the_agent_is_waited_for_and_never_missing() 
     let volume = rig.volume("kept", 64 * MIB, &csi::mount("ext4")).await;
     rig.agent.stop().unwrap();
     rig.shelf.pull("a");
-    // This host has booted long ago.
+    // The test's host booted long ago.
     tune(&mut rig, "99999h");
     rig.start_again().await;
     let waited_for = async {
@@ -403,7 +403,7 @@ async fn a_drive_that_appears_after_the_agent_is_waited_for_and_never_missing() 
     let stats: PathBuf = volume.target.clone();
     let stats = rig.csi.stats(&volume.id, &stats).await.unwrap_err();
     assert_eq!(stats.code(), Code::NotFound, "{stats}");
-    // One that waits is answered as soon as the drive is there.
+    // A waiting call is answered as soon as the drive is present.
     let (csi, id) = (rig.csi.clone(), volume.id.clone());
     let waiting = tokio::spawn(async move { csi.delete(&id).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -411,7 +411,7 @@ async fn a_drive_that_appears_after_the_agent_is_waited_for_and_never_missing() 
     waiting.await.unwrap().unwrap();
     rig.drive_is("a", "claimed").await;
     rig.erased().await;
-    // Seen in this life, it is missing when it goes.
+    // A drive that this agent has observed is reported as missing when it disappears.
     rig.shelf.pull("a");
     rig.drive_is("a", "missing").await;
 }

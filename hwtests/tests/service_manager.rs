@@ -1,5 +1,4 @@
-//! What agent and controller tell the service manager: that they are ready, that they answer for as long as they do,
-//! and that they stop.
+//! Notifications of agent and controller to the service manager: ready, watchdog while they accept calls, and stopping.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -22,12 +21,12 @@ use nix::{
     unistd::Pid,
 };
 
-/// What the manager's watchdog gives a service.
+/// Watchdog interval of the service.
 const PERIOD: Duration = Duration::from_millis(1500);
-/// Anything is told within this, on a busy machine.
+/// Time limit for a notification, on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// The manager's side of its socket.
+/// The service manager's end of the notification socket.
 struct Manager {
     socket: UnixDatagram,
     path: PathBuf,
@@ -40,7 +39,7 @@ impl Manager {
         Self { socket, path }
     }
 
-    /// What a service finds in its environment.
+    /// Returns the environment of a service.
     fn environment(&self) -> [(&'static str, String); 2] {
         [
             ("NOTIFY_SOCKET", self.path.display().to_string()),
@@ -48,7 +47,7 @@ impl Manager {
         ]
     }
 
-    /// What is told next, if anything is within this.
+    /// Returns the next notification, or None if there is none within this time.
     fn told(&self, limit: Duration) -> Option<String> {
         let mut buffer = [0; 4096];
         self.socket.set_read_timeout(Some(limit)).unwrap();
@@ -56,7 +55,7 @@ impl Manager {
         Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
     }
 
-    /// Waits for this line; what was told before it.
+    /// Waits for a notification with this line, and returns those before it.
     fn waits_for(&self, line: &str) -> Vec<String> {
         let mut before = Vec::new();
         let begun = Instant::now();
@@ -70,7 +69,7 @@ impl Manager {
         panic!("{line} was not told; this was: {before:?}");
     }
 
-    /// The service is ready and answers; then its socket is taken away, and it is told no more that it does.
+    /// Verifies that the service is ready and sends watchdog notifications; then removes its socket, and verifies that they end.
     fn sees_a_service_until_nobody_can_call_it(&self, csi_socket: &Path) {
         let before = self.waits_for("READY=1");
         assert!(before.iter().any(|told| told.starts_with("STATUS=")));
@@ -78,7 +77,7 @@ impl Manager {
             self.waits_for("WATCHDOG=1");
         }
         fs::remove_file(csi_socket).unwrap();
-        // One may be on its way.
+        // One may be in transit.
         let begun = Instant::now();
         while begun.elapsed() < PERIOD {
             self.told(PERIOD);

@@ -1,7 +1,7 @@
-//! Slow drives, found by the real agent from the real kernel's counters: loop drives whose requests take longer, under a load of
-//! random reads and writes. A minute of the comparison has ten seconds here. Needs root, FUSE and loop devices.
+//! Slow drives, detected by the real agent from the real kernel's counters: loop drives with delayed requests, under a load of random reads
+//! and writes. A minute of the comparison takes ten seconds here. Needs root, FUSE and loop devices.
 //!
-//! Besides: how well slow drives are told from loaded ones on generated traces, the small version of `hwtests/slow`.
+//! Also: how well slow drives are distinguished from loaded ones on generated traces, the small version of `hwtests/slow`.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -24,14 +24,14 @@ use drivebay_hwtests::{
 use drivebay_proto::{agent::Drive, csi as wire};
 
 const DRIVES: usize = 4;
-/// What a healthy one takes.
+/// Time of a read from a healthy drive.
 const READ: Duration = Duration::from_millis(2);
 const WRITE: Duration = Duration::from_millis(1);
 const LOAD: &str = env!("CARGO_BIN_EXE_drivebay-load");
 
-/// Fields go in this order: the load before the mounts, these and the agent before the drives.
+/// Fields are dropped in this order: the load before the mounts, these and the agent before the drives.
 struct Stand {
-    /// A minute of the comparison.
+    /// Duration of a minute of the comparison.
     minute: Duration,
     loads: Vec<Process>,
     volumes: Vec<Placed>,
@@ -70,7 +70,7 @@ impl Stand {
             let device = stand.drives[n].drive_ref().unwrap().node();
             let file = stand.volumes[n].target.join("load");
             File::create(&file).unwrap().set_len(8 * MIB).unwrap();
-            // Not all equally busy.
+            // With different loads.
             let pause = (2 + n).to_string();
             let args = [
                 "--pause".into(),
@@ -83,7 +83,7 @@ impl Stand {
             let log = stand.rig.agent.settings().dir.join(format!("load{n}.log"));
             stand.loads.push(Process::start(LOAD, &args, &log).unwrap());
         }
-        // Enough to know what is usual, and no finding meanwhile.
+        // Long enough for a baseline, and without findings meanwhile.
         let end = Instant::now() + minute * 10;
         while Instant::now() < end {
             assert_eq!(stand.found().await, Vec::<usize>::new());
@@ -108,7 +108,7 @@ impl Stand {
         placed
     }
 
-    /// The n-th drive takes so many times as long.
+    /// Multiplies the time of the n-th drive's reads and writes.
     fn slow(&self, n: usize, reads: u32, writes: u32) {
         self.drives[n].answer_late(READ * reads, WRITE * writes);
     }
@@ -126,7 +126,7 @@ impl Stand {
         slow.next().map(|finding| finding.message)
     }
 
-    /// The drives that are slow.
+    /// Returns the numbers of the drives with a finding.
     async fn found(&self) -> Vec<usize> {
         let mut found = Vec::new();
         for n in 0..DRIVES {
@@ -137,7 +137,7 @@ impl Stand {
         found
     }
 
-    /// Waits until the n-th drive is found slow; after how many minutes of the comparison.
+    /// Waits for a finding on the n-th drive. Returns the minutes of the comparison until then.
     async fn is_found(&self, n: usize) -> f64 {
         let begun = Instant::now();
         wait::until_async(self.minute * 30, "the drive is found slow", async || {
@@ -147,7 +147,7 @@ impl Stand {
         begun.elapsed().as_secs_f64() / self.minute.as_secs_f64()
     }
 
-    /// Ends without waiting for what is late.
+    /// Ends without waiting for delayed requests.
     fn end(mut self) {
         for drive in &self.drives {
             drive.answer_late(Duration::ZERO, Duration::ZERO);
@@ -166,14 +166,14 @@ impl Stand {
 async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut stand = Stand::new(Duration::from_secs(10)).await;
-    // All requests fifty times.
+    // All requests take fifty times as long.
     stand.slow(0, 50, 50);
     let took = stand.is_found(0).await;
     println!("50 times: found after {took:.1} minutes");
     assert_eq!(stand.found().await, [0]);
     let drive = stand.drive(0).await;
     assert_eq!(drive.verdict, "SUSPECT");
-    // The volume on it is told, the others are not.
+    // Its volume has the condition, the others do not.
     stand.rig.is_told(&stand.volumes[0], "DriveSuspect").await;
     stand.rig.is_well(&stand.volumes[1]).await;
     let id = format!("drive=\"{}\"", drive.id);
@@ -191,7 +191,7 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     assert!(shown.contains('█') && shown.contains("slow for"), "{shown}");
     println!("{shown}");
 
-    // A restart forgets nothing, however it comes.
+    // The finding survives a restart of any kind.
     let message = stand.finding(0).await;
     stand.rig.agent.stop().unwrap();
     stand.rig.start_again().await;
@@ -200,7 +200,7 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     stand.rig.start_again().await;
     assert_eq!(stand.finding(0).await, message);
 
-    // Reads only, ten times; the first is still slow, and known.
+    // Reads only, ten times as long; the first drive is still slow, and acknowledged.
     wait::until(Duration::from_secs(30), "the drive is acknowledged", || {
         let ack = ["drive", "ack", &drive.id, "--by", "operator"];
         let answer = stand.rig.agent.ask(&ack).unwrap();
@@ -218,7 +218,7 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
     stand.rig.start_again().await;
     assert_eq!(stand.found().await, [1], "the acknowledgement is kept");
 
-    // Three times. Those that are slow already are no measure; what they were before is.
+    // Three times as long. Drives that are slow already are no reference; their earlier times are.
     stand.slow(2, 3, 3);
     let took = stand.is_found(2).await;
     println!("3 times: found after {took:.1} minutes");
@@ -228,7 +228,7 @@ async fn a_drive_that_takes_3_10_or_50_times_as_long_is_found_and_no_other() {
 
 #[test]
 fn slow_drives_are_told_from_loaded_ones_on_generated_traces() {
-    // Three times as slow is missed now and then, which counts for more among few; `hwtests/slow` evaluates a thousand.
+    // A threefold delay is missed now and then, which counts for more among few; `hwtests/slow` evaluates a thousand.
     let (traces, least) = if need::is_long() { (32, 0.9) } else { (8, 0.7) };
     let table = slow_traces::evaluate(7, traces);
     let all = table.all();

@@ -1,5 +1,5 @@
-//! State of the agent that cannot be saved, or was lost, is reported and never believed; a full runtime directory keeps nothing
-//! mounted. On loop devices.
+//! Agent state that cannot be saved, or was lost, is reported and never assumed; a full runtime directory keeps nothing mounted. On loop
+//! devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -20,12 +20,12 @@ use drivebay_hwtests::{
     DriveSpec, GIB, MIB, Rig, csi, need, scrape, tools::must as run, tree, wait,
 };
 
-/// The agent retries within seconds, and publishes at once.
+/// The agent retries within seconds, and publishes the result at once.
 const SOON: Duration = Duration::from_secs(30);
-/// A file that could not be read is read again every 20 s or so.
+/// An unreadable file is read again about every 20 s.
 const READ_AGAIN: Duration = Duration::from_secs(90);
 
-/// Exit code, and everything that a command printed.
+/// Runs a command. Returns its exit code and its whole output.
 fn ask(rig: &Rig, line: &str) -> (Option<i32>, String) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = rig.agent.ask(&words).unwrap();
@@ -75,7 +75,7 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
         |name: &str, path: &Path| format!("volume mount {name} {} --persist", path.display());
     let (code, text) = ask(&rig, &mount("db", &db));
     assert_eq!(code, Some(0), "{text}");
-    // A directory in the temporary file's place: what a read-only directory is to anybody but root.
+    // A directory in place of the temporary file: has the effect that a read-only directory has for users other than root.
     let in_the_way = rig.dir().join("state/hand-mounts.json.new");
     fs::create_dir(&in_the_way).unwrap();
     for _ in 0..2 {
@@ -92,7 +92,7 @@ async fn a_mount_by_hand_that_cannot_be_saved_is_neither_made_nor_forgotten() {
         file.contains("srv/db") && !file.contains("srv/web"),
         "{file}"
     );
-    // The next agent knows what this one knows.
+    // The next agent knows the state of this one.
     rig.agent.stop().unwrap();
     rig.start_again().await;
     let (code, text) = ask(&rig, "volume unmount db");
@@ -177,7 +177,7 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
     let mount = format!("volume mount db {} --persist", at.display());
     let (code, text) = ask(&rig, &mount);
     assert_eq!(code, Some(0), "{text}");
-    // A volume deleted while its drive was away.
+    // A volume deleted while its drive was missing.
     let (code, text) = ask(&rig, "volume create gone --size 1900MiB --fs ext4");
     assert_eq!(code, Some(0), "{text}");
     let gone = rig.inventory().await;
@@ -226,7 +226,7 @@ async fn state_that_can_be_read_again_is_taken_up_without_a_restart_and_never_wr
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// A small filesystem in memory, for as long as it lives.
+/// A small tmpfs, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {
@@ -238,7 +238,7 @@ impl Small {
         Self(path)
     }
 
-    /// Takes every inode; those of the files that are there now come back when they are removed.
+    /// Takes every inode; those of the present files are free again when these are removed.
     fn use_up_inodes(&self) {
         let dir = self.0.join("inodes");
         fs::create_dir(&dir).unwrap();
@@ -262,7 +262,7 @@ impl Small {
         assert!(fs::write(self.0.join("more"), "x").is_err(), "it is full");
     }
 
-    /// The same without a new file.
+    /// Takes all space, like `fill`, without a new file.
     fn fill_if_possible(&self) {
         let path = self.0.join("inodes/0");
         let mut file = File::options().append(true).open(path).unwrap();
@@ -288,7 +288,7 @@ async fn with_a_full_runtime_directory_the_agent_starts_and_volumes_are_unmounte
     let volume = rig.volume("v", 256 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
     rig.agent.stop().unwrap();
-    // As after a boot: no room is left by files of an earlier agent.
+    // As after a boot: files of an earlier agent have left no space.
     let _ = fs::remove_file(small.0.join("agent.lock"));
     small.fill();
     rig.node.csi = rig.agent.start_unready().await.unwrap();
@@ -316,7 +316,7 @@ async fn with_no_inode_left_in_the_runtime_directory_volumes_are_unmounted_and_t
     let volume = rig.volume("v", 256 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
     rig.agent.stop().unwrap();
-    // As after a boot, with all of the agent's own files to be made, its command-line socket too.
+    // As after a boot, with all of the agent's files to be created, its command-line socket too.
     small.remove_all_but(&[]);
     small.use_up_inodes();
     small.fill_if_possible();
@@ -339,7 +339,7 @@ async fn with_no_inode_left_in_the_runtime_directory_volumes_are_unmounted_and_t
     ] {
         assert!(log.contains(said), "{said}: {}", rig.agent.log_tail());
     }
-    // With room, everything else works by itself.
+    // With space again, everything else recovers without a restart.
     small.remove_all_but(&[]);
     rig.node.agent_socket = socket.clone();
     wait::until(SOON, "the socket is made", || socket.exists().then_some(()));
@@ -363,7 +363,7 @@ async fn an_agent_whose_csi_socket_finds_no_room_ends_and_says_so() {
     let moved = text.replace(usual.to_str().unwrap(), socket.to_str().unwrap());
     assert_ne!(moved, text);
     fs::write(&config, moved).unwrap();
-    // The file of an agent that was killed is room enough.
+    // The file of a killed agent frees enough space.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     small.use_up_inodes();
     let log = rig.dir().join("other.log");

@@ -1,5 +1,5 @@
-//! A whole agent on a drive that stops answering: everything else is served as before, a restart is
-//! possible and makes nothing worse, and the drive comes back by itself. Needs root, FUSE and loop devices.
+//! A whole agent with a drive that stops responding: everything else is served as before, a restart is possible and makes nothing worse,
+//! and the drive recovers without a restart. Needs root, FUSE and loop devices.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -32,16 +32,16 @@ use drivebay_sys::process;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-/// Each call that has nothing to do with the hung drive: less than the shortest deadline of a step that
-/// hangs (10 s), so that nothing can have waited for one; a busy machine needs some of it.
+/// Time limit of each call that does not concern the hung drive: less than the shortest deadline of a step that hangs (10 s), so that it
+/// cannot have waited for one; a busy machine needs some of it.
 const PROMPT: Duration = Duration::from_secs(8);
-/// A sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
+/// Time limit of a sample: its deadline is half a second; the rest is for a busy machine, and shorter than the second that a killed worker
 /// may take to end.
 const SAMPLE: Duration = Duration::from_millis(1400);
-/// A call for the hung drive, once it is known to be stuck.
+/// Time limit of a call for the hung drive, once it is known to be stuck.
 const REFUSED: Duration = Duration::from_secs(3);
 
-/// Fields go in this order: the agent and the mounts before the drive.
+/// Fields are dropped in this order: the agent and the mounts before the drive.
 struct Stand {
     rig: Rig,
     hang: HungDrive,
@@ -49,7 +49,7 @@ struct Stand {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        // First of all, or nothing of the rest would ever end.
+        // Before everything else, or the rest would never end.
         self.hang.resume();
     }
 }
@@ -77,7 +77,7 @@ impl Stand {
         self.rig.place(&volume, name, &csi::mount("ext4"))
     }
 
-    /// Identity of the hung drive, as the agent says it.
+    /// Returns the id of the hung drive in the agent's inventory.
     async fn drive_id(&self) -> String {
         let kernel_name = self.hang.drive_ref().unwrap().kernel_name;
         let inventory = self.rig.inventory().await;
@@ -93,14 +93,14 @@ impl Stand {
         self.rig.dir().join("run/workers").join(name)
     }
 
-    /// Asks for a look at every drive, which hangs on one of them.
+    /// Requests a scan of all drives, which hangs on one of them.
     async fn rescan(&self) -> tokio::task::JoinHandle<Result<(), Status>> {
         let socket = self.rig.agent.settings().agent_socket();
         let mut client = AgentClient::new(csi::channel(&socket).await.unwrap());
         tokio::spawn(async move { client.rescan(RescanRequest {}).await.map(drop) })
     }
 
-    /// The worker that hangs, in D state as the kernel says.
+    /// Waits for a hung worker, in D state by the kernel, and returns its process id.
     async fn hung_worker(&self) -> i32 {
         let agent = self.rig.agent.pid();
         wait::until_async(
@@ -116,8 +116,8 @@ impl Stand {
         .await
     }
 
-    /// The worker of the drive's foreground slot, as the agent has noted it for its successor. Another one may hang in
-    /// the background.
+    /// Returns the process id of the worker of the drive's foreground slot, in the note for the agent's successor. Another worker may hang
+    /// in the background.
     fn noted_worker(&self, drive: &str) -> i32 {
         let note = fs::read_to_string(self.note(drive)).unwrap();
         let note: serde_json::Value = serde_json::from_str(&note).unwrap();
@@ -134,7 +134,7 @@ impl Stand {
         status.and_then(|status| status.volume_condition).unwrap()
     }
 
-    /// All that has nothing to do with the hung drive.
+    /// Verifies that calls that do not concern the hung drive are served.
     async fn the_rest_is_served(&self, healthy: &Placed, hung: &Placed, round: &str) {
         let csi = &self.rig.csi;
         assert!(prompt("Probe", csi.ready()).await);
@@ -151,7 +151,7 @@ impl Stand {
         let stats = prompt("NodeGetVolumeStats", stats).await.unwrap();
         assert!(!stats.volume_condition.unwrap().abnormal);
 
-        // Each filesystem is made beside it: mkfs.btrfs would ask the hung drive for its UUID, too.
+        // Each filesystem is made beside it: mkfs.btrfs would query the hung drive for its UUID, too.
         for (fs_type, size) in [("ext4", 64), ("xfs", 320), ("btrfs", 320)] {
             let name = format!("beside-{round}-{fs_type}");
             let capability = csi::mount(fs_type);
@@ -172,7 +172,7 @@ impl Stand {
         }
     }
 
-    /// The last sample, at once.
+    /// Verifies that the last sample is returned at once.
     async fn the_hung_volume_is_sampled(&self, hung: &Placed) -> VolumeCondition {
         let begun = Instant::now();
         let stats = self.rig.csi.stats(&hung.id, &hung.target).await.unwrap();
@@ -182,7 +182,7 @@ impl Stand {
         stats.volume_condition.unwrap()
     }
 
-    /// Every call for the drive that is known to be stuck.
+    /// Verifies that every call for the stuck drive is refused.
     async fn the_hung_drive_is_refused(&self, hung: &Placed, spare: &Placed) {
         let csi = &self.rig.csi;
         let other = self.rig.dir().join("kubelet/pods/other/mount");
@@ -196,7 +196,7 @@ impl Stand {
         refused("delete", csi.delete(&spare.id)).await;
         let expand = csi.expand(&spare.id, 2 * spare.bytes, &spare.capability);
         refused("expand", expand).await;
-        // Another node may have room: the scheduler is to try it.
+        // Another node may have space: the scheduler must try it.
         let create = timeout(REFUSED, self.create("hung", "more")).await;
         let code = create.expect("create answers").unwrap_err().code();
         assert!(
@@ -289,12 +289,12 @@ async fn a_drive_that_hangs_costs_its_own_volumes_and_nothing_else() {
     stand.hang.hang();
     let rescan = stand.rescan().await;
     stand.hung_worker().await;
-    // Nothing tells yet that the drive hangs: its worker has other work.
+    // No sign of the hang yet: the drive's worker has other work.
     stand.the_hung_volume_is_sampled(&hung).await;
     stand.the_rest_is_served(&healthy, &hung, "busy").await;
 
-    // The look's deadline passes and its worker is killed. One that was just then in a call that a signal ends
-    // dies, and the next look's does not.
+    // The scan's deadline passes and its worker is killed. A worker that happens to be in an interruptible call ends, and that of the next
+    // scan does not.
     timeout(Duration::from_secs(30), rescan)
         .await
         .expect("the rescan answers")
@@ -361,7 +361,7 @@ async fn a_repair_that_hangs_delays_no_other_drive() {
     let mut stand = Stand::new().await;
     stand.volume("hung", "hung").await;
     stand.rig.agent.stop().unwrap();
-    // The header of the backup table, which the agent writes again as soon as it sees it.
+    // The header of the backup table, which the agent restores as soon as it detects the damage.
     let drive = stand.hang.drive_ref().unwrap();
     let node = fs::File::options().write(true).open(drive.node()).unwrap();
     node.write_all_at(&[0; 512], drive.size_bytes - 512)
@@ -391,8 +391,7 @@ async fn a_repair_that_hangs_delays_no_other_drive() {
     assert!(stand.hang.hanging() > 0, "the repair is over");
 }
 
-/// Its record says that it is being created, and the next repairing look undoes that: an answer of OK would be for what is
-/// then gone.
+/// The record is in state creating, and the next repairing scan undoes that: an answer of OK would be for a volume that then disappears.
 #[tokio::test]
 async fn a_creation_that_was_cut_off_is_undone_before_it_is_answered_with_ok() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
@@ -408,7 +407,7 @@ async fn a_creation_that_was_cut_off_is_undone_before_it_is_answered_with_ok() {
     .await;
     stand.rig.agent.kill9();
     cut_off.await.unwrap().unwrap_err();
-    // This one kills the worker, which dies as soon as it can.
+    // This call kills the worker, which ends as soon as it can.
     stand.rig.agent.start_again().await.unwrap();
     stand.rig.agent.stop().unwrap();
     stand.hang.resume();
@@ -502,7 +501,7 @@ async fn the_first_scan_goes_on_without_a_drive_that_hangs() {
         .status();
     assert!(flushed.unwrap().success());
     stand.hang.hang();
-    // It is ready while the worker still waits for the drive: the other drive is used, and nothing is decided of the volume.
+    // The agent is ready while the worker still waits for the drive: the other drive is used, and nothing is decided about the volume.
     stand.rig.start_again().await;
     assert!(stand.hang.hanging() > 0, "the scan did not read the drive");
     let told = stand.rig.volume_of(&hung.id).await.unwrap();

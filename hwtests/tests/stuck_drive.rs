@@ -1,5 +1,5 @@
-//! One drive that hangs hurts neither the agent nor the other drives, and a restarted agent does
-//! not make it worse. Needs root, FUSE and loop devices.
+//! One hung drive affects neither the agent nor the other drives, and a restarted agent does not make it worse. Needs root, FUSE and loop
+//! devices.
 
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
@@ -28,7 +28,7 @@ use tokio::{
 const SIZE: u64 = 64 << 20;
 const FG: Slot = Slot::Foreground;
 const AT_ONCE: Duration = Duration::from_millis(800);
-/// How long a call may take past its deadline: the second that a killed worker has to die.
+/// Time that a call may exceed its deadline by: the second in which a killed worker must end.
 const GRACE: Duration = Duration::from_millis(1800);
 
 fn runtime() -> Runtime {
@@ -125,7 +125,7 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
         })
         .await;
 
-        // Busy, not Stuck: the step is young.
+        // Busy, not Stuck: the step began recently.
         let busy = read(&pool, &hung, Duration::from_millis(100))
             .await
             .unwrap_err();
@@ -139,7 +139,7 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
         );
         assert!(begun.elapsed() >= limit && begun.elapsed() < limit + GRACE);
 
-        // SIGKILL did not help, and the slot says so.
+        // SIGKILL had no effect, and the slot reports that.
         assert_eq!(process::stat(pid).unwrap().unwrap().state, 'D');
         for _ in 0..100 {
             is_stuck_at_once(&pool, &hung).await;
@@ -188,7 +188,7 @@ fn a_hung_drive_hurts_neither_other_drives_nor_a_restart() {
     });
 }
 
-/// With the start of a worker.
+/// Reads the drive within a time limit that includes the start of a worker.
 async fn answers_soon(pool: &Pool, drive: &DriveRef) {
     read(pool, drive, Duration::from_secs(5)).await.unwrap();
 }
@@ -213,7 +213,7 @@ fn a_drive_that_answers_again_frees_its_slot_in_the_same_agent() {
     });
 }
 
-/// Has a tool of the worker (not the worker itself) hang in the drive.
+/// Runs a tool of the worker that reads the drive, so that the tool and not the worker hangs.
 async fn read_by_tool(
     pool: &Pool,
     drive: &DriveRef,
@@ -251,7 +251,7 @@ fn a_slot_is_stuck_while_a_tool_of_its_dead_worker_hangs() {
         pid
     });
     drop(first);
-    // A new agent finds no process with the noted number, but the tool in its session.
+    // A new agent finds no process with the noted id, but the tool in its session.
     runtime().block_on(async {
         let pool = pool(dir.path()).await;
         is_stuck_at_once(&pool, &hung).await;

@@ -1,15 +1,15 @@
-//! What `--version` says: the workspace's version, and the commit in a release build.
+//! Version for `--version`: the workspace's version, and the commit in a release build.
 
 use std::{env, process::Command};
 
-/// Set: the commit (where there is no git, as in a container's build); set and empty: say none.
+/// If set, the commit (for builds without git, as in a container); if set and empty, none.
 const GIVEN: &str = "DRIVEBAY_COMMIT";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed={GIVEN}");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    // Not asked of git in a debug build: everything depends on this crate, and each commit would build all of it again.
+    // Not from git in a debug build: every crate depends on this one, and each commit would rebuild all of them.
     let commit = env::var(GIVEN)
         .ok()
         .or_else(|| is_release.then(from_git).flatten());
@@ -21,14 +21,14 @@ fn main() {
     println!("cargo::rustc-env=DRIVEBAY_VERSION={said}");
 }
 
-/// The commit of this checkout; None without git, or where these sources lie in somebody else's repository.
+/// Returns the commit of this checkout; None without git, or if these sources are part of another repository.
 fn from_git() -> Option<String> {
     let said = git(&["rev-parse", "--show-prefix", "--short=12", "HEAD"])?;
     let (prefix, commit) = said.split_once('\n')?;
     if prefix != "proto/common/" {
         return None;
     }
-    // It changes with each commit and checkout. A path that is not there would have this run with every build.
+    // This file changes with each commit and checkout. A path that does not exist would rerun this in every build.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     if std::path::Path::new(&log).exists() {
         println!("cargo::rerun-if-changed={log}");

@@ -1,5 +1,5 @@
-//! What can be wrong with a volume: a closed list of reasons, which CSI, metrics, events, command lines and documentation
-//! name. The agent finds them; strings only where they leave a program, since another version may know more.
+//! Conditions of volumes: a closed list of reasons, with the names that CSI, metrics, events, command lines and documentation use. They are
+//! strings only outside of a program, since a peer of another version may have further ones.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::words::Status;
 
-/// What a reason is about. In the order of the checks that the volume-health proposal names for NodeGetVolumeStats, which
-/// decides what comes first where only one can be told. Its fourth, a failed release of the volume, does not come up: a volume
-/// that is released is no volume any more, and its erasing goes on by itself.
+/// Subject of a reason, in the order of the checks that the volume-health proposal lists for NodeGetVolumeStats, which decides the order of
+/// conditions. Its fourth, a failed release of the volume, does not occur: a released volume no longer exists, and is erased without
+/// further calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
-    /// The drive's health, as this volume has a part in it.
+    /// Health of the drive, as far as it concerns this volume.
     Health,
-    /// What is recorded of the volume.
+    /// Record of the volume.
     Record,
-    /// Drive or device, which is missing or does not work.
+    /// Drive or device, if missing or not working.
     Device,
     /// The staging path.
     Staging,
     /// The target path.
     Target,
-    /// Reading, which fails.
+    /// Failing reads.
     Reading,
     /// The filesystem.
     Filesystem,
-    /// What the proposal does not ask for.
+    /// Subjects that the proposal does not have.
     Further,
 }
 
@@ -50,7 +50,7 @@ macro_rules! reasons {
                 Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
             }
 
-            /// How bad it is, unless the evidence says otherwise (`DeviceChanged`, `FilesystemNotFound`).
+            /// Default status; the evidence can require another one (`DeviceChanged`, `FilesystemNotFound`).
             pub const fn status(self) -> Status {
                 match self { $(Self::$name => Status::$status,)* }
             }
@@ -60,7 +60,7 @@ macro_rules! reasons {
                 match self { $(Self::$name => concat!($($doc),+).trim(),)* }
             }
 
-            /// What it is about.
+            /// Subject, which decides the place among CSI's checks.
             pub const fn about(self) -> About {
                 match self { $(Self::$name => About::$about,)* }
             }
@@ -72,20 +72,25 @@ crate::words! {
     /// Why a volume has a condition although nothing is wrong with it. Such a condition is never abnormal and has no status, so that
     /// neither CSI, nor an alert, nor a list of what is wrong has it. As with [Reason], the name never changes.
     NormalReason {
-        /// It is being moved to another drive, or waits for that.
+        /// Being moved to another drive, or waiting for that.
         VolumeMoving = "VolumeMoving",
-        /// It was to be moved, and its drive does not read everywhere: the move stands still.
+        /// The move to another drive is stopped, since its drive has unreadable blocks.
         MoveUnreadable = "MoveUnreadable",
+        /// A copy of a source with unreadable blocks, with zeros in their place, as requested.
+        CopiedWithLoss = "CopiedWithLoss",
     }
 }
 
 impl NormalReason {
-    /// In a sentence, for the reference.
+    /// Returns the meaning as a sentence, for the reference.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::VolumeMoving => "It is being moved to another drive, or waits for that.",
             Self::MoveUnreadable => {
                 "Its move to another drive stands still, since its drive does not read everywhere; it is served as before."
+            }
+            Self::CopiedWithLoss => {
+                "It was made as a copy of what did not read everywhere, as its StorageClass or `--unreadable zeros` allows: it has zeros there."
             }
         }
     }
@@ -159,7 +164,7 @@ reasons! {
 }
 
 impl Reason {
-    /// Whether it says how the drive is, rather than the volume.
+    /// True if it is about the drive, rather than the volume.
     pub const fn is_of_drive(self) -> bool {
         matches!(
             self,
@@ -182,16 +187,16 @@ impl fmt::Display for Reason {
 /// One thing wrong with a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// How bad it is.
+    /// Effect on the users of the volume; may differ from the default of the reason.
     pub status: Status,
     /// Unique per volume.
     pub reason: Reason,
-    /// What it is and what to do; no timestamps, no counters.
+    /// For an operator: the cause, and what to do. No timestamps and no counters: it must not change while the condition lasts.
     pub message: String,
 }
 
 impl Condition {
-    /// With the status of its reason.
+    /// Creates a condition with the default status of its reason.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             status: reason.status(),

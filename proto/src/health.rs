@@ -1,4 +1,4 @@
-//! What follows from the health of a drive as an agent reports it. Pure.
+//! Conclusions from the health of a drive as an agent reports it, and its texts. Pure.
 
 use crate::{
     agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, Overridden},
@@ -10,7 +10,7 @@ pub fn describe_override(reason: &str, otherwise: &str) -> String {
     format!("overridden by the operator: {reason} (the evidence alone says {otherwise})")
 }
 
-/// Who acknowledged what was found of a drive, for whatever shows it.
+/// Returns a sentence on the acknowledgement of a drive's findings, for tables and messages. `note`: the operator's reason; may be empty.
 pub fn describe_acknowledgement(by: &str, note: &str, takes_new_volumes: bool) -> String {
     let note = match note {
         "" => String::new(),
@@ -21,6 +21,20 @@ pub fn describe_acknowledgement(by: &str, note: &str, takes_new_volumes: bool) -
         false => "it takes no new volumes",
     };
     format!("acknowledged by {by}{note} ({volumes})")
+}
+
+/// Returns the location of a drive for messages, tables and metrics: its slot in an enclosure, its PCIe slot, or both, separated by a
+/// comma; empty if the host reports neither. An enclosure without a slot is left out.
+pub fn describe_bay(enclosure: &str, slot: &str, pcie_slot: &str) -> String {
+    let in_enclosure = match (slot, enclosure) {
+        ("", _) => None,
+        (slot, "") => Some(format!("slot {slot}")),
+        (slot, enclosure) => Some(format!("slot {slot} of enclosure {enclosure}")),
+    };
+    let pcie = Some(pcie_slot).filter(|slot| !slot.is_empty());
+    let pcie = pcie.map(|slot| format!("PCIe slot {slot}"));
+    let all: Vec<String> = in_enclosure.into_iter().chain(pcie).collect();
+    all.join(", ")
 }
 
 impl Overridden {
@@ -49,14 +63,14 @@ impl Cordon {
 }
 
 impl DriveHealth {
-    /// The findings that nobody has acknowledged.
+    /// Findings that are not acknowledged: those that affect the verdict.
     pub fn counting(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.acknowledged)
     }
 }
 
 impl Drive {
-    /// Whether its verdict rests on acknowledged findings alone.
+    /// True if the verdict is SUSPECT or BAD, and all findings are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         let is_bad = self
             .known_verdict()
@@ -69,8 +83,8 @@ impl Drive {
         is_bad && health.is_some_and(silent)
     }
 
-    /// Whether new volumes may be put on it, as far as it says: it is claimed or available, it answers, its verdict and its wear
-    /// allow it or an operator does, and it is not cordoned.
+    /// True if the drive accepts new volumes by this report: it is claimed or available, responsive, neither worn out nor cordoned,
+    /// and its verdict allows it or an operator does.
     pub fn takes_new_volumes(&self) -> bool {
         let offers = self.known_state().is_some_and(DriveState::offers_space);
         let by_verdict = self.known_verdict().is_some_and(Verdict::takes_new_volumes);
@@ -98,30 +112,22 @@ impl Drive {
         all
     }
 
-    /// Where a person finds it: its place in an enclosure, else its PCIe slot; empty when the host knows of neither.
+    /// Returns [`describe_bay`] of this drive.
     pub fn bay(&self) -> String {
-        match (self.slot.as_str(), self.pcie_slot.as_str()) {
-            ("", "") => String::new(),
-            ("", slot) => format!("PCIe {slot}"),
-            (slot, _) => format!("{} {slot}", self.enclosure).trim().to_owned(),
-        }
+        describe_bay(&self.enclosure, &self.slot, &self.pcie_slot)
     }
 
     /// By what a person in front of the machine knows it: model, serial number and bay, as far as they are known.
     pub fn known_by(&self) -> Vec<String> {
-        let after = |what: &str, text: &str| match text {
+        let serial = match self.serial.as_str() {
             "" => String::new(),
-            text => format!("{what} {text}"),
+            serial => format!("serial {serial}"),
         };
-        let all = [
-            self.model.clone(),
-            after("serial", &self.serial),
-            after("bay", &self.bay()),
-        ];
+        let all = [self.model.clone(), serial, self.bay()];
         all.into_iter().filter(|one| !one.is_empty()).collect()
     }
 
-    /// Its kernel name, else its identity, and by what a person knows it.
+    /// Returns the kernel name, or the identity if there is none, with model, serial number and bay in parentheses, as far as known.
     pub fn named(&self) -> String {
         let name = match self.kernel_name.as_str() {
             "" => &self.id,
@@ -189,15 +195,26 @@ mod tests {
             pcie_slot: "9".into(),
             ..Drive::default()
         };
-        assert_eq!(drive.named(), "sda (ST4000, serial S4YP, bay 5000 3)");
+        assert_eq!(
+            drive.named(),
+            "sda (ST4000, serial S4YP, slot 3 of enclosure 5000, PCIe slot 9)"
+        );
         drive.slot.clear();
         drive.model.clear();
-        assert_eq!(drive.named(), "sda (serial S4YP, bay PCIe 9)");
+        assert_eq!(drive.named(), "sda (serial S4YP, PCIe slot 9)");
         let bare = Drive {
             id: "wwn-a".into(),
             ..Drive::default()
         };
         assert_eq!(bare.named(), "wwn-a");
+    }
+
+    #[test]
+    fn a_bay_is_a_slot_with_what_it_is_a_slot_of() {
+        assert_eq!(describe_bay("", "3", ""), "slot 3");
+        assert_eq!(describe_bay("5000", "3", ""), "slot 3 of enclosure 5000");
+        assert_eq!(describe_bay("", "", "9"), "PCIe slot 9");
+        assert_eq!(describe_bay("5000", "", ""), "");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What `build.rs` has serde call for fields of messages that are printed in another way than they are sent.
+//! Serializers that `build.rs` names for fields of messages whose JSON differs from the message.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use crate::agent::{DirectionLatency, Finding, Reading};
 
-/// A moment or a limit: 0 stands for none.
+/// Serializes a time or a limit; 0 as null.
 pub(crate) fn or_null<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     (*number > 0).then_some(number).serialize(serializer)
 }
 
-/// As a map by name.
+/// Serializes readings as a map by name.
 pub(crate) fn by_name<S: Serializer>(
     readings: &[Reading],
     serializer: S,
@@ -20,7 +20,7 @@ pub(crate) fn by_name<S: Serializer>(
     by_name.collect::<BTreeMap<_, _>>().serialize(serializer)
 }
 
-/// A direction that is not set had no requests.
+/// Serializes the latency of a direction; an unset one, without requests, as zeros.
 pub(crate) fn or_zeros<S: Serializer>(
     direction: &Option<DirectionLatency>,
     serializer: S,
@@ -31,7 +31,7 @@ pub(crate) fn or_zeros<S: Serializer>(
     }
 }
 
-/// Negative: none.
+/// Serializes a list in which negative numbers become null.
 pub(crate) fn each_or_null<S: Serializer>(
     numbers: &[f64],
     serializer: S,
@@ -39,7 +39,7 @@ pub(crate) fn each_or_null<S: Serializer>(
     serializer.collect_seq(numbers.iter().map(|it| (*it >= 0.0).then_some(it)))
 }
 
-/// Findings of a host: nobody acknowledges them.
+/// Serializes findings of a host, which have no acknowledgement.
 pub(crate) fn of_host<S: Serializer>(
     findings: &[Finding],
     serializer: S,

@@ -1,4 +1,4 @@
-//! What fields with words of a closed set say.
+//! Typed accessors for fields whose words are a closed set.
 
 use crate::{
     agent, controller,
@@ -8,7 +8,7 @@ use crate::{
     },
 };
 
-/// `MESSAGE { ACCESSOR: FIELD as SET, }`: what a field says; None: a word of a newer peer, or none.
+/// `MESSAGE { ACCESSOR: FIELD as SET, }`: defines an accessor that parses a field; None if it is empty or a word of a newer peer.
 macro_rules! known {
     ($($message:path { $($accessor:ident: $field:ident as $set:ty,)+ })+) => { $(
         impl $message { $(
@@ -40,14 +40,14 @@ known! {
 }
 
 impl agent::VolumePlace {
-    /// Which part it has in a move: "moved, generation 2".
+    /// Returns the place's role in a move: "moved, generation 2".
     pub fn describe(&self) -> String {
         format!("{}, generation {}", self.is, self.generation)
     }
 }
 
 impl agent::Volume {
-    /// Whether it was deleted: it is being erased, or waits for it.
+    /// True if it was deleted: it is being erased, or in quarantine.
     pub fn is_deleted(&self) -> bool {
         matches!(
             self.known_state(),
@@ -55,7 +55,7 @@ impl agent::Volume {
         )
     }
 
-    /// Whether it exists as it should, by its state.
+    /// True if its state is NEW or READY.
     pub fn is_usable(&self) -> bool {
         matches!(
             self.known_state(),

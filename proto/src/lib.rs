@@ -1,4 +1,4 @@
-//! The protocols Drivebay speaks, and the names that its parts share.
+//! The protocols of Drivebay, and the names that its parts share.
 //!
 //! `csi`, `agent` and `registration` are generated from the `.proto` files
 //! beside this crate; the rest is written by hand: volume ids, topology keys,
@@ -20,7 +20,7 @@ pub mod csi {
     tonic::include_proto!("csi.v1");
 }
 
-/// CSI's Controller service for a server that encodes the entries of lists itself; the same bytes on the wire as of [`csi`].
+/// CSI's Controller service for a server that encodes the entries of lists itself; its bytes on the wire are those of [`csi`].
 pub mod encoded {
     use prost::{Message, bytes::Bytes};
 
@@ -29,19 +29,19 @@ pub mod encoded {
     /// One page of ListVolumes.
     #[derive(Clone, PartialEq, Eq, Message)]
     pub struct ListVolumesResponse {
-        /// Each the encoding of a [`csi::list_volumes_response::Entry`](crate::csi::list_volumes_response::Entry).
+        /// Encoded [`csi::list_volumes_response::Entry`](crate::csi::list_volumes_response::Entry) messages.
         #[prost(bytes = "bytes", repeated, tag = "1")]
         pub entries: Vec<Bytes>,
-        /// Where the next page starts; empty on the last one.
+        /// Start of the next page; empty on the last one.
         #[prost(string, tag = "2")]
         pub next_token: String,
     }
 
     impl ListVolumesResponse {
-        /// As a client has it.
+        /// Decodes the response as a client does.
         ///
         /// # Errors
-        /// An entry is not one.
+        /// An entry cannot be decoded.
         pub fn decode_entries(
             &self,
         ) -> Result<crate::csi::ListVolumesResponse, prost::DecodeError> {
@@ -55,13 +55,13 @@ pub mod encoded {
     }
 }
 
-/// What an agent serves to controllers and to the command line.
+/// Services of an agent, for controllers and the command line.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
 pub mod agent {
     tonic::include_proto!("drivebay.agent.v1");
 }
 
-/// What a controller serves to its command line.
+/// Services of a controller, for its command line.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
 pub mod controller {
     include!(concat!(
@@ -70,7 +70,7 @@ pub mod controller {
     ));
 }
 
-/// What is logged, seen and changed while a program runs.
+/// Service that reads and changes the log filter at run time.
 #[allow(missing_docs, clippy::all, clippy::disallowed_methods, rustdoc::all)]
 pub mod log {
     tonic::include_proto!("drivebay.log.v1");

@@ -6,11 +6,11 @@ pub const DRIVER_NAME: &str = "csi.drivebay.io";
 
 /// Newest version of the protocol between controller and agent that is spoken here.
 pub const AGENT_PROTOCOL: u32 = 1;
-/// Oldest version of it that is still spoken: a release speaks its own and the one before.
+/// Oldest version of it that is still supported: a release supports its own and the one before.
 pub const OLDEST_AGENT_PROTOCOL: u32 = 1;
 
-/// Whether two parties, each with the newest and the oldest version of the agent's protocol that it speaks, have one in
-/// common. 0 is version 1, of a party that does not say.
+/// True if two parties support a common version of the agent's protocol. `a` and `b`: the newest and the oldest version that each
+/// supports; 0, of a party that does not say, counts as version 1.
 pub fn protocols_meet(a: (u32, u32), b: (u32, u32)) -> bool {
     let known = |(newest, oldest): (u32, u32)| (newest.max(1), oldest.max(1));
     let ((a_new, a_old), (b_new, b_old)) = (known(a), known(b));
@@ -38,19 +38,27 @@ pub const PARAM_MOUNT_OPTIONS: &str = "mountOptions";
 pub const PARAM_ANTI_AFFINITY_PATTERN: &str = "antiAffinityPattern";
 /// StorageClass parameter: whether the volumes of a group must lie on different drives, or should.
 pub const PARAM_ANTI_AFFINITY: &str = "antiAffinity";
-/// Its value for "should", the default.
+/// Value of [`PARAM_ANTI_AFFINITY`], the default: volumes of a group share a drive if there is no other space.
 pub const ANTI_AFFINITY_SOFT: &str = "soft";
-/// Its value for "must".
+/// Value of [`PARAM_ANTI_AFFINITY`]: a volume is refused if there is space only on drives of other volumes of its group.
 pub const ANTI_AFFINITY_HARD: &str = "hard";
 
+/// StorageClass parameter: handling of blocks that cannot be read on the source of a copy.
+pub const PARAM_COPY_UNREADABLE: &str = "copyUnreadable";
+/// Value of [`PARAM_COPY_UNREADABLE`], the default: the volume is not created.
+pub const COPY_UNREADABLE_FAIL: &str = "fail";
+/// Value of [`PARAM_COPY_UNREADABLE`]: the volume has zeros in their place.
+pub const COPY_UNREADABLE_ZEROS: &str = "zeros";
+
 /// Every parameter CreateVolume accepts.
-pub const PARAMETERS: [&str; 6] = [
+pub const PARAMETERS: [&str; 7] = [
     PARAM_CLASS,
     PARAM_FS_TYPE,
     PARAM_MKFS_OPTIONS,
     PARAM_MOUNT_OPTIONS,
     PARAM_ANTI_AFFINITY_PATTERN,
     PARAM_ANTI_AFFINITY,
+    PARAM_COPY_UNREADABLE,
 ];
 
 /// Among the parameters that are kept with a volume, the group it belongs to. Not one that a StorageClass can have. It is
@@ -64,7 +72,7 @@ pub const KEPT_CLAIM: &str = "claim";
 pub const KEPT_CLAIM_NAMESPACE: &str = "claimNamespace";
 /// The PersistentVolume, where its name is not the volume's.
 pub const KEPT_PERSISTENT_VOLUME: &str = "persistentVolume";
-/// What Nomad's user calls it: the name of a dynamic host volume.
+/// Name of the dynamic host volume in Nomad.
 pub const KEPT_NOMAD_VOLUME: &str = "nomadVolume";
 /// Nomad's namespace of it.
 pub const KEPT_NOMAD_NAMESPACE: &str = "nomadNamespace";
@@ -89,6 +97,8 @@ pub const KEPT_SOURCE_SNAPSHOT: &str = "sourceSnapshot";
 pub const KEPT_SOURCE_VOLUME: &str = "sourceVolume";
 /// Of a copy with a filesystem: the UUIDs that it can have until its first stage gives it its own, with commas between them.
 pub const KEPT_COPIED_FS: &str = "copiedFilesystem";
+/// Number of bytes of a copy that could not be read on its source, and are zeros in the copy.
+pub const KEPT_UNREADABLE_BYTES: &str = "copyUnreadableBytes";
 
 /// VolumeSnapshotClass parameter: room for what is written to a volume while it has the snapshot, as a share of its size ("20%").
 pub const PARAM_SNAPSHOT_RESERVE: &str = "reserve";
@@ -96,20 +106,28 @@ pub const PARAM_SNAPSHOT_RESERVE: &str = "reserve";
 pub const PARAM_SNAPSHOT_LEAST: &str = "leastReserve";
 /// VolumeSnapshotClass parameter: at most so much.
 pub const PARAM_SNAPSHOT_MOST: &str = "mostReserve";
-/// Every parameter CreateSnapshot accepts.
-pub const SNAPSHOT_PARAMETERS: [&str; 3] = [
+/// VolumeSnapshotClass parameter: age at which a snapshot is deleted ("7d"; "none": never).
+pub const PARAM_SNAPSHOT_MAX_AGE: &str = "maxAge";
+/// Every parameter CreateSnapshot and CreateVolumeGroupSnapshot accept.
+pub const SNAPSHOT_PARAMETERS: [&str; 4] = [
     PARAM_SNAPSHOT_RESERVE,
     PARAM_SNAPSHOT_LEAST,
     PARAM_SNAPSHOT_MOST,
+    PARAM_SNAPSHOT_MAX_AGE,
 ];
-/// Share of a volume's size that a snapshot gets as its reserve when nobody says another, in hundredths.
+/// Default age at which a snapshot is deleted, seconds: one week. Limited because a snapshot slows writes to its volume.
+pub const DEFAULT_SNAPSHOT_MAX_AGE: u64 = 7 * 24 * 3600;
+/// Default reserve of a snapshot, in hundredths of its volume's size.
 pub const DEFAULT_RESERVE_PERCENT: u32 = 20;
 
-/// Metadata keys that the snapshotter adds to the parameters with `--extra-create-metadata`.
-pub const SNAPSHOT_METADATA: [&str; 3] = [
+/// Metadata keys that the snapshotter adds to the parameters with `--extra-create-metadata`, of snapshots and of group snapshots.
+pub const SNAPSHOT_METADATA: [&str; 6] = [
     "csi.storage.k8s.io/volumesnapshot/name",
     "csi.storage.k8s.io/volumesnapshot/namespace",
     "csi.storage.k8s.io/volumesnapshotcontent/name",
+    "csi.storage.k8s.io/volumegroupsnapshot/name",
+    "csi.storage.k8s.io/volumegroupsnapshot/namespace",
+    "csi.storage.k8s.io/volumegroupsnapshotcontent/name",
 ];
 
 /// Filesystems Drivebay makes, as mount(2) and CSI write them, with the smallest device in bytes that

@@ -1,7 +1,7 @@
 //! The CSI volume id: `<uuid>@<node id>`.
 //!
-//! The uuid is random per creation, so that a late delete of one volume can
-//! never hit another of the same name; the node id says which agent to ask.
+//! The uuid is random per creation, so that a late delete of one volume can never hit another of the same name; the node id names the agent
+//! that serves it.
 
 use std::{fmt, str::FromStr};
 
@@ -12,11 +12,11 @@ use uuid::Uuid;
 pub struct VolumeId {
     /// Random, per creation; also the GUID of its partition.
     pub uuid: Uuid,
-    /// The node that created it: 1 to 63 characters, label syntax.
+    /// Node that created it: 1 to 63 characters, label syntax.
     pub node: String,
 }
 
-/// The text is not an id that Drivebay ever gave out.
+/// A text that is no valid id, so Drivebay never issued it.
 ///
 /// Callers treat such an id as unknown (NOT_FOUND, or OK for delete), never as a malformed request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -49,8 +49,7 @@ impl FromStr for VolumeId {
     }
 }
 
-/// Whether this can be a node id: 1–63 characters in Kubernetes label-value syntax,
-/// because it is also a topology value.
+/// True if this can be a node id: 1 to 63 characters in Kubernetes label-value syntax, because it is also a topology value.
 pub fn is_node_id(text: &str) -> bool {
     let edge = |b: u8| b.is_ascii_alphanumeric();
     let bytes = text.as_bytes();

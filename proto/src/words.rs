@@ -1,5 +1,5 @@
-//! Closed sets of words in the agent's and the controller's protocol. The wire has strings, so that each side reads what a newer
-//! one sends: a word that is not of its set is of such a peer. What messages say in them: `known.rs`.
+//! Closed sets of words in the protocols of the agent and the controller. They are strings on the wire, so that a peer can read those of a
+//! newer version: a word that is not in its set is of a newer peer. `known.rs` parses the fields.
 
 /// `SET { Variant = "word", }`: an enum for each closed set of words.
 #[macro_export]
@@ -33,7 +33,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What kind of medium.
+    /// Medium of a drive.
     Media {
         /// queue/rotational = 1.
         Hdd = "hdd",
@@ -43,7 +43,7 @@ words! {
         Nvme = "nvme",
     }
 
-    /// How the drive is attached.
+    /// Bus or network that attaches a drive.
     Transport {
         /// ATA behind libata.
         Sata = "sata",
@@ -71,7 +71,7 @@ words! {
         Unknown = "unknown",
     }
 
-    /// Whether a drive holds our volumes, could, may not, or is missing.
+    /// Relation of a drive to Drivebay: holds its volumes, could, may not, or is missing.
     DriveState {
         /// Carries our label for this cluster and node.
         Claimed = "claimed",
@@ -87,7 +87,7 @@ words! {
         Unprobed = "unprobed",
     }
 
-    /// What the evidence adds up to. Ordered from well to ill.
+    /// Health of a drive, derived from all evidence. Ordered from good to bad, UNKNOWN first.
     #[derive(Default)]
     Verdict {
         /// Nothing is known for or against it.
@@ -97,23 +97,23 @@ words! {
         Good = "GOOD",
         /// There are findings: no new volumes.
         Suspect = "SUSPECT",
-        /// It fails: no new volumes, and the data should leave it.
+        /// Failing: no new volumes, and its volumes should be moved off it.
         Bad = "BAD",
     }
 
-    /// Whether a drive was polled for SMART data since the agent started or the drive was plugged in.
+    /// Progress of SMART polling of a drive since the agent started or the drive was plugged in.
     #[derive(Default)]
     PollState {
-        /// It was, or it is not monitored: it is in no class, missing, or of a kind without SMART.
+        /// Polled, or not monitored: in no class, missing, or of a kind without SMART.
         #[default]
         Polled = "polled",
-        /// It was not: what it said of itself, its verdict too, is the last known. UNKNOWN of a drive that gave no answer in time.
+        /// Not polled yet: SMART data and verdict are those of the last successful poll. UNKNOWN if it gave no answer in time.
         LastKnown = "last-known",
-        /// It was not, and nothing is known of it: it takes no new volumes until it has answered, or failed to.
+        /// Not polled yet, and without persisted SMART data: takes no new volumes until its first poll has succeeded or timed out.
         Awaited = "awaited",
     }
 
-    /// What a range of a drive holds that does not read.
+    /// Contents of an unreadable range of a drive.
     RangeContent {
         /// Drivebay's own: its label, the partition table, LVM's metadata or a copy of it.
         DrivebayMetadata = "drivebay-metadata",
@@ -135,21 +135,21 @@ words! {
         FilesystemMetadata = "filesystem-metadata",
         /// Free space of the filesystem.
         FilesystemFree = "filesystem-free",
-        /// It cannot be told.
+        /// Not determined.
         Unknown = "unknown",
     }
 
-    /// How bad a condition of a volume is, in the words of CSI 1.13.
+    /// Status of a condition of a volume, with the names of CSI 1.13.
     Status {
-        /// It can be used, with less than it should have.
+        /// Usable, with reduced redundancy, space or function.
         Degraded = "DEGRADED",
-        /// It cannot be used.
+        /// Not usable.
         Inaccessible = "INACCESSIBLE",
         /// Data is lost or damaged.
         DataLoss = "DATA_LOSS",
     }
 
-    /// How a drive is carved.
+    /// Layout of a claimed drive.
     #[derive(Default)]
     Layout {
         /// GPT: a label partition, then one partition per volume. For hosts without device-mapper.
@@ -159,7 +159,7 @@ words! {
         Lvm = "lvm",
     }
 
-    /// How a volume is used; fixed at creation.
+    /// Access mode of a volume; fixed at creation.
     Mode {
         /// With a filesystem, mounted.
         Mount = "mount",
@@ -167,39 +167,39 @@ words! {
         Block = "block",
     }
 
-    /// Where a volume is in its life, as shown.
+    /// State of a volume, as shown.
     VolumeState {
         /// Created, never formatted or published.
         New = "new",
         /// In use or ready for it.
         Ready = "ready",
-        /// It is being made as a copy of a snapshot or of another volume, and was answered to nobody.
+        /// Being made as a copy of a snapshot or of another volume; no CreateVolume has returned its id.
         Copying = "copying",
         /// Deleted; its space is being erased.
         Erasing = "erasing",
         /// Record and table disagree.
         Ambiguous = "ambiguous",
-        /// Deleted while its drive was away; erased after a delay.
+        /// Deleted while its drive was missing; erased after the quarantine.
         Quarantined = "quarantined",
-        /// Its drive is missing, or cannot be read.
+        /// On a drive that is missing, or cannot be read.
         Missing = "missing",
-        /// Its drive was not scanned since the agent's start.
+        /// On a drive that was not scanned since the agent's start.
         NotScanned = "not-scanned",
     }
 
-    /// Whether a snapshot can be copied to a volume.
+    /// State of a snapshot; only a `ready` one can be copied to a volume.
     SnapshotState {
-        /// Not answered to anybody yet: taken away if it is not completed.
+        /// No CreateSnapshot has returned its id yet; removed if it is not completed.
         Creating = "creating",
-        /// It holds its volume as it was.
+        /// Complete: has the contents of its volume at the time of the snapshot.
         Ready = "ready",
-        /// More was written to its volume than it has room for: it is lost.
+        /// More was written to its volume than it has room for, or its store could not be written: it is lost.
         Overflowed = "overflowed",
-        /// What is recorded of it and what the kernel has disagree.
+        /// Record and kernel disagree.
         Ambiguous = "ambiguous",
     }
 
-    /// How a filesystem was checked.
+    /// Method of a filesystem check.
     CheckMethod {
         /// The volume itself, mounted nowhere.
         Unmounted = "unmounted",
@@ -219,7 +219,7 @@ words! {
         Corrupt = "corrupt",
         /// Nothing is known from it.
         Inconclusive = "inconclusive",
-        /// It was not begun: there is no way to check it now that could be believed.
+        /// Not started: no method gives a reliable result now.
         NotCheckable = "not-checkable",
     }
 
@@ -235,7 +235,7 @@ words! {
         TooFew = "nothing",
     }
 
-    /// How far the move of a volume to another drive is.
+    /// Phase of the move of a volume to another drive.
     MovePhase {
         /// For the volume to be unstaged, for its turn, or for another attempt.
         Waiting = "waiting",
@@ -245,47 +245,47 @@ words! {
         Completing = "completing",
         /// The volume lives on the target; the old place is kept for a while.
         Moved = "moved",
-        /// It is not known which place is the newer one.
+        /// Unknown which of the places has the latest data; served from none.
         InDoubt = "in-doubt",
     }
 
-    /// How a node stands with the controller.
+    /// State of a node at the controller.
     NodeState {
-        /// Its agent is connected.
+        /// The agent is connected and has scanned its drives.
         Connected = "connected",
-        /// Its agent is connected and still scans its drives.
+        /// The agent is connected and still scans its drives.
         Starting = "starting",
-        /// Its agent was connected.
+        /// The agent is disconnected.
         Away = "away",
-        /// It was given up.
+        /// The operator has forgotten it: it is lost for good.
         Forgotten = "forgotten",
     }
 
-    /// What became of a connection of an agent.
+    /// Outcome of a connection of an agent.
     ConnectionOutcome {
-        /// It was let in.
+        /// Accepted.
         Connected = "connected",
-        /// It was not let in.
+        /// Not accepted.
         Refused = "refused",
-        /// It is over.
+        /// Accepted earlier, and over.
         Ended = "ended",
     }
 }
 
 impl DriveState {
-    /// The drive was seen to be present since the agent's start: its facts, such as its kernel name, are of now.
+    /// True if the drive was present in a scan since the agent's start: its properties, such as its kernel name, are current.
     pub fn is_present(self) -> bool {
         !matches!(self, Self::Missing | Self::NotScanned)
     }
 
-    /// Its free space is offered to volumes.
+    /// True if its free space is available to volumes.
     pub fn offers_space(self) -> bool {
         matches!(self, Self::Claimed | Self::Available)
     }
 }
 
 impl Verdict {
-    /// Severity; UNKNOWN is none.
+    /// Returns the severity; 0 for GOOD and UNKNOWN.
     pub fn weight(self) -> u8 {
         match self {
             Self::Good | Self::Unknown => 0,
@@ -294,14 +294,14 @@ impl Verdict {
         }
     }
 
-    /// Whether new volumes may be put on it.
+    /// True if new volumes may be placed on the drive.
     pub fn takes_new_volumes(self) -> bool {
         matches!(self, Self::Unknown | Self::Good)
     }
 }
 
 impl NodeState {
-    /// Its drives and volumes are known from before: its agent is not connected.
+    /// True if its agent is not connected: its drives and volumes are as last reported.
     pub fn is_absent(self) -> bool {
         matches!(self, Self::Away | Self::Forgotten)
     }

@@ -1,5 +1,5 @@
-//! Every field, value and method of the protocols between our programs, as in `tests/golden/protocols.txt`. From v0.1.0 on no line of
-//! a release's listing may change or go: another build is at the other end.
+//! Every field, value and method of the protocols between Drivebay's programs, compared with `tests/golden/protocols.txt`. From v0.1.0 on
+//! no line of a release's listing may change or be removed, since the peer may be of another version.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,4 @@
-//! `drivebay-agent drive ack` and `drive unack`: what is found of a drive is known, or is not any more. Its verdict stays.
+//! `drivebay-agent drive ack` and `drive unack`: acknowledges a drive's findings, or withdraws that. The verdict remains.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -13,14 +13,14 @@ use super::{
 };
 use drivebay_model::{Verdict, health::day_ends};
 
-/// How acknowledging a BAD drive is asked about.
+/// Confirmation for acknowledging a BAD drive.
 const ACK: DriveAction = DriveAction {
     verb: "ack",
     warning: "this drive is BAD. Acknowledging its findings silences them until they get worse; it stays BAD, and its data is at risk:",
     aim: "To acknowledge them",
 };
 
-/// The last day of an acknowledgement, as it is typed, and the moment at which it is over, seconds since 1970.
+/// Last day of an acknowledgement as typed, and the Unix time at which it expires, in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastDay {
     day: String,
@@ -28,7 +28,7 @@ pub struct LastDay {
 }
 
 impl LastDay {
-    /// A day as YYYY-MM-DD.
+    /// Parses a day as YYYY-MM-DD.
     pub fn parse(text: &str) -> Result<Self, String> {
         let ends = day_ends(text).ok_or("write a day as YYYY-MM-DD, such as 2030-12-31")?;
         let day = text.to_owned();
@@ -36,7 +36,7 @@ impl LastDay {
     }
 }
 
-/// Acknowledges. Answers with what to print.
+/// Acknowledges the drive's findings, and returns the text to print.
 pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
     let name = &args.of.drive;
     let (mut client, inventory, drive) = one_drive::named(&args.of.at.socket, name).await?;
@@ -76,7 +76,7 @@ pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
     Ok(text + &outcome(&answer))
 }
 
-/// Withdraws an acknowledgement. Answers with what to print.
+/// Withdraws an acknowledgement, and returns the text to print.
 pub async fn withdraw(
     socket: &Path,
     name: &str,
@@ -96,7 +96,7 @@ pub async fn withdraw(
     Ok(text.to_owned() + &outcome(&answer))
 }
 
-/// Whether the drive's findings need a confirmation, also where an operator's verdict hides them.
+/// True if the drive's findings need a confirmation, also if an operator's verdict hides them.
 fn is_bad(drive: &Drive) -> bool {
     let health = drive.health.as_ref();
     let hidden = health.and_then(|health| health.overridden.as_ref());
@@ -105,7 +105,7 @@ fn is_bad(drive: &Drive) -> bool {
     verdicts.any(|verdict| verdict == Verdict::Bad.as_str())
 }
 
-/// The options to be typed again with the confirmation.
+/// Returns the options to repeat with the confirmation.
 fn repeated(args: &AckArgs) -> String {
     let mut options = String::new();
     if !args.note.is_empty() {
@@ -123,7 +123,7 @@ fn repeated(args: &AckArgs) -> String {
     options
 }
 
-/// What counts, and what the drive is now.
+/// Returns the remaining findings, and the resulting verdict of the drive.
 fn outcome(answer: &AcknowledgeDriveResponse) -> String {
     let mut text = String::new();
     for finding in &answer.remaining {

@@ -1,4 +1,4 @@
-//! `drivebay-agent drive adopt`: makes a drive that another node left behind this node's.
+//! `drivebay-agent drive adopt`: makes this node the owner of a drive from another node.
 
 use std::{path::Path, time::Duration};
 
@@ -7,17 +7,17 @@ use drivebay_view::volumes::count;
 
 use super::one_drive::{self, DriveAction, OneDriveError};
 
-/// Adopting writes one label and looks at the drives again.
+/// Limit of adopting, which writes one label and scans the drives.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How adopting is asked about.
+/// Confirmation for adopting.
 const ADOPT: DriveAction = DriveAction {
     verb: "adopt",
     warning: "adopting makes this drive and the volumes on it this node's; the node that is named below must not use it any more:",
     aim: "To adopt it",
 };
 
-/// Shows or adopts. Answers with what to print.
+/// Adopts the drive if `confirm` is its identity, and returns the text to print. Errs with a preview if `confirm` is None.
 pub async fn run(
     socket: &Path,
     name: &str,

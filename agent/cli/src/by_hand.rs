@@ -1,7 +1,6 @@
-//! `volume create`, `expand`, `delete` and `pv`: what an orchestrator asks for, asked for by a person.
+//! `volume create`, `expand`, `delete` and `pv`: requests of an orchestrator, made by an operator.
 //!
-//! Sizes, classes and parameters are decided by the code that decides them for CSI (`drivebay_csi`); the agent checks
-//! everything again.
+//! Sizes, classes and parameters are determined by the same code as for CSI (`drivebay_csi`); the agent validates everything again.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -39,13 +38,13 @@ use super::{
     table::{human_size, printable},
 };
 
-/// Creating may claim a drive and wait for others; the agent's own limits are below this.
+/// Limit of creating, which may claim a drive and wait for others; the agent's own limits are lower.
 pub(super) const CREATE_DEADLINE: Duration = Duration::from_secs(150);
-/// Expanding ends with the filesystem's own tool.
+/// Limit of expanding, which ends with the filesystem's own tool.
 const EXPAND_DEADLINE: Duration = Duration::from_secs(180);
 pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
 
-/// Why it was not done.
+/// The command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ByHandError {
     #[error(transparent)]
@@ -74,14 +73,14 @@ pub enum ByHandError {
     )]
     InUse {
         name: String,
-        /// Where it is mounted.
+        /// Mount points; empty if none is known.
         at: Vec<String>,
     },
     #[error("volume {0} is in no quarantine; `drivebay-agent volume delete {0}` deletes it")]
     NotQuarantined(String),
     #[error("volume {0} is being erased; its data is lost")]
     Erasing(String),
-    /// Nothing was confirmed.
+    /// No confirmation was given; the text is the preview.
     #[error("{0}")]
     NotConfirmed(String),
     #[error("--confirm says {typed:?}, but the volume's name is {name:?}; nothing was changed")]
@@ -98,7 +97,7 @@ fn place(at: &[String]) -> String {
 }
 
 impl ByHandError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -121,7 +120,7 @@ impl ByHandError {
     }
 }
 
-/// Creates. Answers with what to print.
+/// Creates a volume, and returns the text to print.
 pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
     let mut client = Client::connect(&args.show.socket.socket).await?;
     let inventory = client.inventory().await?;
@@ -140,7 +139,7 @@ pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
     shown(&inventory, &volume, &args.show, usable(&volume, how))
 }
 
-/// A volume that was made, and how it is used.
+/// Returns a message about a created volume, and the command to use it.
 pub(super) fn usable(volume: &Volume, how: &str) -> String {
     let place = match volume.known_mode() {
         Some(Mode::Block) => "FILE",
@@ -152,7 +151,7 @@ pub(super) fn usable(volume: &Volume, how: &str) -> String {
     )
 }
 
-/// What is done, in words. A drive that has to be claimed takes longer.
+/// Returns the progress message, which mentions a drive that must be claimed, since that takes longer.
 fn creating(inventory: &InventoryUpdate, request: &CreateVolumeRequest) -> String {
     let has_room = |drive: &Drive| {
         drive.class == request.class
@@ -166,7 +165,7 @@ fn creating(inventory: &InventoryUpdate, request: &CreateVolumeRequest) -> Strin
     format!("creating volume {}{claims}", printable(&request.name))
 }
 
-/// For programs, or in these words.
+/// Returns the volume in the requested format; `text` for the table.
 fn shown(
     inventory: &InventoryUpdate,
     volume: &Volume,
@@ -184,7 +183,7 @@ fn shown(
     Ok(document.write(&sheet)?)
 }
 
-/// Its size, use, class and drive.
+/// Returns size, use, class and drive of a volume.
 pub(super) fn described(volume: &Volume) -> String {
     let fs = filesystem(volume);
     printable(&format!(
@@ -195,7 +194,7 @@ pub(super) fn described(volume: &Volume) -> String {
     ))
 }
 
-/// The request that a StorageClass with the same words would lead to. Pure.
+/// Returns the request that a StorageClass with the same parameters would cause. Pure.
 pub(super) fn request(
     args: &CreateArgs,
     inventory: &InventoryUpdate,
@@ -246,7 +245,7 @@ pub(super) fn request(
     Ok(volume.agent_request(&class.name, bytes))
 }
 
-/// The class that is named, or the only one.
+/// Returns the named class, or the only one.
 fn class<'a>(
     inventory: &'a InventoryUpdate,
     named: Option<&str>,
@@ -273,7 +272,7 @@ fn class<'a>(
     }
 }
 
-/// Expands. Answers with what to print.
+/// Expands a volume, and returns the text to print.
 pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHandError> {
     if bytes == 0 {
         return Err(ByHandError::NoSize);
@@ -309,7 +308,7 @@ pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHan
     shown(&inventory, &volume, show, text)
 }
 
-/// The volume that is to be changed. None: there is none of this name for certain.
+/// Returns the live volume to change; None if there is certainly none of this name.
 async fn live(
     client: &mut Client,
     inventory: &InventoryUpdate,
@@ -322,7 +321,7 @@ async fn live(
     }
 }
 
-/// Shows or deletes. Answers with what to print.
+/// Deletes the volume if `confirm` is its name, and returns the text to print. Errs with a preview if `confirm` is None.
 pub async fn delete(
     socket: &Path,
     name: &str,
@@ -332,7 +331,7 @@ pub async fn delete(
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
     let found = match live(&mut client, &inventory, name).await {
-        // Whoever confirms this name has typed all of it: a repeated command, and the volume is gone.
+        // A confirmed name is typed in full: the command is repeated, and the volume is deleted already.
         Err(ByHandError::Pick(PickError::OnlyBeginning { .. })) if confirm == Some(name) => {
             client.find_volume(name).await?
         }
@@ -363,7 +362,7 @@ pub async fn delete(
     ))
 }
 
-/// Waits until nothing of a deleted volume is left, or it stays for another reason than that it is being erased.
+/// Waits until a deleted volume is gone, or is in another state than erasing.
 async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
     let mut progress = Progress::begin();
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
@@ -384,7 +383,7 @@ async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
     }
 }
 
-/// Says first what stands in the way, then what is to be confirmed. Pure.
+/// Errs unless the volume is unused and confirmed; being in use is reported first. Pure.
 fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError> {
     let name = printable(&volume.name);
     if volume.published {
@@ -415,7 +414,7 @@ fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError>
     }
 }
 
-/// The PersistentVolume of a volume.
+/// Returns the PersistentVolume of a volume.
 pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
@@ -497,7 +496,7 @@ mod tests {
         );
         assert_eq!(plain.required_bytes, 96 << 20, "whole MiB");
         assert_eq!(plain.parameters["fsType"], "ext4");
-        // Said or by default: the same volume, so that a repeat is one.
+        // Explicit or by default: the same volume, so that a repeated request finds it.
         let said = made(&["db", "--size", "100MB", "--class", "fast", "--fs", "ext4"]);
         assert_eq!(said, plain);
         let xfs = made(&[

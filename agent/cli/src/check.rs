@@ -1,4 +1,4 @@
-//! `drivebay-agent volume check`: has a volume's filesystem checked now, and says what came of it.
+//! `drivebay-agent volume check`: has a volume's filesystem checked now, and reports the result.
 
 use std::{path::Path, time::Duration};
 
@@ -14,41 +14,38 @@ use tonic::Code;
 
 use super::{client::Client, name};
 
-/// The agent ends a check at its own limit (`[checks] timeout`); a day is past every one that makes sense.
+/// The agent ends a check at its own limit (`[checks] timeout`); a day exceeds every reasonable one.
 const DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
-/// Why there is no good answer.
+/// The filesystem is damaged, or not checked.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckVolumeError {
-    /// The agent.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// More than one could be meant.
+    /// The name matches several volumes.
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// It was not found out.
+    /// The result could not be determined.
     #[error("volume {volume}: {what}")]
     NotChecked {
-        /// As it was named.
         volume: String,
-        /// Why.
+        /// Reason, and the method if there was one.
         what: String,
     },
     /// The filesystem is damaged.
     #[error("volume {volume}: {what}")]
     Damaged {
-        /// As it was named.
         volume: String,
-        /// What was found, and how.
+        /// The damage found, and the method.
         what: String,
     },
 }
 
 impl CheckVolumeError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
-            // A call wanted the volume meanwhile.
+            // Another call needed the volume meanwhile.
             Self::Client(AskError::Refused { status, .. }) if status.code() == Code::Aborted => {
                 UNKNOWN
             }
@@ -60,13 +57,13 @@ impl CheckVolumeError {
     }
 }
 
-/// Checks. Answers with what to print.
+/// Checks the volume, and returns the text to print.
 pub async fn run(socket: &Path, volume: &str) -> Result<String, CheckVolumeError> {
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
     let volume_id = match name::volume(&inventory, volume, Part::Beginning) {
         Ok(volume) => volume.id.clone(),
-        // The agent says whether there is none, or cannot tell.
+        // The agent reports whether there is certainly none.
         Err(none) if none.is_none() => volume.to_owned(),
         Err(error) => return Err(error.into()),
     };

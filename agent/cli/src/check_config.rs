@@ -1,4 +1,4 @@
-//! `drivebay-agent check-config`: what a config means, in a few lines. Pure but for the warnings' printing.
+//! `drivebay-agent check-config`: summarises a configuration. Pure except for printing warnings and resolving links.
 
 use drivebay_common::{terminal::Terminal, tls::TlsSource};
 use std::{fmt::Write, path::Path, time::Duration};
@@ -17,12 +17,13 @@ pub fn warn(path: &Path, warnings: &[Problem]) {
     }
 }
 
-/// One warning, to stderr.
+/// Prints one warning to stderr.
 pub fn say(warning: &str) {
     eprint!("{}", Terminal::of_stderr().message("warning: ", warning));
 }
 
-/// Links below /dev/disk/by-id that lead to a drive of this host and do not select it: udev named it by what sysfs does not have.
+/// Returns links below /dev/disk/by-id that refer to a drive of this host and do not select it: udev derives their names from data that
+/// sysfs does not have.
 pub fn unmatched_links(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     for class in &config.classes {
@@ -46,7 +47,7 @@ pub fn unmatched_links(config: &Config) -> Vec<String> {
     found
 }
 
-/// What a correct config means.
+/// Returns the summary of a valid configuration.
 pub fn summary(config: &Config) -> String {
     let mut text = String::from("OK\n");
     let mut line = |name: &str, value: String| {

@@ -1,7 +1,7 @@
-//! `drivebay-agent claim-plan`: what this config would do with this machine's drives. Writes nothing.
+//! `drivebay-agent claim-plan`: shows the effect of a configuration on this machine's drives. Writes nothing.
 //!
-//! Looks with the same reader as the agent (`discovery::scan`), through workers of its own, whose notes
-//! are kept apart from a running agent's.
+//! Scans with the same code as the agent (`discovery::scan`), through workers of its own, whose records are separate from a running
+//! agent's.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -32,24 +32,22 @@ pub(super) mod verdicts;
 
 use verdicts::Verdicts;
 
-/// Why there is no plan.
+/// The plan could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Own program, own directory, own workers.
+    /// The program's path, a directory or the workers are unavailable.
     #[error("cannot start workers to scan the drives ({what})")]
     Workers {
-        /// Which step.
+        /// The failed step.
         what: &'static str,
         #[source]
         source: io::Error,
     },
-    /// Looking.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// Every drive would look as if it could not be used.
+    /// Without root every drive would appear unusable.
     #[error("cannot look at drives: {RUN_AS_ROOT}")]
     NotRoot,
-    /// Showing.
     #[error("cannot write the plan as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
@@ -95,7 +93,7 @@ struct PlannedDrive<'a> {
     rejects: Vec<Reject>,
 }
 
-/// Looks at all drives and says what would be done with each.
+/// Scans all drives, and returns the plan in the requested format.
 pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, PlanError> {
     let mut drives = look(config).await?;
     drives.sort_by(|a, b| by_device(&a.facts.kernel_name, &b.facts.kernel_name));
@@ -105,7 +103,7 @@ pub async fn run(config: &Config, format: Format, all: bool) -> Result<String, P
     Ok(render(config, &drives, &verdicts, format, all, terminal)?)
 }
 
-/// Looks at all drives, as the agent would with this config.
+/// Scans all drives, as the agent would with this configuration.
 pub(super) async fn look(config: &Config) -> Result<Vec<Scanned>, PlanError> {
     if !user::is_root() {
         return Err(PlanError::NotRoot);
@@ -144,22 +142,22 @@ pub(super) async fn look(config: &Config) -> Result<Vec<Scanned>, PlanError> {
         &(),
     )
     .await;
-    // A worker stuck in the kernel stays behind; it holds nothing of ours.
+    // A worker in D state is left behind; it holds nothing of this process.
     pool.shutdown(Duration::from_secs(1)).await;
     Ok(scanned?.drives)
 }
 
-/// Removed with the plan.
+/// Temporary directory of worker records, removed when dropped.
 struct NotesDir(PathBuf);
 
 impl Drop for NotesDir {
     fn drop(&mut self) {
-        // Left over in the temporary directory it harms nobody.
+        // A directory that remains in the temporary directory has no effect.
         let _ = statefile::remove_private_dir(&self.0);
     }
 }
 
-/// The plan as text. Pure.
+/// Formats the plan. Pure.
 pub fn render(
     config: &Config,
     drives: &[Scanned],
@@ -201,7 +199,7 @@ pub fn render(
     group("Claimed already", of("claimed").collect());
     let (shown, hidden): (Vec<&Scanned>, Vec<&Scanned>) =
         of("not-used").partition(|drive| all || !is_noise(drive));
-    // Those that no class wants come last.
+    // Drives that no class selects come last.
     let (unwanted, wanted): (Vec<&Scanned>, Vec<&Scanned>) =
         shown.into_iter().partition(|drive| is_unwanted(drive));
     group(
@@ -221,7 +219,7 @@ pub fn render(
     Ok(text)
 }
 
-/// What becomes of a drive, and its class.
+/// Returns the outcome for a drive, and its class.
 fn outcome<'a>(drive: &'a Scanned, verdicts: &Verdicts) -> (&'static str, &'a str) {
     match &drive.judgement {
         Judgement::Claimed => {
@@ -238,7 +236,7 @@ fn outcome<'a>(drive: &'a Scanned, verdicts: &Verdicts) -> (&'static str, &'a st
     }
 }
 
-/// Whether it is a virtual device or the like, that could never be used.
+/// True for devices that can never be used, such as virtual ones.
 pub(super) fn is_noise(drive: &Scanned) -> bool {
     let Judgement::Rejected { reasons, .. } = &drive.judgement else {
         return false;

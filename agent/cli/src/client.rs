@@ -1,4 +1,4 @@
-//! The command line's way to the agent.
+//! Client of the agent's socket.
 
 use std::{path::Path, time::Duration};
 
@@ -18,21 +18,21 @@ pub const AGENT: Program = Program {
     advice: "Start one with `drivebay-agent run --config FILE` (as root), name its socket with --socket, or see what an agent would do with `drivebay-agent claim-plan --config FILE`, which needs none",
     deadline: Duration::from_secs(5),
 };
-/// A rescan looks at every drive, each with its own deadline of 10 s.
+/// Limit of a rescan, which scans every drive with a deadline of 10 s each.
 const RESCAN_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A connection to the agent.
 #[derive(Debug)]
 pub struct Client {
     pub asked: Asked,
-    /// The generated client, for what has no function here.
+    /// The generated client, for calls without a method here.
     pub raw: AgentClient<Channel>,
-    /// What is done by hand.
+    /// Client of the calls for manual operations.
     pub by_hand: ByHandClient<Channel>,
 }
 
 impl Client {
-    /// Dials.
+    /// Connects to the agent's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
         let (asked, channel) = Asked::dial(&AGENT, socket).await?;
         let by_hand = ByHandClient::new(channel.clone());
@@ -44,7 +44,7 @@ impl Client {
         })
     }
 
-    /// The inventory now: the first message of the watch, always a full one.
+    /// Returns the current inventory: the first message of the watch, which is always a full one.
     pub async fn inventory(&mut self) -> Result<InventoryUpdate, AskError> {
         let raw = &mut self.raw;
         let first = async move {
@@ -60,7 +60,7 @@ impl Client {
             .ok_or_else(|| self.asked.ended())
     }
 
-    /// The live volume of this name, uuid or id; None: there is none for certain.
+    /// Returns the live volume whose name, uuid or id is `called`; None if the agent is certain that there is none.
     pub async fn find_volume(&mut self, called: &str) -> Result<Option<Volume>, AskError> {
         let request = FindVolumeRequest {
             volume: called.to_owned(),
@@ -76,7 +76,7 @@ impl Client {
         self.asked.answered(asked).await
     }
 
-    /// The latencies of a drive; None of an agent that does not tell them, or of a drive that it lost meanwhile.
+    /// Returns the latencies of a drive; None if the agent does not implement the call, or has no drive of this identity any more.
     pub async fn drive_latency(
         &mut self,
         drive: &str,
@@ -97,13 +97,22 @@ impl Client {
         self.asked.answered(asked).await
     }
 
-    /// The copies of snapshots and volumes to new volumes that go on. Refused as UNIMPLEMENTED by an agent that makes none.
+    /// Returns the copies of snapshots and volumes to new volumes that are in progress. An agent that does not support copies refuses with
+    /// UNIMPLEMENTED.
     pub async fn list_copies(&mut self) -> Result<Vec<VolumeCopy>, AskError> {
         let call = self.raw.list_copies(ListCopiesRequest {});
         Ok(self.asked.answered(call).await?.into_inner().copies)
     }
 
-    /// The same, asked for only if one of these volumes is being copied.
+    /// Returns why the volume of this name could not be created as a copy; None if the agent keeps no such failure.
+    pub async fn copy_failure(&mut self, name: &str) -> Result<Option<String>, AskError> {
+        let call = self.raw.list_copies(ListCopiesRequest {});
+        let failed = self.asked.answered(call).await?.into_inner().failed;
+        let failed = failed.into_iter().find(|copy| copy.name == name);
+        Ok(failed.map(|copy| copy.waits_for))
+    }
+
+    /// Returns all running copies; none, without a call, if none of these volumes is being copied.
     pub async fn copies_to(&mut self, volumes: &[Volume]) -> Result<Vec<VolumeCopy>, AskError> {
         let is_copying = |volume: &Volume| volume.known_state() == Some(VolumeState::Copying);
         match volumes.iter().any(is_copying) {
@@ -112,7 +121,7 @@ impl Client {
         }
     }
 
-    /// Looks again at all drives; the revision that shows the result.
+    /// Scans all drives. Returns the inventory revision that shows the result.
     pub async fn rescan(&mut self) -> Result<u64, AskError> {
         let call = self.raw.rescan(RescanRequest {});
         let answer = self.asked.answered_within(RESCAN_DEADLINE, call).await?;

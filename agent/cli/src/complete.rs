@@ -1,5 +1,5 @@
-//! What completes a command line at the Tab key: the drives, volumes and classes that the running agent knows. Reads, and changes
-//! nothing; where no agent answers in time, or not to whoever asks, there are only commands and options.
+//! Completes command lines with the drives, volumes and classes of the running agent. Read-only; if the agent does not respond in time, or
+//! refuses the user, only commands and options are completed.
 
 use std::{env, path::Path};
 
@@ -8,13 +8,13 @@ use drivebay_config::DEFAULT_AGENT_SOCKET;
 use drivebay_proto::agent::InventoryUpdate;
 use drivebay_view::complete::{
     self, CompleteEnv, CompletionCandidate, LIMIT, Named, of_classes, of_drives, of_quarantined,
-    of_snapshots, of_volumes, with_candidates,
+    of_snapshots, of_snapshots_and_groups, of_volumes, with_candidates,
 };
 use tokio::{runtime::Builder, time::timeout};
 
 use super::{Cli, client::Client};
 
-/// Answers a shell that completes a command line, and ends the program then.
+/// Responds to a shell's completion request, and then exits; returns if there is none.
 pub fn if_completing() {
     CompleteEnv::with_factory(command).complete();
 }
@@ -47,8 +47,9 @@ fn of(what: Named, inventory: &InventoryUpdate) -> Vec<CompletionCandidate> {
         Named::Volume => of_volumes(&inventory.volumes),
         Named::Quarantined => of_quarantined(&inventory.volumes),
         Named::Snapshot => of_snapshots(&inventory.volumes),
+        Named::SnapshotOrGroup => of_snapshots_and_groups(&inventory.volumes),
         Named::Class => of_classes(&inventory.classes),
-        // An agent knows its own alone, and no command takes one.
+        // An agent has one node only, and no command takes its name.
         Named::Node => Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
-//! `drivebay-agent snapshot restore` and `volume clone`: a new volume with the contents of a snapshot or of another volume.
+//! `drivebay-agent snapshot restore` and `volume clone`: creates a volume with the contents of a snapshot or of another volume.
 //!
-//! It is requested as `volume create` requests one. The agent answers ABORTED until everything is copied, which goes on without this
+//! The request is the same as that of `volume create`. The agent returns ABORTED until everything is copied; copying continues without this
 //! command.
 
 use std::{future::Future, pin::pin, time::Duration};
@@ -13,6 +13,7 @@ use drivebay_common::{
 };
 use drivebay_proto::{
     agent::{CreateVolumeRequest, InventoryUpdate, Volume},
+    condition::NormalReason,
     names,
     words::Mode,
 };
@@ -24,19 +25,20 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Code;
 
 use super::{
-    args::{CopyArgs, CreateArgs, Format, Show, SocketArg},
+    args::{CopyArgs, CreateArgs, Format, Show, SocketArg, Unreadable},
     by_hand::{self, ByHandError, CREATE_DEADLINE, usable},
     client::Client,
     name,
     table::printable,
 };
 
-/// How often is asked how far it is.
+/// Interval of progress queries.
 const TICK: Duration = Duration::from_secs(1);
-/// So many answers may have neither the copy nor the volume: before copying begins, and between its end and the inventory that shows it.
+/// Consecutive queries that may return neither the copy nor the volume: before copying begins, and between its end and the inventory with
+/// the volume.
 const UNSEEN: u32 = 5;
 
-/// Why there is no copy, or why it is not known how copying ended.
+/// The copy was not created, or the result of copying is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     #[error(transparent)]
@@ -49,36 +51,38 @@ pub enum CopyError {
         "the running agent is of an earlier version, which cannot copy volumes; restart it, so that it is of the version of this command"
     )]
     OldAgent,
-    /// The agent answers a repeated request with the reason of a failure. Not repeated here: after a deletion that would undo it.
+    /// The agent returns the reason of a failure to a repeated request. Not repeated here: after a deletion that would undo it.
     #[error(
         "volume {name} was not made: copying failed, or the volume was deleted meanwhile{why}. What was copied is being erased. Repeat the command: it says why copying failed; after a deletion it begins again"
     )]
     Ended {
         name: String,
-        /// What copying waited for last, or why an attempt failed, in brackets; empty: nothing was reported.
+        /// The last reason for which copying waited or an attempt failed, in brackets; empty if none was reported.
         why: String,
     },
+    #[error("volume {name} was not made: {why}. What was copied is being erased")]
+    Failed { name: String, why: String },
     #[error("{lost}\n{goes_on}")]
     Lost {
-        // Within the message, and so no source.
+        // No source, since it is part of the message.
         lost: AskError,
         goes_on: String,
     },
 }
 
 impl CopyError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) | Self::Lost { lost: error, .. } => error.code(),
             Self::Pick(error) => error.code(),
             Self::Request(error) => error.code(),
-            Self::OldAgent | Self::Ended { .. } => WRONG,
+            Self::OldAgent | Self::Ended { .. } | Self::Failed { .. } => WRONG,
         }
     }
 }
 
-/// What is copied.
+/// The snapshot or volume that is copied.
 #[derive(Debug, Clone, Copy)]
 enum Source<'a> {
     Snapshot(SnapshotEntry<'a>),
@@ -93,7 +97,7 @@ impl Source<'_> {
         }
     }
 
-    /// The volume whose contents they are or were, and its size then, bytes.
+    /// Returns the volume that the contents are or were of, and its size then, in bytes.
     fn volume(&self) -> (&Volume, u64) {
         match self {
             Self::Snapshot(entry) => (entry.volume, entry.snapshot.size_bytes),
@@ -122,7 +126,7 @@ async fn copy(
     source: Source<'_>,
     args: &CopyArgs,
 ) -> Result<Answer, CopyError> {
-    // An agent that does not know of sources would make an empty volume.
+    // An agent that does not support copies would create an empty volume.
     match client.list_copies().await {
         Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => {
             return Err(CopyError::OldAgent);
@@ -151,7 +155,7 @@ async fn copy(
     };
     Ok(match followed {
         Some(volume) => Answer {
-            text: usable(&volume, &format!("is a copy of {of}")),
+            text: copied(&volume, &of),
             code: 0,
         },
         None => Answer {
@@ -161,7 +165,18 @@ async fn copy(
     })
 }
 
-/// What goes on without the command, what shows it, and what ends it.
+/// Returns the message about the created volume: how to use it, and data that is missing from it.
+fn copied(volume: &Volume, of: &str) -> String {
+    let mut text = usable(volume, &format!("is a copy of {of}"));
+    let loss = NormalReason::CopiedWithLoss.as_str();
+    for lacks in volume.conditions.iter().filter(|one| one.reason == loss) {
+        text.push_str(&printable(&lacks.message));
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the message that copying continues without the command, with the commands that show and cancel it.
 fn goes_on(name: &str, of: &str) -> String {
     let name = printable(name);
     format!(
@@ -169,7 +184,7 @@ fn goes_on(name: &str, of: &str) -> String {
     )
 }
 
-/// The request that `volume create` would make for a volume like the one that is copied, with the source. Pure.
+/// Returns the request of `volume create` for a volume like the copied one, with the source added. Pure.
 fn request(
     source: Source<'_>,
     args: &CopyArgs,
@@ -194,6 +209,10 @@ fn request(
         },
     };
     let mut request = by_hand::request(&like_it, inventory)?;
+    if args.unreadable == Unreadable::Zeros {
+        let (key, zeros) = (names::PARAM_COPY_UNREADABLE, names::COPY_UNREADABLE_ZEROS);
+        request.parameters.insert(key.to_owned(), zeros.to_owned());
+    }
     match source {
         Source::Snapshot(entry) => request.source_snapshot.clone_from(&entry.snapshot.id),
         Source::Volume(volume) => request.source_volume.clone_from(&volume.id),
@@ -201,7 +220,7 @@ fn request(
     Ok(request)
 }
 
-/// The volume; None: it is being copied.
+/// Requests the volume; None while it is being copied.
 async fn create(
     client: &mut Client,
     request: &CreateVolumeRequest,
@@ -218,7 +237,7 @@ async fn create(
     }
 }
 
-/// Waits until the volume is whole and shows progress. None: interrupted.
+/// Waits until the volume is complete, and shows progress; None if interrupted.
 async fn follow(
     client: &mut Client,
     request: &CreateVolumeRequest,
@@ -245,7 +264,7 @@ async fn follow(
     }
 }
 
-/// Asks once how far it is. The volume, if it is whole.
+/// Queries the progress once; returns the volume if it is complete.
 async fn ask(
     client: &mut Client,
     request: &CreateVolumeRequest,
@@ -268,34 +287,39 @@ async fn ask(
         Next::Wait => Ok(None),
         Next::Done => Ok(volume),
         Next::Repeat => Ok(create(client, request).await?),
-        Next::Ended => Err(CopyError::Ended {
-            name: printable(&request.name),
-            why: match before.waited_for.as_str() {
+        Next::Ended => {
+            let name = printable(&request.name);
+            if let Some(why) = client.copy_failure(&request.name).await? {
+                let why = printable(&why);
+                return Err(CopyError::Failed { name, why });
+            }
+            let why = match before.waited_for.as_str() {
                 "" => String::new(),
                 why => format!(" (last reported: {})", printable(why)),
-            },
-        }),
+            };
+            Err(CopyError::Ended { name, why })
+        }
     }
 }
 
-/// What earlier answers had.
+/// Results of earlier queries.
 #[derive(Debug, Default)]
 struct Before {
     was_listed: bool,
-    /// Answers in a row with neither the copy nor the volume.
+    /// Consecutive queries with neither the copy nor the volume.
     unseen: u32,
-    /// What the copy waited for, or why an attempt failed.
+    /// Reason for which the copy waited, or an attempt failed.
     waited_for: String,
 }
 
-/// What follows when the copy is not listed.
+/// Next step if the copy is not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Wait,
     Done,
-    /// The request: copying never began.
+    /// Repeat the request: copying never began.
     Repeat,
-    /// There is no copy any more. Not requested again: somebody may have deleted it.
+    /// The copy no longer exists. Not requested again: an operator may have deleted it.
     Ended,
 }
 
@@ -303,7 +327,7 @@ impl Before {
     fn next(&mut self, volume: Option<&Volume>) -> Next {
         match volume {
             Some(volume) if volume.is_usable() => return Next::Done,
-            // About to begin or to be whole, or its drive is missing.
+            // Copying is about to begin or to end, or the drive is missing.
             Some(_) => self.unseen = 0,
             None => self.unseen += 1,
         }
@@ -320,7 +344,8 @@ impl Before {
 
 #[cfg(test)]
 mod tests {
-    use drivebay_proto::agent::{Class, VolumeSnapshot};
+    use drivebay_csi::new_volume::CopyUnreadable;
+    use drivebay_proto::agent::{Class, Condition, VolumeSnapshot};
 
     use super::*;
 
@@ -356,6 +381,7 @@ mod tests {
         CopyArgs {
             name: "new".into(),
             size,
+            unreadable: Unreadable::Fail,
             no_wait: false,
             socket: SocketArg {
                 socket: "/s".into(),
@@ -405,6 +431,34 @@ mod tests {
         };
         let error = request(Source::Volume(&lost), &args(None), &inventory).unwrap_err();
         assert!(error.to_string().contains("no class \"gone\""), "{error}");
+    }
+
+    #[test]
+    fn zeros_for_unreadable_blocks_are_requested_when_typed_and_what_a_copy_lacks_is_printed() {
+        let (db, inventory) = (db(), inventory());
+        for (unreadable, expected) in [
+            (Unreadable::Fail, CopyUnreadable::Fail),
+            (Unreadable::Zeros, CopyUnreadable::Zeros),
+        ] {
+            let args = CopyArgs {
+                unreadable,
+                ..args(None)
+            };
+            let made = request(Source::Volume(&db), &args, &inventory).unwrap();
+            let parameters = made.parameters.into_iter().collect();
+            assert_eq!(CopyUnreadable::of(&parameters), expected);
+        }
+        let whole = copied(&db, "volume db");
+        let lossy = Volume {
+            conditions: vec![Condition {
+                reason: "CopiedWithLoss".into(),
+                message: "it is not whole: 8 KiB".into(),
+                ..Condition::default()
+            }],
+            ..db
+        };
+        let lacks = "it is not whole: 8 KiB\n";
+        assert_eq!(copied(&lossy, "volume db"), whole + lacks);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `drivebay-agent drive cordon` and `drive uncordon`: whether a claimed drive takes new volumes.
+//! `drivebay-agent drive cordon` and `drive uncordon`: stops or allows new volumes on a claimed drive.
 
 use drivebay_common::cli::operator;
 use drivebay_proto::agent::CordonDriveRequest;
@@ -9,7 +9,7 @@ use super::{
     one_drive::{self, OneDriveError},
 };
 
-/// Shows what would happen, or has it done. `reason`: of a cordon; None takes the cordon away. Answers with what to print.
+/// Cordons or uncordons the drive, or returns the plan. `reason`: of the cordon; None uncordons. Returns the text to print.
 pub(super) async fn run(
     args: &UncordonArgs<SocketArg>,
     reason: Option<&str>,

@@ -1,4 +1,4 @@
-//! `drivebay-agent drives`: the drives of the node, and every reason against each that a class selects. Rendering is pure.
+//! `drivebay-agent drives`: the drives of the node, with every reject reason of those that a class selects. Rendering is pure.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) struct DriveList<'a> {
     drives: Vec<Drive>,
 }
 
-/// The drives of an inventory as text. JSON always has devices that could never be used (loop, ram, dm, …), too.
+/// Renders the drives of an inventory. JSON includes devices that can never be used (loop, ram, dm, …).
 pub fn render(
     inventory: &InventoryUpdate,
     args: &DrivesArgs,
@@ -46,7 +46,7 @@ pub fn render(
         true => wrong(inventory),
         false => BTreeSet::new(),
     };
-    // What changes is looked at for what is wrong.
+    // A watched list is sorted by health.
     let watched = args.watch.watch.map(|_| DriveSort::Health);
     let by = args.sort.or(watched);
     drives.retain(|drive| {
@@ -57,7 +57,7 @@ pub fn render(
         class && (!args.abnormal || wrong.contains(&drive.id))
     });
     if let Some(document) = args.list.output.document() {
-        // As they are known, unless it is said otherwise.
+        // In the inventory's order, unless another one is requested.
         if by.is_some() {
             sort(&mut drives, by, |drive| drive);
         }
@@ -115,7 +115,7 @@ pub fn render(
     Ok(text)
 }
 
-/// What `health` reports.
+/// Returns the identities of the drives that `health` reports.
 fn wrong(inventory: &InventoryUpdate) -> BTreeSet<String> {
     let volumes = inventory.volumes.iter();
     let abnormal: Vec<&Volume> = volumes.filter(|volume| is_abnormal(volume)).collect();

@@ -1,5 +1,4 @@
-//! `drivebay-agent smart explain`: answers of smartctl, each judged as the agent would, with the rule behind each finding.
-//! Rendering is pure.
+//! `drivebay-agent smart explain`: evaluates outputs of smartctl as the agent does, with the rule behind each finding. Rendering is pure.
 
 use std::{
     io,
@@ -34,60 +33,54 @@ use drivebay_smart::{
 };
 use drivebay_sys::{clock::unix_seconds, input};
 
-/// Bytes that are read of an input with several answers.
+/// Bytes of an input with several outputs that are read at most.
 const MAX_INPUT: u64 = 64 * MAX_BYTES as u64;
-/// Bytes of a logical sector where the drive does not say.
+/// Bytes of a logical sector if the drive reports none.
 const SECTOR: u32 = 512;
 
-/// Why there is nothing to explain.
+/// Nothing could be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// The file.
     #[error("cannot read {}", path.display())]
     Read {
-        /// As typed.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Standard input.
     #[error("cannot read standard input")]
     Input(#[source] io::Error),
-    /// A type of device for a file.
+    /// A device type was given for a file.
     #[error("--device-type is for a device; {} is not one", path.display())]
     NotADevice {
-        /// As typed.
+        /// Path as typed.
         path: PathBuf,
     },
-    /// Not what smartctl writes.
+    /// The input is no JSON of smartctl.
     #[error(
         "{name} is not smartctl's JSON: {detail}. Make it with: smartctl --json -x DEVICE > FILE"
     )]
     NotSmartctl {
-        /// What was read.
+        /// The input, or the number of its part.
         name: String,
-        /// What is wrong with it.
         detail: String,
     },
-    /// The device may not be opened.
+    /// Opening the device is not permitted.
     #[error("cannot open {}: {RUN_AS_ROOT}", path.display())]
     Permission {
-        /// The device.
+        /// Path of the device.
         path: PathBuf,
     },
-    /// smartctl gave no answer.
+    /// smartctl returned no result.
     #[error("cannot ask {}: {detail}", path.display())]
     NotAsked {
-        /// The device.
         path: PathBuf,
-        /// Why, and what to do.
+        /// Reason and remedy.
         detail: String,
     },
 }
 
 impl ExplainError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
@@ -99,12 +92,12 @@ impl ExplainError {
     }
 }
 
-/// Every answer of one input, in its order.
+/// Evaluations of one input, in its order.
 #[derive(Debug)]
 pub struct Explanations(Vec<Explained>);
 
 impl Explanations {
-    /// Judges each answer in what was read. `name`: of what, for errors.
+    /// Evaluates each output in the input. `name`: the input, for errors.
     fn read(bytes: &[u8], name: &str) -> Result<Self, ExplainError> {
         let documents = documents(bytes).map_err(|error| ExplainError::NotSmartctl {
             name: name.to_owned(),
@@ -121,14 +114,14 @@ impl Explanations {
         explained.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The worst verdict. UNKNOWN is worse than GOOD.
+    /// Returns the worst verdict; UNKNOWN is worse than GOOD.
     pub fn verdict(&self) -> Verdict {
         let verdicts = self.0.iter().map(Explained::verdict);
         let rank = |verdict: &Verdict| (verdict.weight(), *verdict == Verdict::Unknown);
         verdicts.max_by_key(rank).unwrap_or(Verdict::Unknown)
     }
 
-    /// As text, or for programs: one answer as an object, several as an array.
+    /// Renders text, or a document: one evaluation as an object, several as an array.
     pub fn render(&self, format: Format) -> serde_json::Result<String> {
         let Some(document) = format.document() else {
             return Ok(self.text());
@@ -149,7 +142,7 @@ impl Explanations {
     }
 }
 
-/// What is known of a drive from one answer.
+/// Evaluation of one output.
 #[derive(Debug)]
 struct Explained {
     outcome: Outcome,
@@ -157,7 +150,7 @@ struct Explained {
     limits: Thresholds,
 }
 
-/// The exit code for a verdict; that for GOOD is success.
+/// Returns the exit code for a verdict; 0 for GOOD.
 pub fn exit_code(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Good => 0,
@@ -167,7 +160,7 @@ pub fn exit_code(verdict: Verdict) -> u8 {
     }
 }
 
-/// Reads or asks, and judges.
+/// Reads a file or polls a device, and evaluates the result.
 pub fn run(args: &ExplainArgs) -> Result<Explanations, ExplainError> {
     let path = &args.source;
     let is_input = path == Path::new("-");
@@ -195,7 +188,7 @@ pub fn run(args: &ExplainArgs) -> Result<Explanations, ExplainError> {
     Explanations::read(&bytes, &name)
 }
 
-/// `smartctl`: the one to ask with; None: the one in the path.
+/// Polls a device. `smartctl`: path of the program; None: the one in PATH.
 fn asked(
     path: &Path,
     device_type: Option<DeviceType>,
@@ -203,7 +196,7 @@ fn asked(
 ) -> Result<Outcome, ExplainError> {
     let polled = poll(&Poll {
         node: path.to_owned(),
-        // Asked by a person, who may wake it.
+        // Polled on an operator's request, which may wake it.
         rotational: false,
         device_type,
         scsi: false,
@@ -227,7 +220,7 @@ fn asked(
     }
 }
 
-/// Whether smartctl answered, and only the drive did not.
+/// True if smartctl returned a result, and only the drive failed.
 fn is_an_answer(reason: FailureReason) -> bool {
     matches!(
         reason,
@@ -265,7 +258,7 @@ struct Line {
 }
 
 impl Explained {
-    /// Judges what was read. `name`: of what, for errors.
+    /// Evaluates one output. `name`: the input, for errors.
     fn read(bytes: &[u8], name: &str) -> Result<Self, ExplainError> {
         match collect::of_bytes(bytes) {
             Outcome::Failed(failure) if !is_an_answer(failure.reason) => {
@@ -300,7 +293,7 @@ impl Explained {
         }
     }
 
-    /// Names and numbers: what is named for users, then the counters that rules compare.
+    /// Returns names and values: those with names for users, then the counters that rules compare.
     fn numbers(&self) -> Vec<(&'static str, i64)> {
         let Some(facts) = self.facts() else {
             return Vec::new();
@@ -435,7 +428,7 @@ impl Explained {
         text
     }
 
-    /// Where the wear is from, for there are many sources.
+    /// Returns the source of the wear value, since there are several.
     fn origin(&self, name: &str) -> &'static str {
         let source = self.facts().and_then(wear).map(|wear| wear.source);
         match source.filter(|_| name == "wear-percent") {
@@ -467,7 +460,7 @@ fn wrapped(beginning: &str, text: &str) -> String {
     broken(beginning, text, WIDTH)
 }
 
-/// Text after a beginning, broken at this width and indented alike; nothing in it moves the cursor.
+/// Returns printable text after a beginning, wrapped at this width and indented.
 pub(super) fn broken(beginning: &str, text: &str, width: usize) -> String {
     let narrow = Terminal {
         width: Some(width),

@@ -1,4 +1,4 @@
-//! `drivebay-agent health`, `drive show` and `volume show`: what the running agent knows. Rendering is pure.
+//! `drivebay-agent health`, `drive show` and `volume show`: renders the inventory. Rendering is pure.
 
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{Drive, DriveLatencyResponse, InventoryUpdate, Volume, VolumeCopy};
@@ -12,18 +12,17 @@ use serde::Serialize;
 
 use super::{args::Format, latency};
 
-/// How something is shown.
+/// Output settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// As a table, wide, or for programs.
+    /// Table, wide table, or document.
     pub format: Format,
-    /// Seconds since 1970.
+    /// Current Unix time, in seconds.
     pub now: u64,
-    /// Where.
     pub terminal: Terminal,
 }
 
-/// What is wrong on this host, as it is shown and as it is.
+/// Returns the problems of this host, as text and as data.
 pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(String, Health)> {
     let abnormal: Vec<&Volume> = inventory
         .volumes
@@ -72,7 +71,7 @@ pub(super) struct DriveWithLatency<'a> {
     latency: Option<&'a DriveLatencyResponse>,
 }
 
-/// Everything known of a drive. `latency`: not of an agent that does not tell it.
+/// Renders all details of a drive. `latency`: None if the agent does not report it.
 pub fn show_drive(
     inventory: &InventoryUpdate,
     drive: &Drive,
@@ -96,7 +95,7 @@ pub fn show_drive(
     shown(look.format, json, text)
 }
 
-/// Everything known of a volume. `copies`: those that go on, if the volume is being copied.
+/// Renders all details of a volume. `copies`: running copies, if the volume is being copied.
 pub fn show_volume(
     inventory: &InventoryUpdate,
     volume: &Volume,

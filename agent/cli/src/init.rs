@@ -1,4 +1,4 @@
-//! `drivebay-agent init`: a first configuration from the drives of this host. It claims none of them.
+//! `drivebay-agent init`: writes an initial configuration from the drives of this host. It claims none of them.
 
 use std::{
     fmt::Write as _,
@@ -21,13 +21,13 @@ use drivebay_discovery::{claim::Judgement, scan::Scanned};
 use drivebay_model::{Layout, Media, cause::chain};
 use drivebay_sys::{lvm, offload::offload, statefile};
 
-/// Selects every drive, and none of them explicitly: what remains against one is what a class of the first configuration meets.
+/// Selects every drive, none of them explicitly: the remaining reject reasons of a drive apply to any class of the initial configuration.
 const EVERY_DRIVE: &str = "[[class]]\nname = \"any\"\nselect.min-size = \"0\"\n";
 const ALLOW_LOOP: &str = "[discovery]\nallow-loop = true\n";
-/// Longest `lvm version` may take.
+/// Limit of `lvm version`.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
 
-/// Why there is no first configuration.
+/// No initial configuration was written.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error(
@@ -63,23 +63,23 @@ pub enum InitError {
     Plan(#[from] PlanError),
     #[error("cannot find out whether LVM works here")]
     Lvm(#[source] io::Error),
-    /// A mistake of this program's.
+    /// A bug of this program.
     #[error("the configuration that selects every drive is refused: {0}")]
     Own(String),
 }
 
-/// What was found.
+/// Scan of this host.
 #[derive(Debug)]
 struct Found {
     config: Config,
     drives: Vec<Scanned>,
-    /// Whether layout `lvm` can be used here, and its version or what is missing.
+    /// Version of LVM if layout `lvm` can be used; Err: the reason why not.
     lvm: Result<String, String>,
 }
 
-/// Writes the configuration to this file, unless it is only printed. Answers what to print.
+/// Writes the configuration to this file, unless it is only printed. Returns the text to print.
 pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, InitError> {
-    // Before the drives are read, which may take a minute.
+    // Before the scan, which may take a minute.
     let before = match print {
         true => None,
         false => replaceable(path)?,
@@ -103,7 +103,7 @@ pub async fn run(path: &Path, print: bool, allow_loop: bool) -> Result<String, I
     ))
 }
 
-/// What is there and may be replaced, since it sets nothing, as what packages install. None: there is nothing.
+/// Returns the existing configuration if it may be replaced, since it sets nothing, like the one of a package; None if there is none.
 fn replaceable(path: &Path) -> Result<Option<String>, InitError> {
     if !statefile::exists(path) {
         return Ok(None);
@@ -111,7 +111,7 @@ fn replaceable(path: &Path) -> Result<Option<String>, InitError> {
     let exists = || InitError::Exists {
         path: path.to_owned(),
     };
-    // Whoever made a link to another file wants that one to be there.
+    // A symbolic link is intentional, and its target must not be replaced.
     if path.is_symlink() {
         return Err(exists());
     }
@@ -124,8 +124,8 @@ fn replaceable(path: &Path) -> Result<Option<String>, InitError> {
         .ok_or_else(exists)
 }
 
-/// Writes the file as a whole: where there was none, or in place of `before`, which must still be there. Answers where `before` was
-/// kept, unless it is what a package installs.
+/// Writes the file atomically: a new one, or in place of `before`, which must still be there. Returns the path where `before` was kept,
+/// unless it is a package's file.
 fn write(path: &Path, text: &str, before: Option<&str>) -> Result<Option<PathBuf>, InitError> {
     let exists = || InitError::Exists {
         path: path.to_owned(),
@@ -196,7 +196,7 @@ fn is_claimable(drive: &Scanned) -> bool {
     matches!(drive.judgement, Judgement::Available { .. })
 }
 
-/// The configuration. A setting that is commented out begins with "#", a remark with "# ". Pure.
+/// Returns the configuration. A commented-out setting begins with "#", a comment with "# ". Pure.
 fn text(path: &Path, found: &Found) -> String {
     let (file, node) = (path.display(), &found.config.node_id);
     let mut text = format!(
@@ -305,7 +305,7 @@ fn class(line: &mut impl FnMut(&str), media: Media, layout: Layout, drives: &[&S
     line("#]");
 }
 
-/// A drive, one fact after the other, and what comes of it.
+/// Returns the facts of a drive, and the result of its claim check, one by one.
 fn remarks(drive: &Scanned) -> Vec<String> {
     let facts = &drive.facts;
     let mut words = vec![
@@ -352,7 +352,7 @@ mod tests {
         let path = dir.path().join("drivebay.toml");
         let files = || std::fs::read_dir(dir.path()).unwrap().count();
         let there = |path: &Path| std::fs::read_to_string(path).unwrap();
-        // Nothing, then what a package installs.
+        // No file, then a package's.
         assert_eq!(replaceable(&path).unwrap(), None);
         assert_eq!(write(&path, "# new\n", None).unwrap(), None);
         let packaged = config::packaged();
@@ -364,14 +364,14 @@ mod tests {
             None
         );
         assert_eq!((there(&path).as_str(), files()), ("# of init\n", 1));
-        // Remarks of a person's.
+        // Comments of an operator.
         let before = replaceable(&path).unwrap();
         let copy = write(&path, "# again\n", before.as_deref())
             .unwrap()
             .unwrap();
         assert_eq!(there(&copy), "# of init\n");
         assert_eq!(there(&path), "# again\n");
-        // The copy is not overwritten, nor is the file then.
+        // The copy is not overwritten, and then neither is the file.
         let before = replaceable(&path).unwrap();
         let refused = write(&path, "# more\n", before.as_deref()).unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! The latencies of a drive in `drive show`: numbers, and a chart of a line. Pure.
+//! Latencies of a drive in `drive show`: numbers, and a chart of one line. Pure.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ fn known(history: f64) -> Option<f64> {
     (history >= 0.0).then_some(history)
 }
 
-/// For a person; nothing before the first minute is over. `now`: seconds since 1970.
+/// Renders the latencies as text; empty before the first minute has passed. `now`: Unix time in seconds.
 pub(super) fn text(told: &DriveLatencyResponse, now: u64) -> String {
     if told.at == 0 {
         return String::new();
@@ -74,8 +74,8 @@ fn numbers(of: &DirectionLatency) -> String {
     told.join(", ")
 }
 
-/// One character a minute, the latest last: the lowest of them at the bottom, the highest at the top, doublings in between; a
-/// dot for a minute with too few requests.
+/// Returns one character for each minute, the latest last: the lowest latency at the bottom, the highest at the top, on a logarithmic
+/// scale; a dot for a minute with too few requests.
 fn chart(history: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let known: Vec<f64> = history
@@ -85,7 +85,7 @@ fn chart(history: &[f64]) -> String {
         .collect();
     let low = known.iter().copied().fold(f64::INFINITY, f64::min);
     let high = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    // What varies by less than this is level.
+    // A smaller variation is shown as level.
     let range = (high - low).max(2.0);
     history
         .iter()

@@ -1,6 +1,6 @@
-//! The command line: what can be typed (`args`), asking the agent (`client`), showing what it says.
+//! The command line: arguments (`args`), calls to the agent (`client`), and rendering of results.
 //!
-//! Everything but `run` is here; `run` is the caller's, since it builds a runtime of its own.
+//! All commands but `run` are here; `run` is the caller's, since it builds a runtime of its own.
 
 #![allow(
     missing_docs,
@@ -73,19 +73,17 @@ use client::{AGENT, Client};
 use drivebay_view::args::log_filter;
 use health::Look;
 
-/// There is no config, or `run` was given one with a mistake (EX_CONFIG of sysexits.h).
+/// Exit code if there is no configuration, or `run` got an invalid one (EX_CONFIG of sysexits.h).
 pub const BAD_CONFIG: u8 = 78;
 
-/// How a command failed. `main` prints it and ends with its exit code.
+/// A command failed, or has an exit code of its own. `main` prints it and exits with its code.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The agent.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// The config.
     #[error(transparent)]
     Config(#[from] config::ConfigError),
-    /// claim-plan's look at the drives.
+    /// claim-plan's scan of the drives failed.
     #[error(transparent)]
     Plan(#[from] claim_plan::PlanError),
     /// init.
@@ -100,10 +98,10 @@ pub enum CommandError {
     /// drive show, volume show.
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// health: an answer, and no failure.
+    /// health: a problem was found; the result has been printed.
     #[error("something is wrong")]
     Unwell,
-    /// health: nothing is known to be wrong, and drives were not polled yet.
+    /// health: no problem is known, and drives were not polled yet.
     #[error("not every drive was polled yet")]
     NotPolled,
     /// drive evacuate, drive replace, volume move.
@@ -112,7 +110,7 @@ pub enum CommandError {
     /// volume prefer.
     #[error(transparent)]
     Prefer(#[from] prefer::PreferError),
-    /// drive evacuate, replace and retire, volume move and clone, snapshot restore: an answer with this exit code, and no failure.
+    /// drive evacuate, replace and retire, volume move and clone, snapshot restore: a result with this exit code, no failure.
     #[error("ended with exit code {0}")]
     Answered(u8),
     /// volume check.
@@ -136,19 +134,17 @@ pub enum CommandError {
     /// smart explain.
     #[error(transparent)]
     Explain(#[from] explain::ExplainError),
-    /// smart explain: an answer, and no failure.
+    /// smart explain: a result, no failure.
     #[error("the drive's verdict is {0}")]
     Verdict(Verdict),
-    /// Writing the answer.
     #[error("cannot write to standard output")]
     Output(#[source] io::Error),
-    /// Making JSON or YAML.
     #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
 impl CommandError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -174,7 +170,7 @@ impl CommandError {
         }
     }
 
-    /// Whether it is an answer, which has been printed.
+    /// True if it is a result, which has been printed, and no failure.
     fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -185,7 +181,7 @@ impl CommandError {
 
 /// Runs any command but `run`.
 pub async fn run(command: Command) -> ExitCode {
-    // A second call finds them as they are.
+    // A second call keeps the first values.
     let _ = GIVEN.set(given(&command));
     let _ = FOR_PROGRAMS.set(command.is_for_programs());
     match execute(command).await {
@@ -199,10 +195,10 @@ pub async fn run(command: Command) -> ExitCode {
     }
 }
 
-/// What was given at the command line, for the commands that are printed.
+/// Options of this command line, for the commands that are printed.
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
-/// Whether the answer is for programs.
+/// True if the output is for programs.
 static FOR_PROGRAMS: OnceLock<bool> = OnceLock::new();
 
 fn given(command: &Command) -> Given {
@@ -237,7 +233,7 @@ fn given(command: &Command) -> Given {
     }
 }
 
-/// A text with the commands in it as they are to be typed.
+/// Adds the options of this command line to the commands in a text.
 fn printed(text: &str) -> Cow<'_, str> {
     match GIVEN.get() {
         Some(given) => given.repeated_in(text),
@@ -245,7 +241,7 @@ fn printed(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same of an answer: in one for programs there are no commands for a person.
+/// Adds the options to the commands in a result, unless the output is for programs.
 fn answered(text: &str) -> Cow<'_, str> {
     match FOR_PROGRAMS.get() {
         Some(true) => Cow::Borrowed(text),
@@ -253,7 +249,7 @@ fn answered(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// An error as a person at a prompt sees it, with its reasons.
+/// Prints an error with its causes to stderr.
 pub fn complain(error: &(dyn Error + 'static)) {
     let mut text = chain(error);
     if denied(error) && !text.contains(RUN_AS_ROOT) {
@@ -265,7 +261,7 @@ pub fn complain(error: &(dyn Error + 'static)) {
 
 async fn execute(command: Command) -> Result<(), CommandError> {
     match command {
-        // The caller has taken `run` out; it does nothing here.
+        // The caller handles `run`; it has no effect here.
         Command::Run(_) => Ok(()),
         Command::Drives(args) | Command::Drive(DriveCommand::List(args)) => {
             watch::show(
@@ -416,7 +412,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::NomadPlugin(args) => match nomad::run(&args).await {
             Ok(answer) => print(&answer),
             Err(error) => {
-                // Nomad shows what is on standard output; its log has the rest.
+                // Nomad shows the standard output; its log has the rest.
                 print(&nomad::refusal(&error)?)?;
                 Err(error.into())
             }
@@ -460,7 +456,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
     }
 }
 
-/// The inventory, and the output format.
+/// Returns the inventory, and the output settings.
 async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
     let mut client = Client::connect(&show.socket.socket).await?;
     let look = Look {
@@ -471,7 +467,7 @@ async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
     Ok((client.inventory().await?, look))
 }
 
-/// Prints an answer that has its own exit code.
+/// Prints a result that has an exit code of its own.
 fn answer(answer: &Answer) -> Result<(), CommandError> {
     print(&answer.text)?;
     match answer.code {

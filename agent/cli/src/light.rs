@@ -1,4 +1,4 @@
-//! `drivebay-agent drive locate`: the light by which a drive is found in its enclosure.
+//! `drivebay-agent drive locate`: switches a drive's locate light.
 
 use std::{path::Path, time::Duration};
 
@@ -7,10 +7,10 @@ use drivebay_view::args::Light;
 
 use super::one_drive::{self, OneDriveError};
 
-/// Above the agent's own deadline for an enclosure.
+/// Longer than the agent's own limit for an enclosure.
 const DEADLINE: Duration = Duration::from_secs(50);
 
-/// Has it switched. Answers with what to print.
+/// Switches the light, and returns the text to print.
 pub(super) async fn run(socket: &Path, name: &str, light: Light) -> Result<String, OneDriveError> {
     let (mut client, _, drive) = one_drive::named(socket, name).await?;
     let request = LocateDriveRequest {

@@ -1,4 +1,4 @@
-//! `volume mount` and `volume unmount`: mounting by hand.
+//! `volume mount` and `volume unmount`: manual mounts.
 
 use std::{
     io,
@@ -18,11 +18,11 @@ use super::{
     args::MountArgs, client::Client, complain, name, table::printable, volumes::list_mounts,
 };
 
-/// The filesystem of a large, slow drive may be repaired first, for hours; the agent ends that.
+/// Limit of mounting. The filesystem of a large, slow drive may be repaired first, for hours; the agent's own limits apply to that.
 const MOUNT_DEADLINE: Duration = Duration::from_secs(7 * 3600);
 const UNMOUNT_DEADLINE: Duration = Duration::from_secs(90);
 
-/// Why it was not done.
+/// Mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -48,7 +48,7 @@ impl MountError {
     }
 }
 
-/// The id of the volume that is meant; what was typed where none is, for the agent to say what that means.
+/// Returns the id of the volume; the typed text if there is none, so that the agent reports what that means.
 async fn meant(client: &mut Client, typed: &str) -> Result<String, MountError> {
     let inventory = client.inventory().await?;
     match name::volume(&inventory, typed, Part::Whole) {
@@ -58,7 +58,7 @@ async fn meant(client: &mut Client, typed: &str) -> Result<String, MountError> {
     }
 }
 
-/// Mounts one volume, or all that are kept. Answers with what to print.
+/// Mounts one volume, or all persisted mounts, and returns the text to print.
 pub async fn mount(args: &MountArgs) -> Result<String, MountError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let Some(name) = &args.name else {
@@ -97,7 +97,7 @@ async fn mount_one(client: &mut Client, request: MountVolumeRequest) -> Result<S
     Ok(printable(&text) + "\n")
 }
 
-/// Every one is tried: one whose drive is missing holds up no other.
+/// Tries every persisted mount: a missing drive does not affect other mounts.
 async fn mount_all(client: &mut Client) -> Result<String, MountError> {
     let kept = list_mounts(client).await?;
     let kept: Vec<HandMount> = kept.into_iter().filter(|mount| mount.persist).collect();
@@ -131,7 +131,7 @@ async fn mount_all(client: &mut Client) -> Result<String, MountError> {
     Ok(text)
 }
 
-/// Unmounts. Answers with what to print.
+/// Unmounts a volume, and returns the text to print.
 pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     let mut client = Client::connect(socket).await?;
     // A slash, `.` or `..` makes it a path.
@@ -139,7 +139,7 @@ pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     let named = match is_path {
         true => absolute(Path::new(what))?,
         false => match meant(&mut client, what).await {
-            // It may be unmounted and gone, as it is to be; that must not mean another.
+            // It may be unmounted and deleted already; the name must not select another volume then.
             Err(MountError::Pick(PickError::OnlyBeginning { .. })) => what.to_owned(),
             meant => meant?,
         },
@@ -154,7 +154,7 @@ pub async fn unmount(socket: &Path, what: &str) -> Result<String, MountError> {
     Ok(printable(&text) + "\n")
 }
 
-/// Without asking the directory: it may be on a drive that does not answer.
+/// Makes a path absolute without accessing the directory, which may be on an unresponsive drive.
 fn absolute(dir: &Path) -> Result<String, MountError> {
     let path =
         std::path::absolute(dir).map_err(|source| MountError::Directory(dir.to_owned(), source))?;

@@ -1,4 +1,4 @@
-//! `drivebay-agent drive evacuate`, `drive replace`, `volume move` and `moves`: volumes go to other drives of this node.
+//! `drivebay-agent drive evacuate`, `drive replace`, `volume move` and `moves`: moves volumes to other drives of this node.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use drivebay_view::{
 
 use super::{CommandError, args::SocketArg, client::Client, name, watch::Look};
 
-/// Drives are cordoned and claimed for it, each within the agent's own deadline.
+/// Limit of a request, for which drives are cordoned and claimed, each within the agent's own limit.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Why no volume was moved.
+/// The command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
     #[error(transparent)]
@@ -33,7 +33,7 @@ pub enum MoveError {
 }
 
 impl MoveError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -112,7 +112,7 @@ pub(super) async fn move_volume(args: &MoveVolumeArgs<SocketArg>) -> Result<Answ
     Ok(run(&mut client, &order).await?)
 }
 
-/// The moves of this node.
+/// Renders the moves of this node.
 pub(super) async fn list(
     client: &mut Client,
     args: &MovesArgs<SocketArg>,
@@ -138,7 +138,7 @@ async fn asked(at: &SocketArg) -> Result<(Client, InventoryUpdate), AskError> {
     Ok((client, inventory))
 }
 
-/// The identity of the drive of this name, whole.
+/// Returns the identity of the drive of this full name.
 fn drive(inventory: &InventoryUpdate, name: &str) -> Result<String, PickError> {
     Ok(name::drive(inventory, name, Part::Whole)?.id.clone())
 }

@@ -1,10 +1,10 @@
-//! What was typed as the name of a drive or volume, and which one is meant: the same for every command.
+//! Resolves typed names of drives, volumes, snapshots and groups, in the same way for every command.
 
-use drivebay_common::pick::{self, Kind, Part, PickError, Typed, device_behind, select};
+use drivebay_common::pick::{self, Kind, Names, Part, PickError, Typed, device_behind, select};
 use drivebay_proto::agent::{Drive, InventoryUpdate, Volume};
 use drivebay_view::{
     show::{claim, drive_names, volume_names},
-    snapshots::{SnapshotEntry, entries},
+    snapshots::{GroupEntry, SnapshotEntry, entries, groups},
 };
 
 const DRIVE: Kind = Kind {
@@ -20,7 +20,29 @@ const SNAPSHOT: Kind = Kind {
     list: "drivebay-agent snapshots",
 };
 
-/// The drive that is meant.
+const SNAPSHOT_OR_GROUP: Kind = Kind {
+    name: "snapshot or group",
+    ..SNAPSHOT
+};
+
+/// A snapshot, or all of a group.
+#[derive(Debug, Clone)]
+pub enum SnapshotOrGroup<'a> {
+    Snapshot(SnapshotEntry<'a>),
+    Group(GroupEntry<'a>),
+}
+
+impl<'a> SnapshotOrGroup<'a> {
+    pub fn names(&self) -> Names<'a> {
+        match self {
+            Self::Snapshot(entry) => entry.names(),
+            Self::Group(entry) => entry.names(),
+        }
+    }
+}
+
+/// Returns the drive that `typed` names, e.g. by its identity, kernel name or a device path. Errs if there is none, or more than one.
+/// `part`: whether a unique prefix is accepted.
 pub fn drive<'a>(
     inventory: &'a InventoryUpdate,
     typed: &str,
@@ -31,7 +53,8 @@ pub fn drive<'a>(
     pick::pick(&inventory.drives, typed, DRIVE, part, drive_names)
 }
 
-/// The volume that is meant.
+/// Returns the volume that `typed` names, e.g. by its name, uuid or a device path. Errs if there is none, or more than one. `part`: whether
+/// a unique prefix is accepted.
 pub fn volume<'a>(
     inventory: &'a InventoryUpdate,
     typed: &str,
@@ -46,7 +69,7 @@ pub fn volume<'a>(
     found.map(|(volume, _)| *volume)
 }
 
-/// The snapshot that is meant by its whole name, uuid or id.
+/// Returns the snapshot whose name, uuid or id is exactly `typed`. Errs if there is none, or more than one.
 pub fn snapshot<'a>(
     inventory: &'a InventoryUpdate,
     typed: &str,
@@ -57,6 +80,21 @@ pub fn snapshot<'a>(
     found.copied()
 }
 
+/// Returns the snapshot or group whose name, uuid or id is exactly `typed`. Errs if there is none, or more than one.
+pub fn snapshot_or_group<'a>(
+    inventory: &'a InventoryUpdate,
+    typed: &str,
+) -> Result<SnapshotOrGroup<'a>, PickError> {
+    let snapshots = entries(&inventory.volumes);
+    let groups = groups(&snapshots).into_iter().map(SnapshotOrGroup::Group);
+    let snapshots = snapshots.iter().copied().map(SnapshotOrGroup::Snapshot);
+    let all: Vec<SnapshotOrGroup<'a>> = groups.chain(snapshots).collect();
+    let typed = Typed::new(typed, None);
+    let kind = SNAPSHOT_OR_GROUP;
+    let found = pick::pick(&all, typed, kind, Part::Whole, |one| one.names());
+    found.cloned()
+}
+
 fn with_claims(volumes: &[Volume]) -> Vec<(&Volume, String)> {
     volumes
         .iter()
@@ -64,7 +102,7 @@ fn with_claims(volumes: &[Volume]) -> Vec<(&Volume, String)> {
         .collect()
 }
 
-/// The drives that a list is asked for; None named: all.
+/// Returns the drives that any of the names selects, in the order of the inventory; all drives if `names` is empty.
 pub fn drives<'a>(
     inventory: &'a InventoryUpdate,
     names: &[String],
@@ -73,7 +111,7 @@ pub fn drives<'a>(
     chosen(all, names, |typed| select(all, typed, DRIVE, drive_names))
 }
 
-/// The volumes that a list is asked for; None named: all.
+/// Returns the volumes that any of the names selects, in the order of the inventory; all volumes if `names` is empty.
 pub fn volumes<'a>(
     inventory: &'a InventoryUpdate,
     names: &[String],

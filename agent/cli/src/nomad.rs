@@ -1,8 +1,8 @@
-//! `nomad-plugin`: this host's volumes for Nomad, as its dynamic host volume plugin (Nomad 1.10 and newer).
+//! `nomad-plugin`: the dynamic host volume plugin of Nomad (1.10 and newer) for this host's volumes.
 //!
-//! Nomad executes it with an operation, DHV_* variables and nothing else of an environment, reads JSON from its standard output,
-//! and kills it after a minute. Nomad also creates its volumes again at each start of its client: that mounts them after a boot,
-//! and must never make an empty volume in place of one that is lost.
+//! Nomad executes it with an operation and an environment of DHV_* variables only, reads JSON from its standard output, and kills it after
+//! a minute. Nomad also repeats the creation of its volumes at each start of its client: that mounts them after a boot, and must never
+//! create an empty volume in place of a lost one.
 
 use std::{
     env, fs,
@@ -33,13 +33,13 @@ pub mod request;
 pub use error::NomadError;
 use request::{Create, Target, create_args};
 
-/// Nomad kills a plugin after 60 s.
+/// Limit of an operation: Nomad kills a plugin after 60 s.
 const LIMIT: Duration = Duration::from_secs(55);
-/// How long an agent that starts beside Nomad is waited for.
+/// Time to wait for an agent that is starting.
 const AGENT_LIMIT: Duration = Duration::from_secs(30);
-/// Between two attempts to reach it.
+/// Delay between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The root directory of a filesystem that mkfs made and nobody changed.
+/// Owner and mode of a root directory that are unchanged since mkfs.
 const FRESH: (u32, u32, u32) = (0, 0, 0o755);
 
 /// What is done, and where the agent is.
@@ -56,7 +56,7 @@ pub struct NomadArgs {
 /// What Nomad calls a plugin for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Operation {
-    /// Print the version; starts nothing and asks nobody
+    /// Print the version; starts no process and makes no call
     Fingerprint,
     /// Create a volume if there is none of this id, expand it if it is too small, and mount it
     Create,
@@ -80,7 +80,7 @@ struct Failed {
     error: String,
 }
 
-/// Does what Nomad asks. Answers with what to print.
+/// Executes Nomad's operation, and returns the text to print.
 pub async fn run(args: &NomadArgs) -> Result<String, NomadError> {
     let variable = |name: &str| env::var_os(name);
     match args.operation {
@@ -100,7 +100,7 @@ pub async fn run(args: &NomadArgs) -> Result<String, NomadError> {
     }
 }
 
-/// What Nomad shows of a failure.
+/// Returns the failure as JSON, which Nomad shows.
 pub fn refusal(error: &NomadError) -> Result<String, serde_json::Error> {
     serde_json::to_string(&Failed {
         error: chain(error),
@@ -113,7 +113,7 @@ fn late(target: &Target) -> NomadError {
     }
 }
 
-/// Connects, and waits for an agent that is about to start, until it has scanned its drives.
+/// Connects, and waits for a starting agent until it has scanned its drives.
 async fn connect(socket: &Path) -> Result<(Client, InventoryUpdate), NomadError> {
     let end = Instant::now() + AGENT_LIMIT;
     loop {
@@ -145,7 +145,7 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
             is_as_asked(&volume, asked)?;
             enlarged(&mut client, volume, asked).await?
         }
-        // Made with the first create, and removed by delete alone.
+        // Created by the first create, and removed only by delete.
         None if fs::symlink_metadata(at).is_ok() => {
             return Err(NomadError::Lost {
                 volume: name.clone(),
@@ -155,7 +155,7 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
         None => made(&mut client, &inventory, asked).await?,
     };
     if let Err(error) = in_place(&mut client, asked).await {
-        // Nomad forgets a volume whose first create failed. It was empty.
+        // Nomad drops a volume whose first create failed. It was empty.
         return Err(match is_new {
             true => taken_back(&mut client, &asked.target, &volume, error).await,
             false => error,
@@ -164,7 +164,7 @@ async fn create(socket: &Path, asked: &Create) -> Result<String, NomadError> {
     Ok(serde_json::to_string(&created(at, &volume))?)
 }
 
-/// All that Nomad takes of a volume; `bytes` is the capacity that it shows. Of free space it asks nothing.
+/// Returns the properties that Nomad reads; `bytes` is the capacity that it shows. It does not read free space.
 fn created<'a>(at: &'a Path, volume: &Volume) -> Created<'a> {
     Created {
         path: at,
@@ -172,7 +172,7 @@ fn created<'a>(at: &'a Path, volume: &Volume) -> Created<'a> {
     }
 }
 
-/// Whether a volume that is there is the one that is meant. Pure.
+/// Errs unless an existing volume is the requested one. Pure.
 fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
     is_ours(volume)?;
     let parameters = &asked.parameters;
@@ -213,7 +213,7 @@ fn is_ours(volume: &Volume) -> Result<(), NomadError> {
     }
 }
 
-/// What the agent is asked for. Pure.
+/// Returns the request to the agent. Pure.
 fn new_volume(
     asked: &Create,
     inventory: &InventoryUpdate,
@@ -244,8 +244,8 @@ async fn made(
     Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
 }
 
-/// A volume that is large enough is left as it is, also when it is larger than what is asked for: volumes do not shrink. It is
-/// asked for each time, since an earlier call may have ended before the filesystem grew.
+/// Expands the volume if it is too small. A larger one than requested is not changed: volumes do not shrink. Requested each time, since an
+/// earlier call may have ended before the filesystem grew.
 async fn enlarged(
     client: &mut Client,
     volume: Volume,
@@ -266,7 +266,7 @@ async fn enlarged(
     Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
 }
 
-/// Mounts it, and gives it to whom it is for.
+/// Mounts the volume, and sets the owner of its root directory.
 async fn in_place(client: &mut Client, asked: &Create) -> Result<(), NomadError> {
     let Target { volume, at } = &asked.target;
     fs::create_dir_all(at).map_err(failed("make", at))?;
@@ -280,7 +280,7 @@ async fn in_place(client: &mut Client, asked: &Create) -> Result<(), NomadError>
     owned(asked)
 }
 
-/// Owner and mode of the root directory, unless somebody has set them already.
+/// Sets owner and mode of the root directory, unless they were changed already.
 fn owned(asked: &Create) -> Result<(), NomadError> {
     let at = &asked.target.at;
     let now = fs::metadata(at).map_err(failed("read the mode of", at))?;
@@ -339,7 +339,7 @@ async fn removed(client: &mut Client, target: &Target, volume: &Volume) -> Resul
     no_directory(&target.at)
 }
 
-/// One that is not empty is not ours to empty.
+/// Removes the mount point; a directory with content is left.
 fn no_directory(at: &Path) -> Result<(), NomadError> {
     match fs::remove_dir(at) {
         Ok(()) => Ok(()),

@@ -1,5 +1,4 @@
-//! What the commands that act on one drive share: finding it by what was typed, showing what it is about,
-//! and doing nothing until its identity is spelled out.
+//! Common parts of commands that act on one drive: finding it by a typed name, the preview, and the confirmation by its identity.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -18,44 +17,41 @@ use super::{
     table::{human_size, printable},
 };
 
-/// What is to be done to the drive, in words.
+/// Texts of an action on a drive.
 #[derive(Debug)]
 pub struct DriveAction {
     pub verb: &'static str,
-    /// The first line: what it means.
+    /// First line of the preview: the effect.
     pub warning: &'static str,
-    /// The beginning of the sentence that says what to type.
+    /// Beginning of the sentence with the command to type.
     pub aim: &'static str,
 }
 
-/// Why nothing was done.
+/// The command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OneDriveError {
-    /// The agent.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// No such drive, or not one alone.
+    /// No drive, or several, match the name.
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// Nothing was confirmed.
+    /// No confirmation was given; the text is the preview.
     #[error("{0}")]
     NotConfirmed(String),
-    /// Nothing says who decides.
+    /// The operator is unknown.
     #[error("{NOBODY}")]
     Nobody,
-    /// Something else was confirmed.
+    /// Another identity was confirmed.
     #[error("--confirm says {typed:?}, but the identity of {drive} is {id:?}; nothing was changed")]
     WrongConfirmation {
-        /// As typed.
         drive: String,
-        /// As typed.
         typed: String,
         id: String,
     },
 }
 
 impl OneDriveError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -65,7 +61,7 @@ impl OneDriveError {
     }
 }
 
-/// The drive of this name, whole, as the agent that serves there lists it.
+/// Returns the drive of this full name, with a connection to the agent and its inventory.
 pub async fn named(
     socket: &Path,
     name: &str,
@@ -76,7 +72,7 @@ pub async fn named(
     Ok((client, inventory, drive))
 }
 
-/// Whether the identity of the drive that was named is spelled out; else what to say.
+/// Errs unless `confirm` is the drive's identity; with the preview if it is None.
 pub fn confirmed(
     inventory: &InventoryUpdate,
     drive: &Drive,
@@ -95,8 +91,8 @@ pub fn confirmed(
     }
 }
 
-/// What the agent is told to be confirmed: the drive's identity, or nothing. Asked without it, the agent refuses what it would
-/// refuse anyway, and else only that nothing is confirmed.
+/// Returns the confirmation to send to the agent: the drive's identity, or an empty text. Without it, the agent reports any other reason to
+/// refuse first, and else that the confirmation is missing.
 pub fn spelled_out(drive: &Drive, confirmed: &Result<(), OneDriveError>) -> String {
     match confirmed {
         Ok(()) => drive.id.clone(),
@@ -104,8 +100,8 @@ pub fn spelled_out(drive: &Drive, confirmed: &Result<(), OneDriveError>) -> Stri
     }
 }
 
-/// Of a call that was made with `spelled_out`: its answer; what else stands in the way; or that something is to be confirmed,
-/// when that is all.
+/// Returns the result of a call with `spelled_out`; Err with the agent's reason to refuse, or with the preview if the confirmation is all
+/// that is missing.
 pub fn refused_first<T>(
     confirmed: Result<(), OneDriveError>,
     answer: Result<T, AskError>,
@@ -121,7 +117,7 @@ pub fn refused_first<T>(
     }
 }
 
-/// What it is about, and what to type.
+/// Returns the preview: the drive with its volumes, and the command to type.
 pub fn shown(inventory: &InventoryUpdate, drive: &Drive, action: &DriveAction) -> String {
     let mut text = format!("{}\n\n", action.warning);
     let mut line = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! `drivebay-agent volume prefer`: an operator decides which place of a volume is served.
+//! `drivebay-agent volume prefer`: selects the place of a volume that is served.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -16,17 +16,17 @@ use super::{
     table::{human_size, printable},
 };
 
-/// The agent writes to that drive before it answers.
+/// Limit of the call, in which the agent writes to that drive.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Why nothing was decided.
+/// The command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PreferError {
     #[error(transparent)]
     Client(#[from] AskError),
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// Nothing was confirmed: what it is about, and what to type.
+    /// No confirmation was given; the text is the preview.
     #[error("{0}")]
     NotConfirmed(String),
     #[error("--confirm says {typed:?}, but the id of volume {name} is {id:?}; nothing was changed")]
@@ -40,7 +40,7 @@ pub enum PreferError {
 }
 
 impl PreferError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) => error.code(),
@@ -50,7 +50,7 @@ impl PreferError {
     }
 }
 
-/// Shows the places, or has one served from now on. Answers with what to print.
+/// Selects the place if the volume's id is confirmed, and returns the text to print. Errs with a preview if `confirm` is None.
 pub(super) async fn run(args: &PreferArgs) -> Result<String, PreferError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
@@ -73,7 +73,7 @@ pub(super) async fn run(args: &PreferArgs) -> Result<String, PreferError> {
     ))
 }
 
-/// Whether the volume's id is spelled out; else what it is about and what to type. Pure.
+/// Errs unless `confirm` is the volume's id; with a preview if it is None. Pure.
 fn confirmed(volume: &Volume, drive: &str, confirm: Option<&str>) -> Result<(), PreferError> {
     match confirm {
         Some(typed) if typed == volume.id => Ok(()),

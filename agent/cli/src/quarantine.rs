@@ -1,4 +1,4 @@
-//! `volume erase-now` and `volume restore`: ending a quarantine.
+//! `volume erase-now` and `volume restore`: end a quarantine.
 
 use drivebay_common::pick::Part;
 use drivebay_proto::{
@@ -14,25 +14,23 @@ use super::{
     table::printable,
 };
 
-/// How a quarantine ends.
+/// The two ends of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The volume is erased.
     Erase,
-    /// The volume is live again.
     Restore,
 }
 
-/// What is to be done.
+/// Next step for a volume.
 #[derive(Debug)]
 enum Step<'a> {
-    /// Confirmed.
+    /// The request is confirmed.
     Do(&'a Volume),
-    /// It is so already; what to print.
+    /// Already done; the text to print.
     Done(String),
 }
 
-/// Shows the volume, or ends its quarantine. Answers with what to print.
+/// Ends the quarantine if confirmed, and returns the text to print. Errs with a preview if `confirm` is None.
 pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ByHandError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
@@ -58,7 +56,7 @@ pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ByHandError>
     })
 }
 
-/// What is to be done with the volume of this name: the quarantined one, when a live one has the same. Pure.
+/// Returns the next step for the volume of this name; a quarantined one takes precedence over a live one. Pure.
 fn step<'a>(
     inventory: &'a InventoryUpdate,
     named: &str,

@@ -1,4 +1,4 @@
-//! `drivebay-agent drive release`: gives a claimed drive without volumes back.
+//! `drivebay-agent drive release`: removes Drivebay's label from a claimed drive without volumes.
 
 use std::{path::Path, time::Duration};
 
@@ -6,17 +6,17 @@ use drivebay_proto::agent::ReleaseDriveRequest;
 
 use super::one_drive::{self, DriveAction, OneDriveError};
 
-/// Releasing writes both ends of the drive and looks at the drives again.
+/// Limit of releasing, which writes both ends of the drive and scans the drives.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How releasing is asked about.
+/// Confirmation for releasing.
 const RELEASE: DriveAction = DriveAction {
     verb: "release",
     warning: "releasing takes Drivebay's label from this drive, which holds no volume:",
     aim: "To release it",
 };
 
-/// Shows or releases. Answers with what to print.
+/// Releases the drive if `confirm` is its identity, and returns the text to print. Errs with a preview if `confirm` is None.
 pub async fn run(
     socket: &Path,
     name: &str,

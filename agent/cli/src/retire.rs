@@ -1,4 +1,4 @@
-//! `drivebay-agent drive retire`: whether a drive may be pulled, and whether it may leave the building.
+//! `drivebay-agent drive retire`: determines whether a drive may be pulled, and whether it may leave the building.
 
 use std::{
     io::{Write as _, stderr},
@@ -15,21 +15,21 @@ use super::{
     table::{human_size, printable},
 };
 
-/// It may be pulled, and something on it is not erased.
+/// Exit code: the drive may be pulled, and something on it is not erased.
 pub const MAY_BE_PULLED: u8 = 11;
-/// It must stay where it is.
+/// Exit code: the drive must stay where it is.
 pub const MUST_STAY: u8 = 12;
 
-/// Old places are marked on the drive before the agent answers.
+/// Limit of a call, in which old places are marked on the drive.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How often is asked how far erasing is.
+/// Interval of progress queries.
 const TICK: Duration = Duration::from_secs(2);
 
-/// What a drive may do.
+/// Result for a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     MayLeave,
-    /// And not leave the building yet, or at all.
+    /// The drive may be unplugged, but must not leave the site yet, or at all.
     MayBePulled,
     MustStay,
 }
@@ -53,7 +53,7 @@ impl Outcome {
     }
 }
 
-/// Asks, and waits while something is being erased and that decides anything.
+/// Requests the result, and waits while erasing can still change it.
 pub(super) async fn run(args: &RetireArgs) -> Result<Answer, OneDriveError> {
     let of = &args.of;
     let (mut client, _, drive) = one_drive::named(&of.at.socket, &of.drive).await?;
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &RetireArgs) -> Result<Answer, OneDriveError> {
             drop(meter);
             let terminal = Terminal::of_stdout();
             return Ok(Answer {
-                text: text(&answer, args.plan, terminal),
+                text: text(&answer, &drive.bay(), args.plan, terminal),
                 code: Outcome::of(&answer).code(),
             });
         }
@@ -85,8 +85,8 @@ pub(super) async fn run(args: &RetireArgs) -> Result<Answer, OneDriveError> {
     }
 }
 
-/// Both answers, with the reasons against each.
-fn text(answer: &RetireDriveResponse, only_plan: bool, terminal: Terminal) -> String {
+/// Renders both results with the reasons against each. `bay`: as other commands show it.
+fn text(answer: &RetireDriveResponse, bay: &str, only_plan: bool, terminal: Terminal) -> String {
     let outcome = Outcome::of(answer);
     let or_unknown = |text: &str| match text {
         "" => "not known".to_owned(),
@@ -96,7 +96,7 @@ fn text(answer: &RetireDriveResponse, only_plan: bool, terminal: Terminal) -> St
         "drive {}\n  serial                  {}\n  bay                     {}\n",
         printable(&answer.drive),
         or_unknown(&answer.serial),
-        or_unknown(&answer.bay)
+        or_unknown(bay)
     );
     let mut list = |title: &str, value: &str, reasons: &[String]| {
         text.push_str(&format!("  {title:<24}{value}\n"));
@@ -128,11 +128,11 @@ fn text(answer: &RetireDriveResponse, only_plan: bool, terminal: Terminal) -> St
     text
 }
 
-/// How far erasing is, on standard error.
+/// Progress of erasing on stderr.
 #[derive(Debug, Default)]
 struct Meter {
     progress: Progress,
-    /// Most bytes that were to be erased.
+    /// Largest number of bytes to erase so far.
     total: u64,
     tenth: Option<u64>,
 }
@@ -150,7 +150,7 @@ impl Meter {
         let tenth = done.saturating_mul(10).checked_div(self.total);
         if tenth != self.tenth {
             self.tenth = tenth;
-            // Nobody reading along is no reason to stop.
+            // A failed write to stderr does not end the command.
             let _ = writeln!(stderr(), "{line}");
         }
     }
@@ -204,13 +204,13 @@ mod tests {
 
     #[test]
     fn both_answers_are_said_with_every_reason_against_them() {
-        let said = |answer, plan| text(&answer, plan, Terminal::NONE);
+        let said = |answer, bay, plan| text(&answer, bay, plan, Terminal::NONE);
         assert_eq!(
-            said(answer(&[], 0, &[]), false),
+            said(answer(&[], 0, &[]), "slot 3 of enclosure 5000", false),
             "\
 drive wwn-a
   serial                  ZA1
-  bay                     not known
+  bay                     slot 3 of enclosure 5000
   may be pulled           yes
   may leave the building  yes
 "
@@ -218,6 +218,7 @@ drive wwn-a
         assert_eq!(
             said(
                 answer(&[], 3 << 30, &["volume d\nb: the drive takes no writes"]),
+                "",
                 false
             ),
             "\
@@ -230,7 +231,11 @@ drive wwn-a
     - volume d\\u{a}b: the drive takes no writes
 "
         );
-        let text = said(answer(&["volume db lives on it", "2"], 1 << 30, &[]), true);
+        let text = said(
+            answer(&["volume db lives on it", "2"], 1 << 30, &[]),
+            "",
+            true,
+        );
         assert!(
             text.contains(
                 "may be pulled           no\n    - volume db lives on it\n    - 2\n  may leave"

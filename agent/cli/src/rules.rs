@@ -1,16 +1,16 @@
-//! `drivebay-agent rules`: what SMART data is judged by, from the table that the judge executes. Pure.
+//! `drivebay-agent rules`: the rules that evaluate SMART data, from the table that the agent executes. Pure.
 
 use drivebay_common::table::{Align::Left, Table};
 
 use super::{args::Format, explain::broken};
 use drivebay_smart::{Thresholds, rules::table};
 
-/// The widest line of a table.
+/// Columns of the widest line of a table.
 pub(super) const WIDTH: usize = 80;
-/// A verdict and a kind of drive, as the widest of them, and the gaps.
+/// Columns of the widest verdict, the widest kind of drive, and the gaps.
 const NARROW: usize = 24;
 
-/// The rules with the default thresholds.
+/// Renders the rules with the default thresholds.
 pub fn render(format: Format) -> serde_json::Result<String> {
     let rows = table::rows(&Thresholds::default());
     if let Some(document) = format.document() {

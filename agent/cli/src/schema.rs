@@ -1,4 +1,4 @@
-//! `drivebay-agent schema`: what is in the JSON of a command, as a JSON Schema made from the types that write it. Pure.
+//! `drivebay-agent schema`: the JSON Schema of a command's output, generated from its types. Pure.
 
 use clap::ValueEnum;
 use drivebay_view::{moves::list::MoveList, show::VolumeSheet, wrong::Health};
@@ -27,12 +27,12 @@ pub enum Of {
     ClaimPlan,
     /// moves
     Moves,
-    /// snapshots
+    /// snapshots, and snapshot create of several volumes
     #[value(alias = "snapshot-list")]
     Snapshots,
 }
 
-/// The schema.
+/// Renders the schema.
 pub fn render(of: Of) -> serde_json::Result<String> {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()

@@ -1,5 +1,5 @@
-//! 24 drives with 40 volumes, as a terminal of 80 and of 200 columns and a pipe get them: whole screens, beside this file.
-//! `DRIVEBAY_UPDATE=1` writes them anew.
+//! Whole screens of 24 drives with 40 volumes, for terminals of 80 and 200 columns and for a pipe, in files beside this one.
+//! `DRIVEBAY_UPDATE=1` writes them again.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use clap::Parser;
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::{
     Condition, CreatedFor, Drive, DriveHealth, Finding, InventoryUpdate, Reading, Reject,
-    SmartReport, Volume, VolumeSnapshot, VolumeUsage,
+    SmartReport, SnapshotGroup, Volume, VolumeSnapshot, VolumeUsage,
 };
 
 use super::{
@@ -28,7 +28,7 @@ fn finding(code: &str, message: &str, days: u64) -> Finding {
     }
 }
 
-/// The `n`th of a node: 16 SAS drives, sdp to sdae, and 8 of NVMe, in an order of nobody's.
+/// The `n`th drive of a node: 16 SAS drives, sdp to sdae, and 8 of NVMe, unsorted.
 fn drive(n: u64) -> Drive {
     let letters = [
         "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z", "aa", "ab", "ac", "ad", "ae",
@@ -123,7 +123,7 @@ fn volume(n: u64, drive: &Drive) -> Volume {
     }
 }
 
-/// Of this age and use, of a volume of 200 GiB.
+/// A snapshot of this age and use, of a volume of 200 GiB, with an age limit of a week.
 fn snapshot(name: &str, hours: u64, used_percent: u64) -> VolumeSnapshot {
     VolumeSnapshot {
         id: format!("5c0e3b7a-58f3-4f0e-9d1a-2f6c1f{hours:06x}@rack1-node7"),
@@ -137,6 +137,21 @@ fn snapshot(name: &str, hours: u64, used_percent: u64) -> VolumeSnapshot {
             100 => "its volume overwrote more than the reserve of 40 GiB holds; the snapshot is lost: delete it".into(),
             _ => String::new(),
         },
+        expires_at: NOW - hours * 3600 + 7 * DAY,
+        group: None,
+    }
+}
+
+/// The `n`th of the two snapshots of a group.
+fn of_group(n: u64) -> VolumeSnapshot {
+    const NAME: &str = "groupsnapshot-6d1c5e2f-0b9a-4c7d-8e3f-1a2b3c4d5e6f";
+    VolumeSnapshot {
+        group: Some(SnapshotGroup {
+            id: "0d8e3b7a-58f3-4f0e-9d1a-2f6c1f00000a@rack1-node7".into(),
+            name: NAME.into(),
+            members: 2,
+        }),
+        ..snapshot(&format!("{NAME}-{n}"), 9, 1)
     }
 }
 
@@ -152,7 +167,7 @@ fn inventory() -> InventoryUpdate {
     with(12, "SUSPECT", finding("PendingSectors", PENDING, 9));
     const MANY: &str = "40 or more sectors wait to be read or rewritten; move the data off it and replace the drive";
     with(7, "BAD", finding("PendingSectorsMany", MANY, 1));
-    // Blank, and fails.
+    // Blank, and failing.
     with(
         20,
         "BAD",
@@ -218,7 +233,12 @@ fn inventory() -> InventoryUpdate {
         snapshot("snapshot-0c9e1a52-7d34-4b8e-a1c7-3f5e2d9b6a10", 50, 100),
         snapshot("snapshot-b41f7e09-2c6d-4e5a-8f13-96d0c7a2e845", 26, 71),
     ];
-    volumes[0].snapshots = vec![snapshot("before-upgrade", 3, 2)];
+    let kept = VolumeSnapshot {
+        expires_at: 0,
+        ..snapshot("before-upgrade", 3, 2)
+    };
+    volumes[0].snapshots = vec![of_group(1), kept];
+    volumes[1].snapshots = vec![of_group(2)];
     volumes.push(Volume {
         snapshots: vec![
             snapshot("scratch-20260920-051320", 33, 12),

@@ -1,4 +1,4 @@
-//! What the tables and the JSON look like, literally: people read them, scripts parse them.
+//! Literal tables and JSON: people read them, scripts parse them.
 
 use drivebay_proto::agent::{
     Condition, CreatedFor, Drive, DriveHealth, HandMount, InventoryUpdate, Reading, Reject,
@@ -50,7 +50,7 @@ fn shown(inventory: &InventoryUpdate, line: &[&str], look: Look) -> Result<Strin
     }
 }
 
-/// As a pipe gets it.
+/// Output to a pipe.
 fn piped(inventory: &InventoryUpdate, line: &[&str]) -> String {
     shown(inventory, line, look(None)).unwrap()
 }
@@ -156,7 +156,7 @@ Reasons:
 (1 virtual device is not shown; --all shows it)
 "
     );
-    // Asked for by name: everything.
+    // Named explicitly: all details.
     let one = piped(&inventory(), &["drives", "sda"]);
     assert!(
         one.contains("\n    Mounted: /srv\n    NotSelected\n"),
@@ -268,10 +268,10 @@ fn wide_and_all_show_the_rest() {
     assert_eq!(
         shown(&inventory, &["drives", "--all", "-o", "wide"], look(Some(80))).unwrap(),
         "\
-DRIVE                 DEVICE   MEDIA     SIZE  USE%  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY     FIRMWARE    SECTOR  REASON
-loop-0                loop0    nvme   3.4 TiB     -  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -       EPK9      512/4096  NotADisk
+DRIVE                 DEVICE   MEDIA     SIZE  USE%  STATE     CLASS     FREE  HEALTH   TEMP  WEAR  SINCE  LARGEST  BUS   MODEL         SERIAL    BAY          FIRMWARE    SECTOR  REASON
+loop-0                loop0    nvme   3.4 TiB     -  rejected  -            -  UNKNOWN     -     -      -        -  nvme  MZWLJ3T8HBLS  S4YPNC0R  -            EPK9      512/4096  NotADisk
     NotADisk: loop
-eui-0025385b21404321  nvme0n1  nvme   3.4 TiB     -  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  PCIe 7  EPK9      512/4096  -
+eui-0025385b21404321  nvme0n1  nvme   3.4 TiB     -  claimed   fast   2.9 TiB  GOOD      41C    7%     3d  1.9 TiB  nvme  MZWLJ3T8HBLS  S4YPNC0R  PCIe slot 7  EPK9      512/4096  -
     note: the backup table was repaired
 2 drives: 1 GOOD, 1 not used; 0 B of 2.9 TiB used
 (the agent is still scanning its drives)

@@ -1,4 +1,4 @@
-//! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, and where they are mounted by hand.
+//! `drivebay-agent volumes`, also called `volume list`: the volumes of the node, with their manual mounts.
 
 use drivebay_common::{ask::AskError, pick::Part, units::count};
 use drivebay_proto::agent::{
@@ -40,14 +40,14 @@ pub(super) struct VolumeList<'a> {
     copies: &'a [VolumeCopy],
 }
 
-/// Asks and shows.
+/// Fetches the volumes and renders them.
 pub async fn list(
     client: &mut Client,
     args: &VolumesArgs,
     look: Look,
 ) -> Result<String, CommandError> {
     let inventory = client.inventory().await?;
-    // An agent that is older than these mounts has none.
+    // An older agent does not support these mounts, and has none.
     let mounts = match list_mounts(client).await {
         Err(AskError::Refused { status, .. }) if status.code() == Code::Unimplemented => Vec::new(),
         mounts => mounts?,
@@ -56,13 +56,13 @@ pub async fn list(
     render(&inventory, &mounts, &copies, args, look)
 }
 
-/// What was mounted by hand.
+/// Returns the manual mounts.
 pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
     let call = client.by_hand.list_mounts(ListMountsRequest {});
     Ok(client.asked.answered(call).await?.into_inner().mounts)
 }
 
-/// Those that are asked for, in the order that is asked for.
+/// Returns the requested volumes, in the requested order.
 fn chosen<'a>(
     inventory: &'a InventoryUpdate,
     args: &VolumesArgs,
@@ -80,17 +80,17 @@ fn chosen<'a>(
         let drive = drive.is_none_or(|drive| *drive == volume.drive);
         class && drive && (!args.abnormal || is_abnormal(volume))
     });
-    // What changes is looked at for what is wrong.
+    // A watched list is sorted by condition.
     let watched = args.watch.watch.map(|_| VolumeSort::Condition);
     let by = args.sort.or(watched);
-    // For programs as they are known, unless it is said otherwise.
+    // For programs in the inventory's order, unless another one is requested.
     if by.is_some() || args.list.output.document().is_none() {
         sort(&mut volumes, by, |volume| volume);
     }
     Ok(volumes)
 }
 
-/// The volumes of an inventory as text.
+/// Renders the volumes of an inventory.
 pub fn render(
     inventory: &InventoryUpdate,
     mounts: &[HandMount],
@@ -148,7 +148,7 @@ pub fn render(
     Ok(text)
 }
 
-/// Whether every condition is shown below its volume.
+/// True if every condition is shown below its volume.
 fn is_whole(args: &VolumesArgs) -> bool {
     args.list.output.is_wide() || !args.names.is_empty()
 }
@@ -178,13 +178,13 @@ fn table(
     table
 }
 
-/// The kernel name of its drive, where that is there.
+/// Returns the kernel name of the volume's drive, if it is present.
 fn device(volume: &Volume, drives: &[Drive]) -> Option<String> {
     let drive = drives.iter().find(|drive| drive.id == volume.drive)?;
     Some(drive.kernel_name.clone()).filter(|name| !name.is_empty())
 }
 
-/// Where a volume that was mounted by hand is mounted, and whether for long.
+/// Returns the manual mount of a volume, with its persistence; None if there is none.
 fn mounted_at(volume: &Volume, mounts: &[HandMount]) -> Option<String> {
     let mount = mounts.iter().find(|mount| mount.volume_id == volume.id)?;
     match (mount.persist, mount.mounted) {

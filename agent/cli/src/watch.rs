@@ -1,4 +1,4 @@
-//! A list once, or again and again.
+//! Shows a list once, or repeatedly.
 
 use std::{io, path::Path};
 
@@ -7,16 +7,16 @@ use drivebay_view::{unix_seconds, watch::Screen};
 
 use super::{CommandError, answered, client::Client};
 
-/// How something is shown.
+/// Output settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// Seconds since 1970.
+    /// Current Unix time, in seconds.
     pub now: u64,
     pub terminal: Terminal,
 }
 
 impl Look {
-    /// As it is now.
+    /// Returns the settings for the current time and stdout.
     pub fn now() -> Self {
         Self {
             now: unix_seconds(),
@@ -25,7 +25,7 @@ impl Look {
     }
 }
 
-/// Asks and shows, once or every so many seconds.
+/// Calls `answer` and prints its result, once or every `every` seconds.
 pub(super) async fn show(
     socket: &Path,
     every: Option<u64>,
@@ -46,7 +46,7 @@ pub(super) async fn show(
         let text = answer(&mut client, look).await?;
         let shown = screen.show(&answered(&text), look.terminal, &mut io::stdout().lock());
         match shown {
-            // The reader has heard enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             shown => shown.map_err(CommandError::Output)?,
         }

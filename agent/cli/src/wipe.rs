@@ -1,7 +1,7 @@
-//! `drivebay-agent drive wipe`: says what stands in the way, shows what would be lost, and wipes only when the identity is
-//! spelled out. Where no agent runs, this program does what one would do, under the agent's lock.
+//! `drivebay-agent drive wipe`: reports reasons to refuse, shows the data that would be lost, and wipes only if the identity is confirmed.
+//! If no agent runs, this program does the same as an agent, under the agent's lock.
 //!
-//! The agent checks everything again; what is here only helps a person not to make a mistake.
+//! The agent validates everything again; the checks here only help to avoid mistakes.
 
 use std::{
     io::{self, Write as _},
@@ -32,32 +32,30 @@ use drivebay_node::{
 };
 use drivebay_sys::user;
 
-/// The agent says something at least this often while it wipes: a step is stuck after 30 s.
+/// Longest interval between two progress messages of the agent: a step is stuck after 30 s.
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(120);
 
-/// How wiping is asked about.
+/// Confirmation for wiping.
 pub(super) const WIPE: DriveAction = DriveAction {
     verb: "wipe",
     warning: "wiping destroys everything on this drive:",
     aim: "To wipe it",
 };
 
-/// Why a drive was not wiped.
+/// A drive was not wiped.
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
-    /// The agent, the drive's name, or its confirmation.
+    /// The call failed, the drive was not found, or the confirmation is missing.
     #[error(transparent)]
     Drive(#[from] OneDriveError),
-    /// It began and was not finished.
+    /// Wiping began and did not end.
     #[error("wiping {drive} stopped at {} of {}; what was there is lost in part: run the command again", human_size(*done), human_size(*total))]
     Unfinished {
         drive: String,
-        /// Bytes.
         done: u64,
-        /// Bytes.
         total: u64,
     },
-    /// No agent, and no config to do it without one.
+    /// No agent runs, and the configuration needed without one was not loaded.
     #[error(
         "{absent}. Where no agent runs, the command needs the agent's config: name it with --config"
     )]
@@ -66,10 +64,10 @@ pub enum WipeError {
         #[source]
         source: ConfigError,
     },
-    /// It cannot be done without an agent, either.
+    /// Wiping without an agent is not possible either.
     #[error(transparent)]
     Offline(#[from] OfflineError),
-    /// Without an agent: refused, or failed.
+    /// Wiping without an agent was refused, or failed.
     #[error(transparent)]
     Refused(#[from] Box<VolumeError>),
     #[error("the wipe ended by itself; this is a bug of drivebay-agent")]
@@ -79,7 +77,7 @@ pub enum WipeError {
 }
 
 impl WipeError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Drive(error) => error.code(),
@@ -90,7 +88,7 @@ impl WipeError {
     }
 }
 
-/// Shows or wipes.
+/// Wipes the drive if `confirm` is its identity. Errs with a preview if it is None.
 pub async fn run(
     socket: &Path,
     config: &Path,
@@ -137,7 +135,7 @@ async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Resu
             }
             Err(error) => {
                 meter.end();
-                // Before the first progress nothing was written: the refusal says it all.
+                // Nothing was written before the first progress message: the error is complete.
                 if meter.last.done_bytes > 0 {
                     super::complain(&error);
                     return Err(meter.unfinished());
@@ -148,7 +146,7 @@ async fn by_agent(mut client: Client, name: &str, confirm: Option<&str>) -> Resu
     }
 }
 
-/// What an agent would do, by this process.
+/// Wipes in this process, as an agent would.
 async fn alone(
     absent: AskError,
     config: &Path,
@@ -242,7 +240,7 @@ impl<'a> Meter<'a> {
             .checked_div(progress.total_bytes);
         if tenth != self.tenth {
             self.tenth = tenth;
-            // Nobody reading along is no reason to stop.
+            // A failed write to stderr does not end the command.
             let _ = writeln!(io::stderr(), "{line}");
         }
     }

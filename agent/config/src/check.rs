@@ -1,7 +1,6 @@
-//! From what is written to what is meant: defaults, ranges, and how keys fit together. Pure.
+//! Turns the parsed file into the configuration: defaults, ranges, and consistency of keys. Pure.
 //!
-//! Every mistake is found in one pass: a value that cannot be used is noted and its default goes on,
-//! so that the checks behind it still run.
+//! Every mistake is found in one pass: an unusable value is reported and replaced by its default, so that later checks still run.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -9,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use drivebay_common::{local::MAX_SOCKET_PATH, metrics::Listen};
+use drivebay_common::{local::MAX_SOCKET_PATH, metrics::Listen, sizes::parse_size};
 use drivebay_proto::{names, volume_id::is_node_id};
 
 use super::{
@@ -22,7 +21,6 @@ use super::{
     raw::{Raw, Size},
     report::{Given, Problem, Report, value},
     texts::{MAX_DRIVER_NAME, is_driver_name, is_too_long, path, socket},
-    units::parse_size,
 };
 use drivebay_fs::{
     MountFlags,
@@ -31,10 +29,10 @@ use drivebay_fs::{
 use drivebay_model::{ClassConfig, FsType, MIB};
 use drivebay_sys::statefile;
 
-/// Where metrics are served when nobody says otherwise: to this machine only.
+/// Default address of metrics: this machine only.
 const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9810);
 
-/// Everything the agent needs to know, after checking.
+/// The checked configuration of the agent.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Node id: label syntax, 1–63 characters.
@@ -47,69 +45,67 @@ pub struct Config {
     pub csi_socket: PathBuf,
     /// Socket of the `Agent` service, for the command line and the controller.
     pub agent_socket: PathBuf,
-    /// The kubelet's directory (/var/lib/kubelet); its drive is the system's.
+    /// The kubelet's directory (/var/lib/kubelet); its drive is a system drive.
     pub kubelet_dir: PathBuf,
     /// Directory of registration sockets; None: no kubelet registration.
     pub registration_dir: Option<PathBuf>,
     /// Path of the CSI socket as the kubelet sees it (default: `csi_socket`).
     pub kubelet_csi_socket: PathBuf,
-    /// Memory of absent things: missing drives, tombstones.
+    /// Directory of persisted state about absent objects: missing drives, tombstones.
     pub state_dir: PathBuf,
-    /// Lock file, worker notes, sockets.
+    /// Directory of the lock file, worker records and sockets.
     pub runtime_dir: PathBuf,
-    /// Loop devices count as drives.
+    /// True if loop devices count as drives.
     pub allow_loop: bool,
-    /// Slow full rescan that repairs lost events.
+    /// Interval of full scans, which recover from lost events.
     pub rescan: Duration,
-    /// So long after the host's boot every drive has appeared: a known one that is not there is missing from then on.
+    /// Time after the host's boot within which every drive appears: a known one that is absent later is missing.
     pub boot_grace: Duration,
-    /// A volume deleted while its drive was away is erased this long after the drive's return.
+    /// Time after a drive's return at which a volume is erased that was deleted while the drive was missing.
     pub quarantine: Duration,
-    /// Bytes per second that erasing may write on one drive; None: as fast as it goes.
+    /// Rate of erasing on one drive, bytes per second; None: no limit.
     pub erase_bytes_per_second: Option<u64>,
     /// Rate of each copy of a move, bytes per second; None: no limit.
     pub move_bytes_per_second: Option<u64>,
-    /// How long an old place is kept at least, after its volume has moved.
+    /// Minimum time for which the old place of a moved volume is kept.
     pub old_place_delay: Duration,
-    /// Bounds of the evacuations that the agent begins without a request.
+    /// Limits of evacuations that the agent starts automatically.
     pub automatic: AutomaticConfig,
-    /// A worker without work for this long is let go.
+    /// Time without work after which a worker is ended.
     pub worker_idle: Duration,
-    /// Read-only checks of filesystems.
+    /// Settings of read-only filesystem checks.
     pub checks: ChecksConfig,
-    /// Where /metrics, /healthz and /readyz are served over HTTP.
+    /// HTTP address of /metrics, /healthz and /readyz.
     pub metrics: Listen,
-    /// Where only /healthz and /readyz are served over HTTP.
+    /// HTTP address of /healthz and /readyz only.
     pub probes: Listen,
-    /// The controllers to dial; None: none.
+    /// Controllers to connect to; None: none.
     pub controller: Option<ControllerConfig>,
-    /// SMART polls, thresholds and overrides.
     pub health: HealthConfig,
-    /// Classes of drives.
     pub classes: Vec<ClassConfig>,
 }
 
-/// A config, and what is odd about it but not wrong.
+/// A configuration with its warnings.
 #[derive(Debug, Clone)]
 pub struct Checked {
     pub config: Config,
-    /// For the log and for check-config.
+    /// Allowed but probably unintended settings, for the log and for check-config.
     pub warnings: Vec<Problem>,
 }
 
-/// What the checks need to know of the machine.
+/// Facts about the machine that the checks depend on.
 #[derive(Debug, Clone)]
 pub struct HostFacts {
-    /// Its host name.
     pub hostname: String,
-    /// Directories that exist, of those that defaults depend on.
+    /// Returns true if a directory exists, for defaults that depend on it.
     pub has_dir: fn(&Path) -> bool,
-    /// What its kernel says of mount options.
+    /// Checks mount options with the machine's kernel.
     pub ask_mount_options: fn(FsType, &MountFlags) -> Asked,
 }
 
 impl HostFacts {
-    /// This machine, without its kernel: what it refuses ends no agent whose other classes are in use.
+    /// Returns the facts of this machine, without checking mount options: an option that the kernel refuses must not prevent the agent's
+    /// start, since other classes may be in use.
     pub fn here() -> Self {
         let hostname = nix::unistd::gethostname()
             .map(|name| name.to_string_lossy().into_owned())
@@ -121,7 +117,7 @@ impl HostFacts {
         }
     }
 
-    /// This machine, and its kernel, which may load filesystems' modules for the answer.
+    /// Returns the facts of this machine. Mount options are checked by its kernel, which may load filesystem modules for that.
     pub fn with_kernel() -> Self {
         Self {
             ask_mount_options: kernel_options::ask,
@@ -130,7 +126,7 @@ impl HostFacts {
     }
 }
 
-/// Checks everything. `problems` are those that reading found already.
+/// Checks everything. `problems`: those found by reading the file.
 pub(super) fn check(
     raw: &Raw,
     host: &HostFacts,
@@ -180,7 +176,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
     let state_dir = path(&raw.agent.state_dir, "/var/lib/drivebay".into(), report);
     let has_kubelet = (host.has_dir)(&kubelet_dir);
     let registers = *value(&raw.kubelet.registration).unwrap_or(&has_kubelet);
-    // Who registers the socket with the kubelet does not matter: it must be where the kubelet's pods can mount it.
+    // It does not matter which program registers the socket with the kubelet: it must be where the kubelet's pods can mount it.
     let for_kubelet = has_kubelet || registers;
     let csi_dir = if for_kubelet {
         kubelet_dir.join("plugins").join(driver_name)
@@ -287,7 +283,7 @@ fn config(raw: &Raw, host: &HostFacts, report: &mut Report) -> Config {
         old_place_delay: value(&raw.moves.old_place_delay)
             .map_or(Duration::from_hours(24), |it| it.0),
         automatic: moves::check(&raw.moves, &raw.classes, report),
-        // Longer than the pause of a kubelet between two NodeGetVolumeStats of a volume: one to two minutes.
+        // Longer than the kubelet's interval between two NodeGetVolumeStats of a volume: one to two minutes.
         worker_idle: value(&raw.workers.idle).map_or(Duration::from_secs(150), |it| it.0),
         checks: checks::check(&raw.checks, report),
         metrics,

@@ -1,4 +1,4 @@
-//! `[checks]`: when filesystems are checked, and how. Pure.
+//! `[checks]`: schedule and method of filesystem checks. Pure.
 
 use std::time::Duration;
 
@@ -11,21 +11,20 @@ use drivebay_fs::check::{
     schedule::{Rules, Window},
 };
 
-/// Runs of `method = "repeated"` when nobody says otherwise.
+/// Default number of runs for `method = "repeated"`.
 const REPEATS: i32 = 5;
 
-/// How filesystems are checked.
+/// Settings of filesystem checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecksConfig {
-    /// When.
     pub rules: Rules,
-    /// Longest one check may take.
+    /// Limit of one check.
     pub timeout: Duration,
-    /// What is done where no answer can be believed.
+    /// Handling of mounted volumes that cannot be checked reliably.
     pub doubtful: Doubtful,
 }
 
-/// Checks the section.
+/// Checks the section and applies defaults.
 pub(super) fn check(raw: &Checks, report: &mut Report) -> ChecksConfig {
     let window = report.parse(raw.window.as_ref(), |text| {
         Window::parse(text).ok_or_else(|| {

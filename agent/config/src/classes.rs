@@ -6,13 +6,13 @@ use super::{
     report::{At, Given, Problem, Report, entries, value},
     selectors,
     texts::unique,
-    units::parse_size,
 };
+use drivebay_common::sizes::parse_size;
 use drivebay_fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags};
 use drivebay_model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector};
 use drivebay_proto::volume_id::is_node_id;
 
-/// Checks all classes, each alone and against the others. With a kubelet there are StorageClasses, which are named after them.
+/// Checks all classes, each alone and against the others. `has_kubelet`: StorageClasses are named after the classes.
 pub(super) fn check(
     raw: &[At<Class>],
     allow_loop: bool,
@@ -63,7 +63,8 @@ pub(super) fn check(
     classes
 }
 
-/// A warning and no error: the name is on the labels of claimed drives, and an agent that has run with it must start after an upgrade.
+/// Warns about a class name that no StorageClass can have. It is no error: the name is on the labels of claimed drives, and an agent that
+/// has run with it must start after an upgrade.
 fn warn_of_name(at: &At<String>, report: &mut Report) {
     if let Some(name) = at.value.as_deref()
         && is_node_id(name)
@@ -78,7 +79,7 @@ fn warn_of_name(at: &At<String>, report: &mut Report) {
     }
 }
 
-/// Whether the name of a Kubernetes object may end with it (RFC 1123, subdomain).
+/// True if the name of a Kubernetes object may end with this text (RFC 1123, subdomain).
 fn is_object_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_label =
@@ -150,7 +151,7 @@ fn mount_options(
     report: &mut Report,
 ) -> Vec<String> {
     let given = &raw.mount_options;
-    // They were meant for a filesystem whose name is mistyped, maybe.
+    // The options may be meant for a filesystem whose name is mistyped.
     let is_known = raw.fs.is_none() || value(&raw.fs).is_some();
     let mut not_checked = None;
     let kept = options(given, report, |all| {
@@ -175,7 +176,7 @@ fn mount_options(
     kept
 }
 
-/// Options for a program: each by itself, then `check` on all of them together.
+/// Reads options of a program: checks each by itself, then all of them together by `check`.
 fn options(
     given: &Given<Vec<At<String>>>,
     report: &mut Report,
@@ -253,7 +254,7 @@ fn select(raw: &Class, line: usize, allow_loop: bool, report: &mut Report) -> Se
     selector
 }
 
-/// An empty list counts as not given, and one that was refused counts as given.
+/// True if a list is given: an empty one is not, and one that was refused is.
 fn is_given<T>(list: &Given<Vec<At<T>>>) -> bool {
     let empty = |at: &At<Vec<At<T>>>| at.value.as_ref().is_some_and(Vec::is_empty);
     list.as_ref().is_some_and(|at| !empty(at))
@@ -263,8 +264,8 @@ fn size(given: &Given<Size>, report: &mut Report) -> Option<u64> {
     report.parse(given.as_ref(), parse_size)
 }
 
-/// Whether some drive could be in both for sure. Two different lists of patterns may or may not
-/// meet; that is found out drive by drive, and not said here.
+/// True if some drive could certainly match both. Two different lists of patterns may or may not overlap; that is detected for each drive
+/// later, and not reported here.
 fn certainly_overlap(a: &Selector, b: &Selector) -> bool {
     fn meet<T: PartialEq>(a: &[T], b: &[T]) -> bool {
         a.is_empty() || b.is_empty() || a.iter().any(|item| b.contains(item))

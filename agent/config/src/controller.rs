@@ -1,4 +1,4 @@
-//! `[controller]`: where the controllers are, and the certificates towards them. Pure.
+//! `[controller]`: addresses of the controllers, and certificates for the connection. Pure.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -11,7 +11,7 @@ use super::{
     target::Target,
 };
 
-/// What a controller may have done to a drive of this node. Everything else is done by a person on the node.
+/// Operation on a drive of this node that a controller may request. All others are available on the node only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DriveVerb {
@@ -23,20 +23,20 @@ pub enum DriveVerb {
     Evacuate,
 }
 
-/// The controllers this agent dials.
+/// The controllers that this agent connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerConfig {
-    /// What to dial: every address that each of these leads to.
+    /// Targets to connect to: every address that each of them resolves to.
     pub targets: Vec<Target>,
     /// Certificate files; None: no certificates, and unix sockets only.
     pub tls: Option<TlsSource>,
-    /// File of the token that says in a cluster on which node this is.
+    /// File of the token that proves, in a cluster, which node this is.
     pub token: Option<PathBuf>,
-    /// What they may have done to drives.
+    /// Operations on drives that the controllers may request.
     pub drive_verbs: BTreeSet<DriveVerb>,
 }
 
-/// Checks the section; None when it is not there.
+/// Checks the section; None if it is absent.
 pub(super) fn check(raw: &Controller, report: &mut Report) -> Option<ControllerConfig> {
     let Some(addresses) = &raw.addresses else {
         let given = [&raw.ca, &raw.cert, &raw.key, &raw.token]

@@ -1,5 +1,4 @@
-//! `[smart]` and `[health]`: how drives are asked, what the answers are measured by, and where an operator knows
-//! better. Pure.
+//! `[smart]` and `[health]`: polls of drives, thresholds, and overrides by the operator. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +17,11 @@ use drivebay_smart::{
     collect::{DEEP_INTERVAL, DeviceType, HDD_INTERVAL, SSD_INTERVAL},
 };
 
-/// The comparison counts in minutes.
+/// The comparison of latencies uses minutes.
 const LATENCY_INTERVAL: Duration = Duration::from_secs(60);
-/// Overrides are shown wherever the drive is, and in CSI messages.
+/// Bytes of an override's reason, which is shown with the drive and in CSI messages.
 const MAX_REASON: usize = 256;
-/// Thresholds that must not be above another one.
+/// Pairs of thresholds of which the first must not be above the second.
 const ORDERED: [(&str, &str); 8] = [
     ("pending-suspect", "pending-bad"),
     ("offline-uncorrectable-suspect", "pending-bad"),
@@ -34,24 +33,23 @@ const ORDERED: [(&str, &str); 8] = [
     ("wear-warn", "wear-full"),
 ];
 
-/// How drives are asked and judged.
+/// Settings of polling and evaluating drives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// What the rules compare with.
     pub thresholds: Thresholds,
-    /// How to talk to drives that do not say it themselves; the first that matches.
+    /// Device types of drives that need a smartctl option; the first match applies.
     pub devices: Vec<DeviceOverride>,
-    /// Where the operator knows better.
+    /// Verdicts set by the operator.
     pub overrides: Vec<Override>,
-    /// The smartctl to ask with; None: the one in the path.
+    /// Path of smartctl; None: the one in PATH.
     pub smartctl: Option<PathBuf>,
-    /// Between two polls of a turning drive.
+    /// Interval of polls of a rotating drive.
     pub hdd_interval: Duration,
-    /// Between two polls of any other drive.
+    /// Interval of polls of any other drive.
     pub ssd_interval: Duration,
-    /// Between two polls for everything there is.
+    /// Interval of polls that read everything available.
     pub deep_interval: Duration,
-    /// A minute, for the comparison of drives' latencies.
+    /// Interval of comparing drives' latencies: a minute.
     pub latency_interval: Duration,
 }
 
@@ -71,7 +69,7 @@ impl Default for HealthConfig {
 }
 
 impl HealthConfig {
-    /// How the operator says that this drive is talked to.
+    /// Returns the configured device type of a drive.
     pub fn device_type(&self, drive: &DriveFacts) -> Option<DeviceType> {
         let backing = drive.backing_file.as_deref().map(Path::to_string_lossy);
         let backing = backing.unwrap_or_default();
@@ -93,12 +91,12 @@ impl HealthConfig {
     }
 }
 
-/// How to talk to the drives that match.
+/// Device type for the drives that match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceOverride {
-    /// Of the identity, the model, the kernel name, the sysfs path or a loop device's file (`*`, `?`).
+    /// Pattern of the identity, the model, the kernel name, the sysfs path or a loop device's file (`*`, `?`).
     pub pattern: String,
-    /// For smartctl's `-d`.
+    /// Value of smartctl's `-d`.
     pub kind: DeviceType,
 }
 
@@ -224,7 +222,7 @@ fn one_override(at: &At<raw::Override>, report: &mut Report) -> Option<Override>
     })
 }
 
-/// A key without which the entry means nothing.
+/// Returns a key without which the entry has no effect, and reports it if it is missing.
 fn needed<'a, T>(
     line: usize,
     key: &str,

@@ -1,11 +1,11 @@
-//! What was most likely meant by a word or a key that there is none of. Pure.
+//! Suggests the key or word that was probably meant by an unknown one. Pure.
 
 use super::schema::Key;
 
-/// Places that are suggested at most; more say nothing.
+/// Sections that are suggested at most; with more there is no suggestion.
 const PLACES: usize = 3;
 
-/// The message on a key that its section does not have. `all`: every key of every section.
+/// Returns the message for a key that its section does not have. `all`: every key of every section.
 pub(super) fn unknown_key(key: &str, section: &str, known: &[&str], all: &[Key]) -> String {
     let place = if section.is_empty() {
         "the file"
@@ -35,7 +35,7 @@ fn meant(key: &str, section: &str, known: &[&str], all: &[Key]) -> Option<String
         return own;
     }
     let elsewhere = || all.iter().filter(|it| it.name == name);
-    // A level too high or too low first: a slip of the pen may be near, too.
+    // A level too high or too low takes precedence over a mistyped key.
     belongs(
         elsewhere().filter(|it| is_above(section, &it.section) || is_above(&it.section, section)),
     )
@@ -65,7 +65,7 @@ fn spelled(word: &str) -> String {
     word.replace('_', "-").to_lowercase()
 }
 
-/// The known word that a mistyped one most likely stands for: at most a third of its letters differ, or it is the plural.
+/// Returns the known word closest to a mistyped one: at most a third of its letters differ, or it is the plural.
 pub(super) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word = spelled(word);
     let forms = [

@@ -1,7 +1,7 @@
 //! The agent's configuration, checked.
 //!
-//! In two phases: `read` deserializes the file into the structs of `raw`, `check` turns them into a `Config` or
-//! a list of every mistake in the file. Nothing here opens a socket or touches a drive.
+//! In two phases: `read` deserializes the file into the structs of `raw`, `check` turns them into a `Config` or a list of every mistake in
+//! the file. Nothing here opens a socket or accesses a drive.
 
 #![allow(
     missing_docs,
@@ -36,7 +36,7 @@ mod schema;
 mod selectors;
 mod target;
 mod texts;
-pub mod units;
+mod units;
 
 pub use check::{Checked, Config, HostFacts};
 pub use checks::ChecksConfig;
@@ -49,40 +49,38 @@ pub use packaged::{packaged, sets_nothing};
 pub use report::Problem;
 pub use target::Target;
 
-/// Where the config is looked for when nobody says otherwise.
+/// Default path of the configuration.
 pub const DEFAULT_PATH: &str = "/etc/drivebay/drivebay.toml";
-/// Where the command line looks for the agent when nobody says otherwise.
+/// Default path of the agent's socket for the command line.
 pub const DEFAULT_AGENT_SOCKET: &str = "/run/drivebay/agent.sock";
-/// The example, which explains every key.
+/// The example, which documents every key.
 pub const EXAMPLE: &str = include_str!("../../drivebay.example.toml");
-/// A config larger than this (bytes) is not one.
+/// Bytes of the largest accepted configuration.
 pub const MAX_FILE: u64 = 1024 * 1024;
 
-/// Why there is no config.
+/// The configuration was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no such file.
     #[error(
         "there is no configuration file {path}; `drivebay-agent init` writes a first one from the drives of this host, which claims none, and drivebay.toml(5) and drivebay.example.toml explain every key"
     )]
     Missing { path: PathBuf },
-    /// The file cannot be read.
     #[error("cannot read the config {path}")]
     Read {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    /// It was read and is wrong. Every mistake is listed, one per line, as `<file>:<line>: <key>: <what>`.
+    /// The content is invalid. Every mistake is listed, one per line, as `<file>:<line>: <key>: <what>`.
     #[error("{}", listed(path, problems))]
     Invalid {
         path: PathBuf,
-        /// All mistakes, by line.
+        /// All mistakes, sorted by line.
         problems: Vec<Problem>,
     },
 }
 
-/// Problems as lines that an editor can jump to.
+/// Formats problems as one line each, as `<file>:<line>: …`, which editors recognise.
 pub fn listed(path: &Path, problems: &[Problem]) -> String {
     let mut text = String::new();
     for (index, problem) in problems.iter().enumerate() {
@@ -94,7 +92,7 @@ pub fn listed(path: &Path, problems: &[Problem]) -> String {
     text
 }
 
-/// Reads and checks a config file.
+/// Reads and checks a configuration file.
 pub fn load(path: &Path, host: &HostFacts) -> Result<Checked, ConfigError> {
     let path_of = || path.to_owned();
     let text = statefile::read_text(path, MAX_FILE).map_err(|source| match source.kind() {
@@ -110,7 +108,7 @@ pub fn load(path: &Path, host: &HostFacts) -> Result<Checked, ConfigError> {
     })
 }
 
-/// Checks a config's text. Pure: all that comes from the machine is in `host`.
+/// Checks a configuration's text. Pure: all facts about the machine are in `host`.
 pub fn parse(text: &str, host: &HostFacts) -> Result<Checked, Vec<Problem>> {
     let (raw, problems) = read::read(text)?;
     check::check(&raw, host, problems)

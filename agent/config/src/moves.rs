@@ -1,4 +1,4 @@
-//! `[moves]`: what bounds the evacuations that the agent begins without a request. Pure.
+//! `[moves]`: limits of evacuations that the agent starts automatically. Pure.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use super::{
 };
 use drivebay_model::Evacuation;
 
-/// Drives a day when nobody says otherwise.
+/// Default of drives per day.
 const DRIVES_PER_DAY: u32 = 1;
-/// More would be no budget: nodes have some dozens of drives.
+/// Largest number of drives per day: nodes have some dozens of drives, so more would be no limit.
 const MOST_PER_DAY: i32 = 20;
-/// Several polls of the kernel's counters and one SMART poll of a solid state drive; a reset of a controller or link is over by then, and
-/// the other drives of a controller that fails have become BAD, too.
+/// Default delay: several polls of the kernel's counters and one SMART poll of a solid state drive. A reset of a controller or link is over
+/// by then, and the other drives of a failing controller have become BAD too.
 const DELAY: Duration = Duration::from_mins(10);
 
-/// Bounds of automatic evacuations.
+/// Limits of automatic evacuations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutomaticConfig {
-    /// Drives whose evacuation the agent may begin within a day; 0: none.
+    /// Drives whose evacuation the agent may start within a day; 0: none.
     pub drives_per_day: u32,
-    /// How long a verdict must have held without interruption.
+    /// Time for which a verdict must have held without interruption.
     pub delay: Duration,
 }
 
-/// Checks the section's bounds. `classes`: for a class whose `evacuate` has no effect.
+/// Checks the section's limits. `classes`: to report a class whose `evacuate` has no effect.
 pub(super) fn check(raw: &Moves, classes: &[At<Class>], report: &mut Report) -> AutomaticConfig {
     let given = &raw.automatic_drives_per_day;
     let wanted = value(given).copied();

@@ -1,15 +1,14 @@
-//! A node id from a host name. Pure.
+//! Derives a node id from a host name. Pure.
 
 use drivebay_proto::volume_id::is_node_id;
 
 /// Node ids are label values and topology values: 1–63 characters.
 const MAX: usize = 63;
-/// Hex digits of the hash that keeps two shortened names apart.
+/// Hex digits of the hash that distinguishes shortened names.
 const HASH_DIGITS: usize = 10;
 
-/// The node id for a host name: the name itself when it can be one, else its usable characters,
-/// shortened, and a hash of the whole. The same name always gives the same id: volume ids and node labels
-/// hold it.
+/// Returns the node id for a host name: the name itself if it is valid, else its valid characters, shortened, and a hash of the whole. The
+/// same name always gives the same id, since volume ids and node labels contain it.
 pub(super) fn node_id_from_hostname(hostname: &str) -> String {
     if is_node_id(hostname) {
         return hostname.to_owned();
@@ -32,7 +31,7 @@ pub(super) fn node_id_from_hostname(hostname: &str) -> String {
     format!("{head}-{digits}")
 }
 
-/// 64-bit FNV-1a: short, fixed for ever, and not for secrets.
+/// Computes 64-bit FNV-1a: short, must never change, and not for secrets.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

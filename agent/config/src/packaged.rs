@@ -1,8 +1,8 @@
-//! The configuration that packages install: the example with every class a comment, so that no drive is claimed. Pure.
+//! The configuration that packages install: the example with every class commented out, so that no drive is claimed. Pure.
 
 use super::EXAMPLE;
 
-/// The line of the example before which its classes begin.
+/// Line of the example that precedes its classes.
 const CLASSES: &str = "# One [[class]] per kind of drive";
 const REMARK: &str = "\
 # As installed, each class below is a comment, and so no drive is claimed. `drivebay-agent claim-plan` shows which drives
@@ -11,7 +11,7 @@ const REMARK: &str = "\
 
 ";
 
-/// The text of `/etc/drivebay/drivebay.toml` as a package installs it. It sets nothing.
+/// Returns the text of `/etc/drivebay/drivebay.toml` as packages install it. It sets nothing.
 pub fn packaged() -> String {
     let mut text = String::new();
     let mut in_class = false;
@@ -29,7 +29,7 @@ pub fn packaged() -> String {
     text
 }
 
-/// Whether a configuration has sections and remarks alone. False for what is no TOML.
+/// True if a configuration has only sections and comments. False if it is no valid TOML.
 pub fn sets_nothing(text: &str) -> bool {
     fn is_bare(table: &toml::Table) -> bool {
         let mut values = table.values();

@@ -1,4 +1,4 @@
-//! The file as it is written: its keys and their types. Defaults and what must fit together come later.
+//! The file as written: its keys and their types. Defaults and consistency are checked later.
 
 use std::fmt;
 
@@ -146,7 +146,7 @@ pub(super) struct Smart {
     pub(super) devices: Vec<At<Device>>,
 }
 
-/// Those that are given.
+/// Thresholds that the file sets.
 #[derive(Debug, Default)]
 pub(super) struct GivenThresholds(pub(super) Vec<(String, At<i32>)>);
 
@@ -198,7 +198,7 @@ pub(super) struct Override {
     pub(super) until: Given<String>,
 }
 
-/// What an operator may say of a drive.
+/// Verdict on a drive that an operator can configure.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -240,7 +240,7 @@ pub(super) struct Select {
     pub(super) max_size: Given<Size>,
 }
 
-/// A transport that a class may name.
+/// A transport that a class can name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalTransport(pub(super) Transport);
 

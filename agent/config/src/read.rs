@@ -1,8 +1,8 @@
-//! From TOML into structs with serde, without stopping at the first mistake.
+//! Deserializes TOML into structs with serde, without stopping at the first mistake.
 //!
-//! toml's own deserializer ends at the first mistake. This one reports each with its line and key and goes on, so
-//! that an operator sees all of them at once: a value that is refused leaves its `At` empty, an unknown key is
-//! left out, and a section that is no table is read as an empty one.
+//! toml's own deserializer ends at the first mistake. This one reports each with its line and key and continues, so that an operator sees
+//! all of them at once: a refused value leaves its `At` empty, an unknown key is ignored, and a section that is no table is read as an
+//! empty one.
 
 use std::cell::RefCell;
 
@@ -25,7 +25,7 @@ use super::{
     schema::{self, Key, Role},
 };
 
-/// Unknown keys and refused values are returned with what could be read; what is not TOML, alone.
+/// Returns the values with problems for unknown keys and refused values; Err, with syntax errors only, if the text is no TOML.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>), Vec<Problem>> {
     let file = File {
         newlines: text.match_indices('\n').map(|(at, _)| at).collect(),
@@ -33,7 +33,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>),
         keys: schema::keys::<T>,
     };
     let (table, errors) = DeTable::parse_recoverable(text);
-    // What was recovered after a syntax error would only give follow-up mistakes.
+    // Values recovered after a syntax error would only cause further mistakes.
     if !errors.is_empty() {
         let problem = |error: &toml::de::Error| {
             let line = error.span().map(|span| file.line(span.start));
@@ -61,21 +61,21 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<(T, Vec<Problem>),
 }
 
 struct File {
-    /// Byte offsets.
+    /// Byte offsets of newlines.
     newlines: Vec<usize>,
     problems: RefCell<Vec<Problem>>,
-    /// All keys that there are, for suggestions.
+    /// Returns all known keys, for suggestions.
     keys: fn() -> Vec<Key>,
 }
 
 impl File {
-    /// Line of a byte offset, from 1.
+    /// Returns the line of a byte offset, from 1.
     fn line(&self, offset: usize) -> usize {
         1 + self.newlines.partition_point(|&newline| newline < offset)
     }
 }
 
-/// Why a value is refused.
+/// Message for a refused value.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Mistake(String);
@@ -95,11 +95,11 @@ impl serde::de::Error for Mistake {
     }
 }
 
-/// What is deserialized: the value of a key, or an entry of its list.
+/// The value of a key, or an entry of its list, as a deserializer.
 #[derive(Clone, Copy)]
 struct Node<'a, 'i> {
     file: &'a File,
-    /// The table that the key is in, with its brackets.
+    /// The table of the key, with its brackets.
     section: &'a str,
     key: &'a str,
     role: Role,
@@ -115,7 +115,7 @@ impl<'a> Node<'a, '_> {
         format!("{} {}", self.section, self.key).trim().to_owned()
     }
 
-    /// The section that it is, if it is one; empty for the whole file.
+    /// Returns the section that this is, with its brackets; empty for the whole file.
     fn path(&self) -> String {
         schema::path(self.section, self.key, self.role)
     }
@@ -154,7 +154,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        // The derived code of an At also takes its fields in order; `value` may then be left out.
+        // The derived code of an At also accepts its fields in order; `value` may be omitted then.
         if name == "At" {
             return visitor.visit_seq(Parts {
                 node: self,
@@ -195,7 +195,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         let entries = match (self.value.get_ref(), self.role) {
             (DeValue::Array(entries), _) => entries.iter().collect(),
-            // One text alone is a list of one.
+            // A single text is a list of one.
             (DeValue::String(_), Role::Value) => vec![self.value],
             (_, Role::Value) => return Err(self.must_be("a list of texts, like [\"a\", \"b\"]")),
             _ => {
@@ -248,7 +248,7 @@ impl<'de> Deserializer<'de> for Node<'_, '_> {
         visitor.visit_enum(self.text()?.into_deserializer())
     }
 
-    /// A text, or a whole number as one: it may be larger than any type of numbers.
+    /// Deserializes a text, or a whole number as text: it may exceed any number type.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match self.value.get_ref() {
             DeValue::Integer(number) if number.radix() == 10 => {
@@ -273,7 +273,7 @@ impl<'de> IntoDeserializer<'de, Mistake> for Node<'_, '_> {
     }
 }
 
-/// The fields of an `At`.
+/// The fields of an `At`, in order.
 struct Parts<'a, 'i> {
     node: Node<'a, 'i>,
     next: u8,

@@ -1,5 +1,5 @@
-//! The reference of the configuration, made from the comments of the example and the keys that the code knows: the man page
-//! drivebay.toml(5), which packages get, and `deploy/docs/reference/configuration.md`, which a test makes that fails when it is not current.
+//! Reference of the configuration, generated from the comments of the example and the keys of the code: the man page drivebay.toml(5),
+//! which packages install, and `deploy/docs/reference/configuration.md`, which a test generates that fails if the file is outdated.
 
 use std::{borrow::Cow, path::Path};
 
@@ -10,9 +10,9 @@ use super::{
 };
 use drivebay_smart::Thresholds;
 
-/// Its keys are explained where the rules' numbers are.
+/// Section of the thresholds, whose keys are documented with the rules.
 const THRESHOLDS: &str = "[smart.thresholds]";
-/// How values are written, and what checks them.
+/// Format of values, and their checks.
 pub const VALUES: &str = "\
 A default is what holds without the key. Sizes: \"10GiB\" (binary) or \"500GB\" (decimal); a number without a unit is bytes, at least
 1 MiB of them. Durations: \"30s\", \"5m\", \"24h\".
@@ -23,24 +23,24 @@ kernel refuses; it warns of selectors that can never match.
 /// A section of the file, with all its keys.
 #[derive(Debug)]
 pub struct Section {
-    /// With its brackets.
+    /// Name with its brackets.
     pub name: &'static str,
-    /// Markdown; may be empty.
+    /// Introduction in Markdown; may be empty.
     pub remark: String,
     pub keys: Vec<Described>,
 }
 
-/// A key, as a person needs it.
+/// A key with its documentation.
 #[derive(Debug)]
 pub struct Described {
     pub name: &'static str,
-    /// As it is written in the file.
+    /// Value as written in the file.
     pub value: &'static str,
-    /// `value` is what holds without the key, not only an example.
+    /// True if `value` is the default, not only an example.
     pub is_default: bool,
-    /// What it takes, where it takes nothing else; may be empty.
+    /// Allowed values, if there are no others; may be empty.
     pub values: Cow<'static, str>,
-    /// Markdown.
+    /// Description in Markdown.
     pub meaning: Cow<'static, str>,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Entry<'e> {
     line: usize,
 }
 
-/// A heading of the example, with the remark before it.
+/// A heading of the example, with the comment before it.
 #[derive(Debug)]
 struct Heading<'e> {
     name: &'e str,
@@ -97,13 +97,13 @@ fn parts(example: &str) -> (Vec<Heading<'_>>, Vec<Entry<'_>>) {
     (sections, entries)
 }
 
-/// Every key of the example.
+/// Returns every key of the example.
 #[cfg(test)]
 pub(super) fn entries(example: &str) -> Vec<Entry<'_>> {
     parts(example).1
 }
 
-/// A host of which nothing is known, so that defaults are those of any.
+/// Returns a host without facts, so that defaults do not depend on it.
 pub(super) fn bare() -> HostFacts {
     HostFacts {
         hostname: "node7".into(),
@@ -112,7 +112,7 @@ pub(super) fn bare() -> HostFacts {
     }
 }
 
-/// Whether the example without this line, and with it, means the same.
+/// True if removing this line from the example does not change the configuration.
 fn is_default(entry: &Entry<'_>) -> bool {
     let with = |shown: bool| {
         let keep = |(line, text): (usize, &str)| match (line == entry.line, shown) {
@@ -153,7 +153,7 @@ fn described(entry: Entry<'static>, keys: &[Key]) -> Described {
     }
 }
 
-/// Every section and key, in the order of the example.
+/// Returns every section and key, in the order of the example.
 pub fn sections() -> Vec<Section> {
     let keys = schema::keys::<Raw>();
     let (headings, entries) = parts(EXAMPLE);
@@ -191,36 +191,48 @@ change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib 
 
 ";
 
+    /// Appends words as lines of at most 120 characters, unless a word is longer. `first` begins the first line; the others are indented
+    /// by its length.
+    fn wrap(text: &mut String, first: &str, words: &str) {
+        let indent = " ".repeat(first.len());
+        let (mut line, mut is_begun) = (first.to_owned(), false);
+        for word in words.split_whitespace() {
+            if is_begun && line.chars().count() + 1 + word.chars().count() > 120 {
+                text.push_str(&line);
+                text.push('\n');
+                line.clone_from(&indent);
+                is_begun = false;
+            }
+            if is_begun {
+                line.push(' ');
+            }
+            line.push_str(word);
+            is_begun = true;
+        }
+        text.push_str(&line);
+        text.push('\n');
+    }
+
     fn document() -> String {
         let mut text = format!("{HEAD}{VALUES}");
-        let cell = |text: &str| text.replace('|', "\\|");
-        let code = |text: &str| match text {
-            "" => String::new(),
-            text => format!("`{}`", cell(text)),
-        };
         for section in sections() {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "\n## {}\n", section.name);
             if !section.remark.is_empty() {
-                let _ = writeln!(text, "{}\n", section.remark);
+                wrap(&mut text, "", &section.remark);
+                text.push('\n');
             }
-            text.push_str(
-                "| key | default | for example | values | meaning |\n|---|---|---|---|---|\n",
-            );
             for key in &section.keys {
-                let (default, example) = match key.is_default {
-                    true => (key.value, ""),
-                    false => ("", key.value),
+                let value = match key.is_default {
+                    true => format!("default `{}`", key.value),
+                    false => format!("for example `{}`", key.value),
                 };
-                let _ = writeln!(
-                    text,
-                    "| `{}` | {} | {} | {} | {} |",
-                    key.name,
-                    code(default),
-                    code(example),
-                    key.values,
-                    cell(&key.meaning)
-                );
+                let values = match &*key.values {
+                    "" => String::new(),
+                    values => format!("; values: {values}"),
+                };
+                let words = format!("`{}` ({value}{values}): {}", key.name, key.meaning);
+                wrap(&mut text, "- ", &words);
             }
         }
         text

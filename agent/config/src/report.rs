@@ -1,4 +1,4 @@
-//! Values with the place they were written at, and the problems found in them.
+//! Values with their location in the file, and the problems found in them.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub(super) struct At<T> {
-    /// None: it was refused, and that is reported already.
+    /// None: the value was refused, which is reported already.
     #[serde(default)]
     pub(super) value: Option<T>,
-    /// Its key path, e.g. `[csi] socket`.
+    /// Path of the key, e.g. `[csi] socket`.
     pub(super) key: String,
     /// Line in the file, from 1.
     pub(super) line: usize,
 }
 
-/// A key; None when it is not in the file.
+/// Value of a key; None if it is not in the file.
 pub(super) type Given<T> = Option<At<T>>;
 
-/// The value of a key; None when there is none, or none that can be used.
+/// Returns the value of a key; None if it is missing or was refused.
 pub(super) fn value<T>(given: &Given<T>) -> Option<&T> {
     given.as_ref()?.value.as_ref()
 }
@@ -29,14 +29,14 @@ pub(super) fn entries<T>(given: &Given<Vec<At<T>>>) -> impl Iterator<Item = &At<
     value(given).into_iter().flatten()
 }
 
-/// One thing that is wrong, or worth a warning.
+/// A mistake or a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Line in the file, from 1; None when something is missing altogether.
+    /// Line in the file, from 1; None if something is missing from the file.
     pub line: Option<usize>,
-    /// Key path; empty when the whole file is meant.
+    /// Key path; empty for the whole file.
     pub key: String,
-    /// What is wrong and what is allowed.
+    /// The mistake, and the allowed values.
     pub message: String,
 }
 
@@ -62,11 +62,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What was found so far.
+/// Problems found so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) problems: Vec<Problem>,
-    /// Of what is allowed, and probably not meant.
+    /// Settings that are allowed, and probably unintended.
     pub(super) warnings: Vec<Problem>,
 }
 
@@ -96,7 +96,7 @@ impl Report {
         Some(text)
     }
 
-    /// Parses a text; reports it when that fails.
+    /// Parses a text; reports the error and returns None if that fails.
     pub(super) fn parse<S: AsRef<str>, T, E: fmt::Display>(
         &mut self,
         given: Option<&At<S>>,

@@ -1,4 +1,4 @@
-//! Every key that a configuration can have, found by having serde ask for all of them: the structs of `raw` stay the only list.
+//! Finds every key of the configuration by letting serde request all of them, so that the structs of `raw` remain the only list.
 
 use std::cell::RefCell;
 
@@ -14,16 +14,16 @@ use serde::{
 /// A key of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// The table that it is in, with its brackets; empty for the file itself.
+    /// The table of the key, with its brackets; empty for the file itself.
     pub(super) section: String,
     pub(super) name: &'static str,
-    /// What it is written as if it is a table itself, such as `[[class]]`.
+    /// Heading if it is a table itself, such as `[[class]]`.
     pub(super) table: Option<String>,
-    /// The words that it takes, if it takes no others.
+    /// Allowed words, if there are no others.
     pub(super) words: &'static [&'static str],
 }
 
-/// All keys of `T`, in its order; a table before what is in it.
+/// Returns all keys of `T`, in its order; a table precedes its keys.
 pub(super) fn keys<T: DeserializeOwned>() -> Vec<Key> {
     let found = RefCell::default();
     let root = Walk {
@@ -32,12 +32,12 @@ pub(super) fn keys<T: DeserializeOwned>() -> Vec<Key> {
         key: "",
         role: Role::Key,
     };
-    // Every value is refused, so nothing comes of it but the questions.
+    // Every value is refused, so only the requests have an effect.
     let _ = T::deserialize(root);
     found.into_inner()
 }
 
-/// How a table is written that is `key` in `section`.
+/// Returns the heading of a table `key` in `section`; empty for the file itself.
 pub(super) fn path(section: &str, key: &str, role: Role) -> String {
     let path = match section.trim_matches(['[', ']']) {
         "" if key.is_empty() => return String::new(),
@@ -50,18 +50,18 @@ pub(super) fn path(section: &str, key: &str, role: Role) -> String {
     }
 }
 
-/// What is deserialized.
+/// The kind of value that is deserialized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A section, a list of tables, or not looked into yet.
+    /// A section, a list of tables, or not determined yet.
     Key,
-    /// The inside of an `At`.
+    /// The value of an `At`.
     Value,
     /// An entry of a list.
     Entry,
 }
 
-/// A deserializer that notes what it is asked for and has no values.
+/// A deserializer without values that records the requests.
 #[derive(Clone)]
 struct Walk<'a> {
     found: &'a RefCell<Vec<Key>>,
@@ -154,7 +154,7 @@ impl<'de> IntoDeserializer<'de, Error> for Walk<'_> {
     }
 }
 
-/// The fields of an `At`.
+/// The fields of an `At`, in order.
 struct Parts<'a> {
     walk: Walk<'a>,
     next: u8,

@@ -1,4 +1,5 @@
-//! Selectors of which a part can never match a drive, or matches another one tomorrow: allowed, and probably not meant. Pure.
+//! Warns about selectors of which a part can never match a drive, or may match another one after a reboot: allowed, and probably
+//! unintended. Pure.
 
 use super::{
     raw::Class,
@@ -7,14 +8,14 @@ use super::{
 use drivebay_model::{LEAST_BYTES, Media, Selector, Transport, by_id};
 use drivebay_sys::sysfs::identity;
 
-/// How identities begin.
+/// Prefixes of identities.
 const IDENTITIES: [&str; 7] = [
     "wwn-", "eui-", "nguid-", "uuid-", "serial-", "path-", "loop-",
 ];
 const LOOPS: &str = "loop devices are not used unless [discovery] allow-loop = true";
 const CHANGES: &str = "is a kernel name, which may be another drive's after a reboot: select by identity (drive, as `drivebay-agent claim-plan` shows it) or by place (path = [\"/sys/devices/…\"])";
 
-/// Warns of what is odd in a class's selector. `select` is what was read of it.
+/// Warns about unusual parts of a class's selector. `select`: its valid values.
 pub(super) fn warn(raw: &Class, select: &Selector, allow_loop: bool, report: &mut Report) {
     for at in entries(&raw.select.transport) {
         match at.value.as_ref().map(|it| it.0) {
@@ -71,7 +72,7 @@ fn never(why: &str) -> String {
     format!("can never match: {why}")
 }
 
-/// What comes before the first `*` or `?`, and whether there is one.
+/// Returns the part before the first `*` or `?`, and true if there is one.
 fn literal(pattern: &str) -> (&str, bool) {
     match pattern.find(['*', '?']) {
         Some(at) => (&pattern[..at], true),
@@ -79,7 +80,7 @@ fn literal(pattern: &str) -> (&str, bool) {
     }
 }
 
-/// Whether a text that begins so can begin with one of these.
+/// True if a text with this beginning can begin with one of `with`.
 fn may_begin(literal: &str, is_whole: bool, with: &[&str]) -> bool {
     with.iter()
         .any(|it| literal.starts_with(it) || (!is_whole && it.starts_with(literal)))
@@ -119,7 +120,7 @@ fn drive(pattern: &str, allow_loop: bool) -> Option<String> {
     })
 }
 
-/// A WWN as it is printed on drives and by tools.
+/// Parses a WWN as printed on drives and by tools, and returns the identity.
 fn bare_number(text: &str) -> Option<String> {
     let number = text.strip_prefix("0x")?;
     identity::from_wwn(&format!("naa.{number}"))
@@ -183,7 +184,7 @@ fn is_of_partition(link: &str) -> bool {
         .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether it reads like the kernel's name of a whole disk.
+/// True if this looks like the kernel's name of a whole disk.
 fn is_kernel_name(text: &str) -> bool {
     let lettered = ["sd", "vd", "xvd", "hd"].iter().any(|kind| {
         let rest = text.strip_prefix(kind).unwrap_or_default();

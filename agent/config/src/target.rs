@@ -1,20 +1,18 @@
-//! A controller as the configuration names it. Pure.
+//! Address of a controller in the configuration. Pure.
 
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use drivebay_common::local::{NotASocketPath, unix_path};
 
-/// A controller.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
-    /// Over TCP, with certificates.
+    /// A controller over TCP, with certificates.
     Tcp {
-        /// Name or address, without brackets; also what its certificate must be for.
+        /// Name or address, without brackets; the controller's certificate must be valid for it.
         host: String,
-        /// TCP port.
         port: u16,
     },
-    /// On this machine, without certificates.
+    /// A controller on this machine, without certificates.
     Unix(PathBuf),
 }
 
@@ -28,7 +26,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// It is no controller's address.
+/// The text is no controller's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotATarget {
     #[error(

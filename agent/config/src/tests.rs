@@ -1,4 +1,4 @@
-//! The config as operators meet it: the example, the defaults, and every kind of mistake.
+//! Tests of the configuration: the example, the defaults, and every kind of mistake.
 
 use std::{path::Path, time::Duration};
 
@@ -64,10 +64,10 @@ fn the_example_is_right_and_shows_the_defaults() {
 
 #[test]
 fn every_key_of_the_example_is_a_known_one() {
-    // Each "#key = value" line is put to work: an example that names a key that is none would mislead.
+    // Each "#key = value" line is uncommented: an example with an unknown key would mislead.
     let uncommented: String = EXAMPLE
         .lines()
-        // It takes the place of others that are there.
+        // It replaces other keys that are set.
         .filter(|line| !line.starts_with("#token"))
         .map(|line| match line.strip_prefix('#') {
             Some(rest)
@@ -127,7 +127,7 @@ fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers
         assert_eq!(socket, Path::new("/run/drivebay/csi.sock"), "{keys}");
         assert_eq!(checked.warnings, [], "{keys}");
     }
-    // A directory that is named and not there may be a mistake.
+    // A configured directory that does not exist may be a mistake.
     let named = checked("kubelet.registration = false\nkubelet.dir = '/k'");
     let socket = named.config.csi_socket;
     assert_eq!(socket, Path::new("/run/drivebay/csi.sock"));
@@ -137,7 +137,7 @@ fn without_a_kubelets_directory_the_socket_is_the_agents_own_unless_it_registers
         said.contains("[kubelet] dir: there is no such directory"),
         "{said}"
     );
-    // The kubelet makes it when it starts.
+    // The kubelet creates it when it starts.
     let later = checked("kubelet.registration = true");
     assert_eq!(
         later.config.csi_socket,
@@ -171,7 +171,7 @@ fn the_chart_takes_every_key_of_a_class() {
     let schema = include_str!("../../../deploy/chart/values.schema.json");
     let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
     let keys = schema["properties"]["classes"]["items"]["properties"].as_object();
-    // That one is the chart's own.
+    // This one is only in the chart.
     let keys = keys.unwrap().keys().map(String::as_str);
     let keys: Vec<&str> = keys.filter(|key| *key != "storageClass").collect();
     let known = mistakes("[[class]]\nname = 'a'\nfx = 1\n");
@@ -222,17 +222,17 @@ fn a_key_in_the_wrong_place_is_shown_where_it_belongs() {
             "[select]\nmedia = 'hdd'\n[[device]]\nmatch = 'a'",
             "it belongs into [[class]], as [class.select]; it belongs into [smart], as [[smart.device]]",
         ),
-        // A level too low: written after the table that it was meant to precede.
+        // A level too low: after the table that it should precede.
         (
             "[[class]]\nname = 'a'\n[class.select]\nmedia = 'hdd'\nfs = 'xfs'\nmin_size = '1GB'",
             "it belongs into [[class]]; did you mean `min-size`?",
         ),
-        // Elsewhere.
+        // In another section.
         (
             "[kubelet]\nallow-loop = true",
             "it belongs into [discovery]",
         ),
-        // Both are so in four places or more, or in none.
+        // Both exist in four sections or more, or in none.
         ("[agent]\ninterval = '1h'", "it belongs into [checks]"),
         ("[kubelet]\ncolour = 'red'", ""),
     ] {
@@ -424,7 +424,7 @@ fn a_socket_path_the_kernel_cannot_take_is_refused() {
         text.contains(":1: [agent] socket: ") && text.contains("has 108 bytes"),
         "{text}"
     );
-    // The default below a long kubelet directory counts as well.
+    // The default below a long kubelet directory is checked too.
     let text = mistakes(&format!(
         "[kubelet]\ndir = '/{}'\nregistration = true\n{CLASS}",
         "k".repeat(90)

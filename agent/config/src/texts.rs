@@ -1,6 +1,6 @@
 //! Checks of names and paths. Pure.
 //!
-//! One that is refused is used all the same, so that the checks that depend on it still run.
+//! A refused value is used all the same, so that the checks that depend on it still run.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use super::report::{At, Given, Problem, Report, value};
 /// The CSI specification's limit for a driver name.
 pub(super) const MAX_DRIVER_NAME: usize = 63;
 
-/// Whether CSI allows it as a driver name.
+/// True if CSI allows it as a driver name.
 pub(super) fn is_driver_name(name: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_lowercase);
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -27,7 +27,7 @@ pub(super) fn is_driver_name(name: &str) -> bool {
             .all(|it| part(it) && it.bytes().all(allowed))
 }
 
-/// An absolute path without `..`.
+/// Reads an absolute path without `..`, and reports any other one.
 pub(super) fn path(given: &Given<String>, default: PathBuf, report: &mut Report) -> PathBuf {
     let at = given.as_ref();
     let absolute = |text: &str| text.starts_with('/');
@@ -44,7 +44,7 @@ pub(super) fn path(given: &Given<String>, default: PathBuf, report: &mut Report)
     text.map_or(default, PathBuf::from)
 }
 
-/// The path of a unix socket.
+/// Reads the path of a unix socket.
 pub(super) fn socket(
     given: &Given<String>,
     key: &str,
@@ -74,12 +74,12 @@ pub(super) fn socket(
     path
 }
 
-/// Whether it is too long for a unix socket.
+/// True if the path is too long for a unix socket.
 pub(super) fn is_too_long(path: &Path) -> bool {
     path.as_os_str().len() > MAX_SOCKET_PATH
 }
 
-/// Reports names given more than once: `message` takes the name and the line that has it first.
+/// Reports names that occur more than once: `message` gets the name and the line of its first occurrence.
 pub(super) fn unique<'a>(
     names: impl Iterator<Item = &'a At<String>>,
     message: impl Fn(&str, usize) -> String,

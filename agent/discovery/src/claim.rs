@@ -1,69 +1,67 @@
-//! The claim check: pure rules from facts, host use and probe to all reasons against a drive.
+//! The claim check: pure rules that derive all reasons against using a drive from facts, host use and probe.
 
 use super::{reasons, system::HostUse};
 use drivebay_layout::probe::{ProbeError, Probed};
 use drivebay_model::{ClassConfig, DriveFacts, Label, Reject, RejectCode, Transport};
 
-/// Everything the rules look at for one drive.
+/// Everything that the rules evaluate for one drive.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// sysfs facts.
     pub facts: &'a DriveFacts,
     /// Facts of all disks, to find duplicates and multipath.
     pub all: &'a [DriveFacts],
-    /// What the host uses.
+    /// The host's use of drives.
     pub host: &'a HostUse,
-    /// The probe: None when it was not run (the facts alone refuse it, or no worker was free).
+    /// Result of the probe; None if it was not run (the facts alone refuse the drive, or no worker was free).
     pub probed: Option<&'a Result<Probed, ProbeError>>,
-    /// Our label, when the probe says it is ours and it was read.
+    /// Drivebay's label, if the probe found one and it was read.
     pub label: Option<&'a Label>,
-    /// Why our label could not be read.
+    /// Error of reading the label.
     pub label_trouble: Option<&'a str>,
 }
 
-/// What the node is and allows.
+/// Identity and rules of the node.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// This cluster.
     pub cluster: String,
-    /// This node id.
+    /// The id of this node.
     pub node: String,
-    /// Loop devices count as drives (tests, demo).
+    /// True if loop devices count as drives (tests, demo).
     pub allow_loop: bool,
-    /// The classes, checked.
+    /// Classes of the checked configuration.
     pub classes: Vec<ClassConfig>,
 }
 
-/// What comes of it.
+/// Result of the claim check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
-    /// Carries our label for this cluster and node.
+    /// The drive has Drivebay's label with this cluster and node.
     Claimed,
-    /// May be claimed for this class.
+    /// The drive may be claimed for this class.
     Available {
-        /// Class name.
+        /// Name of the class.
         class: String,
     },
-    /// May not be used.
+    /// The drive must not be used.
     Rejected {
-        /// The class that selects it, when exactly one does.
+        /// The class that selects it, if exactly one does.
         class: Option<String>,
-        /// Every reason, in the order of `RejectCode::ALL`.
+        /// All reasons, in the order of `RejectCode::ALL`.
         reasons: Vec<Reject>,
     },
 }
 
-/// Whether this virtual device counts as a drive here: loop devices do where the rules allow them.
+/// True if this device counts as a drive: real ones, and loop devices if the rules allow them.
 pub(super) fn is_a_disk(facts: &DriveFacts, rules: &Rules) -> bool {
     facts.virtual_kind.is_none() || (facts.transport == Transport::Loop && rules.allow_loop)
 }
 
-/// Whether the facts alone show that there is nothing to probe (not a disk at all, zero size, hidden).
+/// True if the facts alone show that there is nothing to probe (no disk, zero size, hidden).
 pub fn skips_probe(facts: &DriveFacts, rules: &Rules) -> bool {
     !is_a_disk(facts, rules) || facts.is_partition || facts.hidden || facts.size_bytes == 0
 }
 
-/// The class that selects a drive: `Ok(None)` when none does, the names when several do and no priority decides.
+/// Returns the class that selects a drive; `Ok(None)` if none does; Err with the names if several do with the highest priority.
 pub fn class_of<'a>(
     facts: &DriveFacts,
     rules: &'a Rules,
@@ -84,10 +82,9 @@ pub fn class_of<'a>(
     }
 }
 
-/// Reasons that hold for a claimed drive too: it is not the one drive that its label is about, or no
-/// place to have volumes at all. Everything else (mounted, held, partitions) is what a claimed drive
-/// looks like when it is in use. A device with the same identity is none: without our label it can take nothing from
-/// the drive that has it, and of two devices with the same label neither is claimed.
+/// Reasons that apply to a claimed drive too: it is not the drive that its label names, or cannot hold volumes at all. All others (mounted,
+/// held, partitions) are normal for a claimed drive in use. A device with the same identity is no such reason: without Drivebay's label it
+/// can take nothing from the claimed drive, and of two devices with the same label neither is claimed.
 const ALSO_FOR_OURS: &[RejectCode] = &[
     RejectCode::NotADisk,
     RejectCode::Partition,
@@ -97,13 +94,12 @@ const ALSO_FOR_OURS: &[RejectCode] = &[
     RejectCode::ZeroSize,
 ];
 
-/// Whether a reason is about the drive itself, or about whose its label is, so that a job of ours which changed what is on the
-/// drive does not make it out of date.
+/// True if a reason concerns the drive itself, or the owner of its label, so that it remains valid after a job changed the drive's content.
 pub fn outlasts_contents(code: RejectCode) -> bool {
     code == RejectCode::OursElsewhere || ALSO_FOR_OURS.contains(&code)
 }
 
-/// The verdict, with all reasons.
+/// Returns the verdict with all reasons.
 pub fn judge(evidence: &Evidence<'_>, rules: &Rules) -> Judgement {
     let selected = class_of(evidence.facts, rules);
     let class = selected.as_ref().ok().copied().flatten();
@@ -129,7 +125,7 @@ pub fn judge(evidence: &Evidence<'_>, rules: &Rules) -> Judgement {
     }
 }
 
-/// Probed, carries our label, the label was read and names this cluster and node.
+/// True if the probe found Drivebay's label, and the label was read and names this cluster and node.
 fn is_ours_here(evidence: &Evidence<'_>, rules: &Rules) -> bool {
     evidence
         .probed

@@ -1,4 +1,4 @@
-//! The rules: each code has a row, and nothing but positive proof makes a drive available.
+//! Each code has a row, and only positive proof makes a drive available.
 
 use proptest::prelude::*;
 
@@ -459,7 +459,7 @@ fn every_code_is_given_for_its_cause_and_alone() {
         }),
         vec![Code::SectorSizeChanged],
     ));
-    // Its PV is ours; what looks like a table lies in one of its volumes.
+    // The PV is Drivebay's; the apparent table is inside one of its volumes.
     for (label, trouble, code) in [
         (Some(label("c", "other")), None, Code::OursElsewhere),
         (None, Some("torn"), Code::OursDamaged),
@@ -480,7 +480,7 @@ fn every_code_is_given_for_its_cause_and_alone() {
         .iter()
         .filter(|code| !rows.iter().any(|(_, codes)| codes.contains(code)))
         .collect();
-    // The verdict about a drive's health is no evidence of the claim check.
+    // A drive's health verdict is no evidence of the claim check.
     assert_eq!(missing, [&Code::Unhealthy]);
 }
 
@@ -508,7 +508,7 @@ fn all_reasons_are_given_at_once_in_the_order_of_the_codes() {
     assert!(codes.is_sorted());
 }
 
-/// An LVM drive of ours; the last volume on it holds a virtual machine's disk with a GPT.
+/// A claimed LVM drive, whose last volume holds a virtual machine's disk with a GPT.
 fn lvm_of_ours() -> Probed {
     Probed {
         ours: Some(Layout::Lvm),
@@ -685,7 +685,7 @@ fn an_explicit_selector_and_an_opt_in_lift_their_reasons() {
     assert!(matches!(removable.judge(), Judgement::Available { .. }));
 }
 
-/// Of one code, what the operator reads.
+/// Returns the detail text of one code.
 fn detail(case: &Case, code: RejectCode) -> String {
     let Judgement::Rejected { reasons, .. } = case.judge() else {
         panic!("{:?}", case.judge());
@@ -754,7 +754,7 @@ fn a_table_that_is_known_explains_the_partitions_of_a_drive() {
         case.facts.partitions = vec![partition.clone()];
         assert!(!case.codes().contains(&RejectCode::PhantomTable));
     }
-    // A drive of another node has our table, and its table is not looked for.
+    // A drive of another node has Drivebay's table, which is not searched for foreign signatures.
     let mut theirs = claimed();
     theirs.label = Some(label("c", "other"));
     if let Some(Ok(probed)) = &mut theirs.probed {

@@ -1,4 +1,4 @@
-//! Reasons from what a probe found on a drive: signatures, tables, our own label, raw data.
+//! Reasons from a drive's probed content: signatures, tables, Drivebay's label, raw data.
 
 use super::{
     claim::{Evidence, Rules},
@@ -10,8 +10,8 @@ use drivebay_model::{ClaimPolicy, ClassConfig, Layout, Reject, RejectCode, units
 use drivebay_model::{Signature, Signatures};
 use drivebay_sys::blkid;
 
-/// Partition types that only a drive somebody boots from has: the EFI system partition, BIOS boot, XBOOTLDR, and the
-/// root types of the Discoverable Partitions Specification (x86, x86-64, arm, arm64, riscv64).
+/// Partition types that only boot drives have: the EFI system partition, BIOS boot, XBOOTLDR, and the root types of the Discoverable
+/// Partitions Specification (x86, x86-64, arm, arm64, riscv64).
 const SYSTEM_TYPES: &[&str] = &[
     "c12a7328-f81f-11d2-ba4b-00a0c93ec93b",
     "21686148-6449-6e6f-744e-656564454649",
@@ -23,7 +23,7 @@ const SYSTEM_TYPES: &[&str] = &[
     "72ec70a6-cf74-40e6-bd49-4bda08e8f224",
 ];
 
-/// All reasons that a probe which succeeded gives.
+/// Returns all reasons that a successful probe gives.
 pub(super) fn of(
     evidence: &Evidence<'_>,
     rules: &Rules,
@@ -46,7 +46,7 @@ pub(super) fn of(
     if probed.busy {
         reasons.push(reject(RejectCode::Busy, "it is held exclusively (by a mount, an array, or a program such as a database or a virtual machine)"));
     }
-    // What an LVM drive of ours has where a table would be lies in a volume, and is its user's.
+    // On a claimed LVM drive, an apparent table is inside a volume, and is its user's.
     let table_counts = probed.ours != Some(Layout::Lvm);
     if table_counts
         && probed
@@ -110,7 +110,7 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
     };
     let mut reasons: Vec<Reject> = found
         .iter()
-        // The table of a drive with our label, or the PV of our VG, is ours; the label says the rest.
+        // The table of a drive with Drivebay's label, or the PV of its VG, is no foreign signature; the label decides further.
         .filter(|one| match probed.ours {
             Some(Layout::Partition) => !is_table(one),
             Some(Layout::Lvm) => one.kind != PV_KIND,
@@ -132,7 +132,7 @@ fn of_signatures(probed: &Probed) -> Vec<Reject> {
             format!("it has signatures that exclude each other {}", kinds()),
         ));
     } else if found.is_empty() {
-        // Found nothing is neither Empty nor a finding: it must not pass for either.
+        // An empty list of ambiguous signatures counts neither as Empty nor as Found.
         reasons.push(reject(
             RejectCode::OtherSignature,
             format!("it has signatures {}", kinds()),
@@ -158,7 +158,7 @@ fn is_table(one: &Signature) -> bool {
     one.usage == blkid::USAGE_TABLE
 }
 
-/// The code for a signature, by libblkid's TYPE first and USAGE second.
+/// Returns the code for a signature, by libblkid's TYPE first and USAGE second.
 fn code_of(one: &Signature) -> RejectCode {
     use RejectCode as Code;
     match one.kind.as_str() {
@@ -195,7 +195,7 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
             format!("it has a damaged GPT: {why}; repair it with gdisk"),
         )),
     }
-    // On a drive of ours no table was looked for.
+    // A claimed drive is not probed for a table.
     let looked_for = probed.ours.is_none() && probed.gpt == GptState::None;
     if !evidence.facts.partitions.is_empty() && !signature && looked_for {
         reasons.push(reject(
@@ -208,7 +208,7 @@ fn of_table(evidence: &Evidence<'_>, probed: &Probed) -> Vec<Reject> {
 
 fn of_blankness(class: Option<&ClassConfig>, probed: &Probed) -> Option<Reject> {
     let wanted = class.map(|class| class.claim) == Some(ClaimPolicy::Blank);
-    // A drive of ours is not read for that.
+    // A claimed drive is not read for blankness.
     let otherwise_empty = probed.ours.is_none()
         && probed.signatures == Signatures::Empty
         && probed.gpt == GptState::None;

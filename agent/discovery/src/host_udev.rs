@@ -1,12 +1,12 @@
-//! Whether the host may activate what is inside volumes. Pure.
+//! Detects hosts that may activate devices inside volumes. Pure.
 
 use drivebay_model::{Finding, finding::Code};
 use drivebay_sys::host_udev::{HostUdev, RULE_FILE};
 
-/// What the rule marks our drives with; a file without it does not do what ours does.
+/// Property that the rule sets on Drivebay's drives; a rule file without it has no such effect.
 const MARK: &str = "DRIVEBAY_DRIVE";
 
-/// What is to be said of a host whose udev was seen like this.
+/// Returns a finding if udevd runs without the rule.
 pub fn finding(host: &HostUdev) -> Option<Finding> {
     let rule = host.rule.as_deref().unwrap_or_default();
     let active = rule
@@ -37,14 +37,14 @@ mod tests {
     fn a_host_with_udevd_and_without_the_rule_is_told_of() {
         assert!(said(true, None));
         assert!(!said(true, Some(RULE)));
-        // Masked, or nothing left of it but remarks.
+        // Masked, or reduced to comments.
         assert!(said(true, Some("")));
         assert!(said(true, Some("# DRIVEBAY_DRIVE\n")));
-        // Nobody there to read anything.
+        // udevd does not run.
         assert!(!said(false, None));
     }
 
-    /// The rule matches bytes and names that are made elsewhere.
+    /// The rule matches bytes and names that are defined elsewhere.
     #[test]
     fn the_rule_matches_what_is_written_on_drives() {
         let bytes: Vec<String> = LABEL_TYPE

@@ -1,17 +1,17 @@
-//! Which drives are one, and under which identity each is known. Pure.
+//! Finds devices that are one drive, and assigns the identity of each drive. Pure.
 //!
-//! A WWN should be one drive's alone, and is not always: makers give one to a whole batch. Where serial numbers tell such
-//! drives apart, each is known by both together; but a drive that is known already keeps its identity for as long as it is
-//! plugged in, and afterwards if it was claimed, or another drive that comes and goes would rename it.
+//! A WWN should be unique, and is not always: some manufacturers give one to a whole batch. If serial numbers distinguish such drives, each
+//! is identified by both; but a known drive keeps its identity while it is attached, and afterwards if it was claimed, since otherwise
+//! another drive that is attached and removed would rename it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drivebay_model::{DriveFacts, DriveId, identity::is_unique_serial};
 use drivebay_sys::sysfs::identity::{alone, with_name, with_serial};
 
-/// Whether nothing tells two devices apart: they have the same identity, and not two serial numbers. Two paths to one drive,
-/// a copied image behind two loop devices, or drives whose maker gave them the same name. An NVMe path that the kernel hides
-/// is no device of its own.
+/// True if nothing distinguishes two devices: they have the same identity, and not two different serial numbers. These are two paths to one
+/// drive, a copied image behind two loop devices, or drives with the same manufacturer-assigned name. An NVMe path that the kernel hides is
+/// no device of its own.
 pub(super) fn is_twin(one: &DriveFacts, other: &DriveFacts) -> bool {
     let serials = [one, other].map(|facts| facts.serial.as_str());
     let differ = serials[0] != serials[1] && serials.into_iter().all(is_unique_serial);
@@ -22,8 +22,8 @@ pub(super) fn is_twin(one: &DriveFacts, other: &DriveFacts) -> bool {
         && !differ
 }
 
-/// Gives each device an identity of its own. `facts`: all devices, with the identity that each has alone. `known`: the drives
-/// that are known, also those that are missing, by identity.
+/// Assigns a unique identity to each device. `facts`: all devices, with the identity that each has if it is alone. `known`: all known
+/// drives, missing ones included, by identity.
 pub(super) fn tell_apart(facts: &mut [DriveFacts], known: &BTreeMap<DriveId, DriveFacts>) {
     let mut groups: BTreeMap<DriveId, Vec<usize>> = BTreeMap::new();
     for (at, one) in facts.iter().enumerate().filter(|(_, one)| !one.hidden) {
@@ -35,7 +35,7 @@ pub(super) fn tell_apart(facts: &mut [DriveFacts], known: &BTreeMap<DriveId, Dri
             .map(|at| Names::of(&base, &facts[*at], known))
             .collect();
         let mut taken: BTreeSet<DriveId> = BTreeSet::new();
-        // Those that are known first: no newcomer takes the identity of one.
+        // Known drives first: a new one never takes the identity of a known one.
         let mut order: Vec<usize> = (0..group.len()).collect();
         order.sort_by_key(|at| names[*at].rank());
         for at in order {
@@ -46,14 +46,14 @@ pub(super) fn tell_apart(facts: &mut [DriveFacts], known: &BTreeMap<DriveId, Dri
     }
 }
 
-/// The identities that one device of a group may have.
+/// Possible identities of one device of a group.
 #[derive(Debug)]
 struct Names {
-    /// It was plugged in before this scan, and known by this.
+    /// Identity of the same device in the previous scan.
     before: Option<DriveId>,
-    /// A drive of its serial number is remembered under this.
+    /// Identity under which a drive of this serial number is known.
     remembered: Option<DriveId>,
-    /// A drive of another serial number is remembered under the group's identity: that one's history is not this one's.
+    /// True if a drive of another serial number is known under the group's identity: its history is not this drive's.
     is_another: bool,
     with_serial: Option<DriveId>,
     with_name: DriveId,
@@ -98,7 +98,7 @@ impl Names {
             self.remembered.as_ref(),
             Some(base).filter(|_| alone),
             self.with_serial.as_ref(),
-            // Alone, and another than the one before, and without a WWN of its own.
+            // It is alone, differs from the previous drive, and has no unique WWN.
             Some(base).filter(|_| devices == 1),
         ];
         let mut free = choices.into_iter().flatten();
@@ -107,7 +107,7 @@ impl Names {
     }
 }
 
-/// Whether both are the same appearance of a device in the kernel.
+/// True if both are the same attachment of a device: kernel name, disk sequence number and serial number are equal.
 fn is_device(known: &DriveFacts, facts: &DriveFacts) -> bool {
     let device = |facts: &DriveFacts| {
         (
@@ -138,7 +138,7 @@ mod tests {
         }
     }
 
-    /// The identities after a scan that finds these, and what is known afterwards.
+    /// Returns the identities after a scan of these drives, and updates `known`.
     fn scan(drives: &[DriveFacts], known: &mut BTreeMap<DriveId, DriveFacts>) -> Vec<String> {
         let mut facts = drives.to_vec();
         tell_apart(&mut facts, known);
@@ -168,7 +168,7 @@ mod tests {
             [other.as_str(), BASE]
         );
         assert_eq!(scan(std::slice::from_ref(&a), &mut known), [BASE]);
-        // Each is remembered; after the boot they have other names and numbers.
+        // Each one is known; after a reboot they have other names and numbers.
         let (a, b) = (drive("sdb", "A1B2", 11), drive("sda", "C3D4", 12));
         assert_eq!(
             scan(&[b.clone(), a], &mut known.clone()),

@@ -1,12 +1,12 @@
-//! Discovery: what drives are there, and which of them may be used.
+//! Discovery: finds the attached drives, and decides which of them may be used.
 //!
-//! `udev` (one thread owns libudev) reports changes; `scan` reads the facts of all drives (`sys::sysfs`) and probes their
-//! contents in workers (`carve::probe`); `system` finds what the system runs from; `claim` is the pure rule set that turns all
-//! of it into reject reasons.
+//! `udev` (one thread owns libudev) reports changes; `scan` reads the facts of all drives (`sys::sysfs`) and probes their contents in
+//! workers (`layout::probe`); `system` finds the drives that the host uses; `claim` is the pure rule set that derives reject reasons from
+//! all of it.
 //!
-//! `identity` decides which drives are one, and under which identity each is known.
+//! `identity` finds devices that are one drive, and assigns the identity of each drive.
 //!
-//! `locate_light` switches a drive's light. Behind `system`: `mounts`, `topology`. Behind `claim`: `reasons`, `contents_reasons`.
+//! `locate_light` switches a drive's light. `system` uses `mounts` and `topology`, `claim` uses `reasons` and `contents_reasons`.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! Switching a drive's light, as a job of a worker of its own: a drive that hangs is one that has to be found.
+//! Switches a drive's light in a worker of its own: an unresponsive drive must be locatable too.
 
 use std::path::Path;
 
@@ -18,10 +18,10 @@ pub struct SwitchLight {
     pub on: bool,
 }
 
-/// Why the light was not switched.
+/// Error of switching a drive's light.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum SwitchLightError {
-    /// Another drive has its name by now, or none.
+    /// The device at this kernel name is another drive, or does not exist any more.
     #[error("drive {drive} is not at /dev/{kernel_name} any more; rescan")]
     NotThisDrive { drive: String, kernel_name: String },
     #[error("the light of drive {drive} was not switched")]
@@ -37,7 +37,7 @@ impl Job for SwitchLight {
     type Answer = By;
     type Error = SwitchLightError;
 
-    /// By sysfs alone: the drive itself is asked nothing.
+    /// Uses sysfs only: the drive itself is not accessed.
     fn run(self, context: &mut Context) -> Result<By, SwitchLightError> {
         let (root, kernel_name) = (Path::new("/sys"), &self.drive.kernel_name);
         context.step("identifying the drive");

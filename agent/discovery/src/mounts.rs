@@ -1,15 +1,15 @@
-//! Which mount a path lies on.
+//! Finds the mount that contains a path.
 
 use std::path::Path;
 
 use drivebay_sys::mountinfo::MountEntry;
 
-/// The mount that a path lies on: the last one of those with the longest mount point above it.
+/// Returns the mount that contains a path: the last one of those with the longest mount point above it.
 pub(super) fn holding<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry> {
     mounts
         .iter()
         .filter(|mount| path.starts_with(&mount.mount_point))
-        // The last of equals is the one on top; max_by_key takes the last.
+        // Of mounts at the same point the last is on top; max_by_key returns the last.
         .max_by_key(|mount| mount.mount_point.as_os_str().len())
 }
 

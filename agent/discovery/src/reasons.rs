@@ -1,4 +1,4 @@
-//! The single reasons of the claim check, each with what was seen and what an operator can do about it.
+//! The individual reasons of the claim check, each with its evidence and a remedy for the operator.
 
 use super::{
     claim::{Evidence, Rules, is_a_disk, skips_probe},
@@ -18,7 +18,7 @@ pub(super) fn reject(code: RejectCode, detail: impl Into<String>) -> Reject {
     }
 }
 
-/// Reasons that sysfs alone gives.
+/// Returns the reasons that follow from sysfs facts.
 pub(super) fn of_facts(
     evidence: &Evidence<'_>,
     rules: &Rules,
@@ -138,14 +138,14 @@ pub(super) fn of_facts(
     reasons
 }
 
-/// Other devices that nothing tells from this one. An NVMe path that the kernel hides is the same namespace, as it should be.
+/// Returns other devices that nothing distinguishes from this one. Hidden NVMe paths are the same namespace, and are not included.
 fn twins<'a>(facts: &'a DriveFacts, all: &'a [DriveFacts]) -> impl Iterator<Item = &'a str> {
     all.iter()
         .filter(|other| is_twin(facts, other))
         .map(|other| other.kernel_name.as_str())
 }
 
-/// Reasons from what the host uses now.
+/// Returns the reasons that follow from the host's current use of the drive.
 pub(super) fn of_host(evidence: &Evidence<'_>) -> Vec<Reject> {
     let name = &evidence.facts.kernel_name;
     let mut reasons = Vec::new();
@@ -193,7 +193,7 @@ pub(super) fn of_host(evidence: &Evidence<'_>) -> Vec<Reject> {
     reasons
 }
 
-/// Reasons from the probe: that it failed, or what it found.
+/// Returns the reasons that follow from the probe: its failure, or its findings.
 pub(super) fn of_probe(
     evidence: &Evidence<'_>,
     rules: &Rules,
@@ -232,7 +232,7 @@ fn failed(error: &ProbeError) -> Reject {
     }
 }
 
-/// Reasons from the classes.
+/// Returns the reasons that follow from the classes.
 pub(super) fn of_selection(selected: &Result<Option<&ClassConfig>, Vec<&str>>) -> Vec<Reject> {
     match selected {
         Ok(Some(_)) => Vec::new(),

@@ -1,8 +1,8 @@
-//! One look at all drives: facts, host use, probe, label, verdict. `claim-plan` and the agent's rescans
-//! share it, so that what is shown beforehand is what the agent does.
+//! A scan of all drives: facts, host use, probe, label, verdict. `claim-plan` and the agent's scans share it, so that the plan shows what
+//! the agent does.
 //!
-//! Drives are probed by their own workers, several at a time, each with a deadline: a drive that hangs
-//! costs its own entry and nothing else. Without a probe that succeeded no drive is ever available.
+//! Drives are probed by their own workers, several at a time, each with a deadline: an unresponsive drive affects its own entry only.
+//! Without a successful probe no drive is ever available.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,28 +31,25 @@ mod ask;
 
 pub use self::ask::Questions;
 
-/// How to look.
+/// Settings of a scan.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// `/sys`.
     pub sys: PathBuf,
-    /// `/proc`.
     pub proc: PathBuf,
-    /// The kubelet's directory, whose drive is the system's.
+    /// The kubelet's directory, whose drive is a system drive.
     pub kubelet_dir: PathBuf,
-    /// Drives looked at at the same time.
+    /// Drives that are probed at the same time.
     pub at_once: usize,
-    /// For each step on one drive, and for reading sysfs and /proc.
+    /// Limit for each step on one drive, and for reading sysfs and /proc.
     pub deadline: Duration,
-    /// A scan goes on without a drive that has not answered for so long; None: it waits for each.
+    /// Time after which a scan continues without a drive that has not responded; None: it waits for each.
     pub patience: Option<Duration>,
-    /// The drives that are known, also those that are missing, by identity: each keeps its own beside another drive of
-    /// the same WWN.
+    /// All known drives, missing ones included, by identity: each keeps its identity beside another drive of the same WWN.
     pub known: BTreeMap<DriveId, DriveFacts>,
 }
 
 impl Settings {
-    /// This machine; nothing is written.
+    /// Settings for a read-only scan of this machine.
     pub fn here(kubelet_dir: PathBuf) -> Self {
         Self {
             sys: "/sys".into(),
@@ -66,37 +63,35 @@ impl Settings {
     }
 }
 
-/// Everything seen of one drive.
+/// Result of a scan for one drive.
 #[derive(Debug, Clone)]
 pub struct Scanned {
-    /// sysfs facts.
     pub facts: DriveFacts,
-    /// What its worker answered.
+    /// Results of the drive's worker.
     pub seen: Seen,
-    /// What comes of it.
     pub judgement: Judgement,
 }
 
-/// Everything seen.
+/// Result of a scan.
 #[derive(Debug, Clone)]
 pub struct Scan {
-    /// Every disk, by kernel name.
+    /// All disks, sorted by kernel name.
     pub drives: Vec<Scanned>,
-    /// What the host used while it was looked at.
+    /// The host's use of drives during the scan.
     pub host: HostUse,
 }
 
-/// Why there is nothing to show at all.
+/// The scan failed as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// sysfs.
+    /// sysfs was not read.
     #[error("cannot list block devices below {path}")]
     Enumerate {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// mountinfo, swaps.
+    /// mountinfo or the swaps were not read.
     #[error(
         "cannot find out what the host uses (mountinfo and swaps below {path}); without that no drive may be claimed"
     )]
@@ -107,25 +102,24 @@ pub enum ScanError {
     },
 }
 
-/// Takes in what a scan has found before it ends.
+/// Receives results of a scan before it ends.
 pub trait Listener: Sync {
-    /// These drives are present, and no others.
+    /// Called with all drives that are present.
     fn enumerated(&self, all: &[DriveFacts]);
-    /// These of all drives have given their first answer.
+    /// Called with those of all drives that have given their first result.
     fn scanned(&self, all: &[DriveFacts], drives: Vec<Scanned>);
 }
 
-/// Nobody.
+/// Ignores results.
 impl Listener for () {
     fn enumerated(&self, _: &[DriveFacts]) {}
     fn scanned(&self, _: &[DriveFacts], _: Vec<Scanned>) {}
 }
 
-/// Looks at all drives.
+/// Scans all drives.
 ///
-/// `only`: kernel names to probe again; the others keep what `previous` knows of them, when it is still the same
-/// device and was seen well. None: probe all. `questions`: those that earlier scans went on without. Facts, host use
-/// and verdicts are always fresh.
+/// `only`: kernel names to probe again; other drives keep their results in `previous`, if it is the same device and its last scan
+/// succeeded. None: probe all. `questions`: queries that earlier scans did not wait for. Facts, host use and verdicts are always fresh.
 pub async fn scan(
     pool: &Pool,
     rules: &Rules,
@@ -144,7 +138,7 @@ pub async fn scan(
         gather(pool, targets, only, previous, settings, questions, answered),
         show(&facts, rules, settings, answers, listener),
     );
-    // After the probes: what was mounted meanwhile counts.
+    // After the probes, so that mounts made meanwhile count.
     let host = host_use(settings).await?;
     let drives = facts.iter().zip(seen);
     let drives = drives.map(|(one, seen)| scanned(one, &facts, &host, seen, rules));
@@ -152,7 +146,7 @@ pub async fn scan(
     Ok(Scan { drives, host })
 }
 
-/// Shows drives as they answer. Without a look at what the host uses they are shown when the scan ends.
+/// Reports drives to the listener when their results arrive. If the host's use cannot be read, they are reported when the scan ends.
 async fn show(
     all: &[DriveFacts],
     rules: &Rules,
@@ -176,7 +170,7 @@ async fn show(
     }
 }
 
-/// One drive, judged.
+/// Returns the result for one drive, with its verdict.
 fn scanned(
     one: &DriveFacts,
     all: &[DriveFacts],
@@ -228,7 +222,7 @@ async fn host_use(settings: &Settings) -> Result<HostUse, ScanError> {
         ..
     } = settings.clone();
     offload("host-use", settings.deadline, move || {
-        // The kubelet sets it for every container.
+        // The kubelet sets this variable for every container.
         let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
         system::host_use(&sys, &proc, &kubelet_dir, in_pod)
     })
@@ -240,8 +234,8 @@ async fn host_use(settings: &Settings) -> Result<HostUse, ScanError> {
     })
 }
 
-/// A claim of ours that was cut off before its label was written proved the drive blank and wrote nothing
-/// but its own table: it counts as blank, and the next claim finishes it, after looking again under the lock.
+/// Returns facts and probe of an interrupted claim as those of a blank drive: the claim had proved the drive blank and wrote nothing but
+/// its own table before its label. The next claim completes it, after probing again under the lock.
 fn as_if_blank(
     facts: &DriveFacts,
     seen: &Seen,
@@ -265,11 +259,11 @@ fn as_if_blank(
     (facts, probed)
 }
 
-/// A drive to look at.
+/// A drive to probe.
 #[derive(Debug, Clone)]
 struct Target {
     drive: DriveRef,
-    /// None: the facts alone refuse it.
+    /// Claim policy to probe for; None: the facts alone refuse the drive.
     probe: Option<Option<ClaimPolicy>>,
 }
 
@@ -284,8 +278,8 @@ fn target(facts: &DriveFacts, rules: &Rules) -> Target {
     }
 }
 
-/// Fail closed, whatever the rules said: a drive without a probe that succeeded is neither available nor
-/// claimed, and its reasons say why it could not be looked at.
+/// Fails closed, independently of the rules: a drive without a successful probe is neither available nor claimed, and its reasons say why
+/// the probe failed.
 fn closed(judgement: Judgement, seen: &Seen) -> Judgement {
     let proven = seen.trouble.is_none() && matches!(seen.probed, Some(Ok(_)));
     let (class, mut reasons) = match judgement {
@@ -301,8 +295,7 @@ fn closed(judgement: Judgement, seen: &Seen) -> Judgement {
         _ => None,
     };
     if let Some(detail) = detail {
-        // The rules may have chosen a better code for a probe that ran and failed; a probe without any
-        // answer is ours to tell.
+        // The rules may have chosen a better code for a probe that ran and failed; a probe without any result is reported here.
         let told = !reasons.is_empty() && seen.trouble.is_none();
         if !told {
             reasons.retain(|reject| reject.code != RejectCode::ProbeFailed);

@@ -1,9 +1,8 @@
-//! What the host is using right now: mounts, swaps, and the drives the system runs from.
-//! Read fresh for every claim check, never remembered.
+//! The host's current use of drives: mounts, swaps, and the drives that the system runs from. Read fresh for every claim check, never
+//! cached.
 //!
-//! Reads /proc and sysfs only; no path on a mounted filesystem is accessed, since
-//! that could block on a hung drive. A directory that is a symlink to another filesystem is
-//! therefore not followed; the drive behind it still counts as mounted.
+//! Reads /proc and sysfs only; no path on a mounted filesystem is accessed, since that could block on an unresponsive drive. A directory
+//! that is a symbolic link to another filesystem is therefore not followed; the drive below it still counts as mounted.
 
 use std::{
     cell::RefCell,
@@ -17,20 +16,20 @@ use super::{mounts, topology::Topology};
 use drivebay_model::cause;
 use drivebay_sys::mountinfo::{self, MountEntry};
 
-/// Which whole disks (kernel names) are in use, and by what.
+/// Whole disks (kernel names) in use, with their uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostUse {
-    /// Disk → mount points, of it or of anything on top of it (pid 1's and our own namespace).
+    /// Disk → mount points of it or of any device on top of it (in the namespaces of pid 1 and of this process).
     pub mounted: BTreeMap<String, Vec<String>>,
     /// Disk → swap devices or files on it.
     pub swap: BTreeMap<String, Vec<String>>,
-    /// Disk → why it is the system's (`/`, `/boot`, kubelet's directory, …).
+    /// Disk → reasons why it is a system drive (`/`, `/boot`, kubelet's directory, …).
     pub system: BTreeMap<String, Vec<String>>,
-    /// Why the mounts of pid 1 are not the host's, so that what is above is not all. None: they are.
+    /// Reason why the mounts of pid 1 are not the host's, so that the fields above are incomplete; None: they are the host's.
     pub unknown: Option<String>,
 }
 
-/// Directories whose drives the system runs from; the kubelet's is given.
+/// Directories whose drives the system runs from; the kubelet's is a parameter.
 const SYSTEM_DIRS: &[&str] = &[
     "/",
     "/boot",
@@ -44,15 +43,15 @@ const SYSTEM_DIRS: &[&str] = &[
     "/var/lib/rancher",
 ];
 
-/// Reads mountinfo of pid 1 and self, /proc/swaps, and walks `slaves` down to whole disks.
-/// `kubelet_dir`: the kubelet's directory, whose drive is the system's too. `in_pod`: Kubernetes started this process.
+/// Reads mountinfo of pid 1 and self, and /proc/swaps, and walks `slaves` down to whole disks. `kubelet_dir`: the kubelet's directory,
+/// whose drive is a system drive too. `in_pod`: Kubernetes started this process.
 ///
-/// Any error means that nothing may be claimed: a table that cannot be read is not an empty one.
+/// On any error nothing may be claimed: a table that cannot be read is not an empty one.
 pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io::Result<HostUse> {
     let topology = Topology::read(sys)?;
     let mounts_of = |process: &str| {
         let path = proc.join(process).join("mountinfo");
-        // A row that does not parse could be the mount that holds the drive in question.
+        // A row that does not parse could be a mount of the drive in question.
         mountinfo::read_from(&path).map_err(|error| no_claims(&path, &cause::chain(&error)))
     };
     let namespaces = [mounts_of("1")?, mounts_of("self")?];
@@ -78,7 +77,7 @@ pub fn host_use(sys: &Path, proc: &Path, kubelet_dir: &Path, in_pod: bool) -> io
     Ok(scan.found)
 }
 
-/// Why pid 1 is not the host's first process, or its mounts are not those that this process shares.
+/// Returns why pid 1 is not the host's first process, or why its mounts are not those that this process shares.
 fn stranger(proc: &Path, in_pod: bool, [first, own]: &[Vec<MountEntry>; 2]) -> Option<String> {
     let link = |path: &str| fs::read_link(proc.join(path));
     if link("self").is_ok_and(|own| own == Path::new("1")) {
@@ -95,7 +94,7 @@ fn stranger(proc: &Path, in_pod: bool, [first, own]: &[Vec<MountEntry>; 2]) -> O
             "cannot determine the mount namespace of pid 1: {error}"
         )),
         (Ok(_), Ok(_)) => {
-            // Groups of mounts that pass their mounts on to one another have one number in all namespaces.
+            // Peer groups of mounts have the same number in all namespaces.
             let hosts: BTreeSet<&str> = first.iter().flat_map(|of| of.groups("shared:")).collect();
             let shares = own.iter().any(|of| {
                 let mut groups = of.groups("shared:").chain(of.groups("master:"));
@@ -106,7 +105,7 @@ fn stranger(proc: &Path, in_pod: bool, [first, own]: &[Vec<MountEntry>; 2]) -> O
     }
 }
 
-/// What the host uses is not known: an error, never an empty answer.
+/// Returns an error that says that the host's use is unknown, which must never be treated as no use.
 fn no_claims(path: &Path, why: &str) -> io::Error {
     io::Error::other(format!(
         "cannot use {}: {why}; no drive can be claimed without it",
@@ -118,9 +117,9 @@ struct Scan<'a> {
     topology: &'a Topology,
     namespaces: &'a [Vec<MountEntry>],
     found: HostUse,
-    // What `found` has of mounts. A drive may have thousands.
+    // Contents of `found.mounted`; a drive may have thousands of mounts.
     added: HashSet<(String, String)>,
-    // The disks below a device and below a file: asked for each mount, found once.
+    // Caches of the disks below a device and below a file, which each mount needs.
     below: RefCell<HashMap<String, BTreeSet<String>>>,
     files: RefCell<HashMap<String, BTreeSet<String>>>,
 }
@@ -177,7 +176,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// A swap device that sysfs does not know could be any drive: refuse.
+    /// Returns the disks below a swap device. Errs if sysfs does not have it, since it could be any drive.
     fn disks_of_device(&self, path: &str) -> io::Result<BTreeSet<String>> {
         match self.topology.by_node(path) {
             Some(name) => self.down(&name),
@@ -187,7 +186,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The drives under a file: those of the mounts that hold its path, in either namespace.
+    /// Returns the disks below a file: those of the mounts that contain its path, in either namespace.
     fn disks_of_file(&self, path: &str) -> io::Result<BTreeSet<String>> {
         if let Some(known) = self.files.borrow().get(path) {
             return Ok(known.clone());
@@ -215,7 +214,7 @@ impl Scan<'_> {
         Ok(disks)
     }
 
-    /// Whole disks below a device; through loop devices to the drive that holds their file.
+    /// Returns the whole disks below a device; through loop devices, also the drive of their file.
     fn down(&self, name: &str) -> io::Result<BTreeSet<String>> {
         if let Some(known) = self.below.borrow().get(name) {
             return Ok(known.clone());
@@ -233,19 +232,19 @@ impl Scan<'_> {
         Ok(disks)
     }
 
-    /// Kernel names of the block devices directly behind a mount.
+    /// Returns the kernel names of the block devices directly below a mount.
     fn devices_of(&self, mount: &MountEntry) -> io::Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         names.extend(self.topology.by_number(mount.dev));
         if mount.fs_type == "devtmpfs" && mount.root != Path::new("/") {
-            // A device node bound somewhere: how raw block volumes are published.
+            // A bind-mounted device node, as raw block volumes are published.
             names.extend(
                 self.topology
                     .by_node(&format!("/dev{}", mount.root.display())),
             );
         }
-        // btrfs and others have a device number of their own and are identified by their source only;
-        // bcachefs lists all of its devices there.
+        // btrfs and others have an anonymous device number and are identified by their source only; bcachefs lists all of its devices
+        // there.
         let sources = mount.source.to_string_lossy();
         if sources.starts_with("/dev/") {
             for source in sources.split(':') {
@@ -279,12 +278,12 @@ mod tests {
 
     use super::*;
 
-    /// Disks: sda with sda1 and sda2, sdb, dm-0 over sda2, loop0 over a file; btrfs over sdb and sdc.
+    /// A host with these disks: sda with sda1 and sda2, sdb, dm-0 over sda2, loop0 over a file; btrfs over sdb and sdc.
     fn host(mountinfo: &str, swaps: &str) -> io::Result<HostUse> {
         host_of(mountinfo, swaps, None)
     }
 
-    /// `pod`: what /proc/self/mountinfo says in a pod, and whether pid 1 has the same mounts.
+    /// `pod`: content of /proc/self/mountinfo in a pod, and whether pid 1 has the same mounts.
     fn host_of(mountinfo: &str, swaps: &str, pod: Option<(&str, bool)>) -> io::Result<HostUse> {
         let tree = tempfile::tempdir().unwrap();
         let root = tree.path();

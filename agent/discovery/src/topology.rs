@@ -1,4 +1,4 @@
-//! Which block device stands on which: partitions on disks, dm and md on their slaves.
+//! Dependencies of block devices: partitions on disks, dm and md devices on their slaves.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,7 +17,7 @@ use drivebay_sys::{
 pub(super) struct Topology {
     sys: PathBuf,
     devices: BTreeMap<String, Device>,
-    // For each mount of the host one is looked up.
+    // For the lookup of each mount of the host.
     by_number: HashMap<(u32, u32), String>,
     by_dm_name: HashMap<String, String>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Topology {
 #[derive(Debug)]
 struct Device {
     number: Option<(u32, u32)>,
-    /// The disk, for a partition.
+    /// The disk of a partition.
     parent: Option<String>,
     slaves: Vec<String>,
     dm_name: Option<String>,
@@ -37,7 +37,7 @@ impl Topology {
         let all = sys.join("class/block");
         let names: BTreeSet<String> = Node::at(all.clone()).list()?.into_iter().collect();
         let mut devices = BTreeMap::new();
-        // Opened once for a disk and its partitions, which come after it.
+        // Opened once for a disk and its partitions, which are sorted after it.
         let mut disk: Option<(String, Node)> = None;
         for name in &names {
             let link = all.join(name);
@@ -45,7 +45,7 @@ impl Topology {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 other => other?,
             };
-            // The directory of a partition is in that of its disk.
+            // A partition's directory is inside that of its disk.
             let parent = target.parent().and_then(Path::file_name);
             let parent = parent.map(|parent| parent.to_string_lossy().into_owned());
             let is_partition = |disk: &String| {
@@ -64,7 +64,7 @@ impl Topology {
                     })
                 }
                 parent => Node::open(link).and_then(|node| {
-                    // One whose disk was not listed, or whose name says nothing.
+                    // A partition whose disk was not listed, or whose name is not derived from its disk's.
                     let read = match (parent, node.exists("partition")?) {
                         (Some(parent), true) => Device::partition(&node, parent),
                         _ => Device::whole(&node, name),
@@ -77,7 +77,7 @@ impl Topology {
                 Ok(device) => {
                     devices.insert(name.clone(), device);
                 }
-                // It vanished.
+                // It disappeared meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -99,7 +99,7 @@ impl Topology {
         self.by_number.get(&number).cloned()
     }
 
-    /// The device of a node under /dev: by its kernel name, a dm device's name, or what a link resolves to.
+    /// Returns the device of a node under /dev: by its kernel name, a dm device's name, or the target of a link.
     pub(super) fn by_node(&self, node: &str) -> Option<String> {
         let node = node.strip_suffix(" (deleted)").unwrap_or(node);
         let rest = node.strip_prefix("/dev/")?;
@@ -112,13 +112,13 @@ impl Topology {
         {
             return Some(name.clone());
         }
-        // A link such as /dev/disk/by-uuid/…: /dev is in memory, resolving it asks no drive.
+        // A link such as /dev/disk/by-uuid/…: /dev is in memory, so resolving it accesses no drive.
         let real = Path::new(node).canonicalize().ok()?;
         let name = real.strip_prefix("/dev").ok()?.to_str()?.replace('/', "!");
         self.devices.contains_key(&name).then_some(name)
     }
 
-    /// The devices of every mounted btrfs that one of these belongs to.
+    /// Returns the devices of every mounted btrfs that has one of these.
     pub(super) fn btrfs_siblings(&self, names: &BTreeSet<String>) -> io::Result<BTreeSet<String>> {
         let all = Node::at(self.sys.join("fs/btrfs"));
         let mut siblings = BTreeSet::new();
@@ -127,7 +127,7 @@ impl Topology {
             other => other?,
         };
         for id in ids {
-            // `features` lies beside the filesystems and has no devices.
+            // `features` is in the same directory as the filesystems and has no devices.
             match all.child(&id).child("devices").list() {
                 Ok(devices) if devices.iter().any(|device| names.contains(device)) => {
                     siblings.extend(devices)
@@ -141,12 +141,12 @@ impl Topology {
         Ok(siblings)
     }
 
-    /// The file behind a loop device.
+    /// Returns the path of the file behind a loop device.
     pub(super) fn backing_file(&self, name: &str) -> Option<String> {
         self.devices.get(name)?.backing_file.clone()
     }
 
-    /// Every disk on the way down from a device: the virtual ones it passes and those at the bottom.
+    /// Returns all disks below a device: virtual ones in between and those at the bottom.
     pub(super) fn whole_disks(&self, name: &str) -> io::Result<BTreeSet<String>> {
         let mut disks = BTreeSet::new();
         let mut seen = BTreeSet::new();
@@ -189,8 +189,8 @@ impl Device {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             other => other?,
         };
-        // A mapped device that is held open keeps the link to a drive that was pulled from under it, dangling: that drive is
-        // no disk any more, and may be so for as long as the mount lasts.
+        // A mapped device that is held open keeps the link to an unplugged drive, dangling: that drive is no disk any more, and may remain
+        // so while the mount exists.
         let mut slaves = Vec::new();
         for slave in listed {
             if below.exists(&slave)? {
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// A drive and a mapped device on it, as sysfs shows them.
+    /// A drive and a mapped device on it, as in sysfs.
     fn mapped() -> tempfile::TempDir {
         let sys = tempfile::tempdir().unwrap();
         let (drive, mapped) = ("devices/pci/block/nvme0n1", "devices/virtual/block/dm-0");
@@ -249,7 +249,7 @@ mod tests {
         let sys = tempfile::tempdir().unwrap();
         let link = sys.path().join("class/block");
         fs::create_dir_all(&link).unwrap();
-        // As the kernel has a memory card with boot areas, which are disks, and one disk whose partition is named oddly.
+        // A memory card with boot areas, which are disks, as the kernel shows it, and one disk whose partition has an unusual name.
         for (place, number, partition) in [
             ("mmcblk0", "179:0", false),
             ("mmcblk0/mmcblk0p1", "179:1", true),
@@ -287,7 +287,7 @@ mod tests {
     fn a_device_of_which_cannot_be_told_whether_it_is_a_partition_is_no_disk() {
         let sys = mapped();
         let unreadable = sys.path().join("devices/virtual/block/dm-0/partition");
-        // Leads to itself: looking there fails, and does not say that nothing is there.
+        // A link to itself: accessing it fails, which does not prove that it is absent.
         symlink(&unreadable, &unreadable).unwrap();
         assert!(disks(sys.path()).is_err());
     }

@@ -1,8 +1,8 @@
 //! The thread that receives kernel uevents of block devices, debounced and coalesced.
 //!
-//! Listens to the *kernel* group (works with no udevd and in a pod's network namespace) and, through
-//! libudev, to udevd's processed events as an extra. libudev's objects never leave the thread; only
-//! kernel names cross to the rest of the agent. Events are hints: what a device is, sysfs says.
+//! Listens to the *kernel* group (works without udevd and in a pod's network namespace) and, through libudev, additionally to udevd's
+//! processed events. libudev's objects never leave the thread; only kernel names are sent to the rest of the agent. Events are hints: facts
+//! about a device come from sysfs.
 
 use std::{
     collections::BTreeSet,
@@ -20,34 +20,34 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use drivebay_sys::uevent::{Event, KernelUevents};
 
-/// Which disks something happened to.
+/// Disks that have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Kernel names; a partition's event counts for its disk.
     pub names: BTreeSet<String>,
-    /// Events were lost: look at every disk.
+    /// True if events were lost: every disk must be scanned.
     pub lost: bool,
 }
 
-/// How events are gathered.
+/// Settings of batching.
 #[derive(Debug, Clone)]
 pub struct UdevConfig {
     /// Quiet time that ends a batch.
     pub debounce: Duration,
-    /// A batch is handed over after this long even when events go on.
+    /// Age at which a batch is sent even if events continue.
     pub at_most: Duration,
 }
 
-/// Batches that may wait for the receiver; what comes later coalesces in the thread.
+/// Batches that may wait for the receiver; later events are merged in the thread.
 const BATCHES: usize = 2;
-/// The thread notices a dropped receiver, and retries a full channel, at least this often.
+/// Interval at which the thread notices a dropped receiver, and retries a full channel, at the latest.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Starts the thread; it ends when the receiver is dropped. The channel is bounded: while the
-/// receiver is slow, names coalesce in the thread.
+/// Starts the thread; it ends when the receiver is dropped. The channel is bounded: while the receiver is slow, names are merged in the
+/// thread.
 pub fn watch(config: UdevConfig) -> io::Result<mpsc::Receiver<Changed>> {
-    // Opened here: events are gathered from before `watch` returns, so none is missed between this and the
-    // caller's first enumeration.
+    // Opened here, so that events are received from before `watch` returns, and none is missed between this and the caller's first
+    // enumeration.
     let kernel = KernelUevents::open()?;
     let (sender, receiver) = mpsc::channel(BATCHES);
     thread::Builder::new()
@@ -64,7 +64,7 @@ pub fn watch(config: UdevConfig) -> io::Result<mpsc::Receiver<Changed>> {
     Ok(receiver)
 }
 
-/// udevd's group, filtered to block devices.
+/// Subscribes to udevd's group, filtered to block devices.
 fn processed_events() -> io::Result<udev::MonitorSocket> {
     udev::MonitorBuilder::new()?
         .match_subsystem("block")?
@@ -133,7 +133,7 @@ impl Listener {
     }
 }
 
-/// Kernel name of the disk that a device path in sysfs is about. Works for a device that is gone.
+/// Returns the kernel name of the disk of a device path in sysfs. Works for a removed device.
 fn disk_of(devpath: &str, partition: bool) -> String {
     let mut parts = devpath.rsplit('/');
     let name = parts.next().unwrap_or_default();
@@ -145,12 +145,12 @@ fn disk_of(devpath: &str, partition: bool) -> String {
     disk.to_owned()
 }
 
-/// Gathers names into batches. Pure: time is given.
+/// Merges names into batches. Pure: time is a parameter.
 #[derive(Debug)]
 struct Coalescer {
     config: UdevConfig,
     batch: Changed,
-    /// First and last event of the batch.
+    /// Times of the first and last event of the batch.
     times: Option<(Instant, Instant)>,
 }
 
@@ -179,7 +179,7 @@ impl Coalescer {
         self.times = Some(self.times.map_or((now, now), |(first, _)| (first, now)));
     }
 
-    /// When the batch is to be handed over: after quiet, or at its greatest age.
+    /// Returns when the batch is due: after a quiet time, or at its maximum age.
     fn due(&self) -> Option<Instant> {
         self.times
             .map(|(first, last)| (last + self.config.debounce).min(first + self.config.at_most))
@@ -191,7 +191,7 @@ impl Coalescer {
         Some(std::mem::take(&mut self.batch))
     }
 
-    /// The receiver had no room: the batch goes on growing, and is offered again after another quiet time.
+    /// Takes back a batch that the channel had no space for: it grows further, and is offered again after another quiet time.
     fn put_back(&mut self, batch: Changed, now: Instant) {
         self.batch.names.extend(batch.names);
         self.batch.lost |= batch.lost;

@@ -1,24 +1,24 @@
-//! Whose a kernel report is: the drive, and the volume if it is one volume's. Pure.
+//! Finds the drive that a kernel report is about, and the volume if it is about one. Pure.
 
 use uuid::Uuid;
 
 use super::{kmsg::Report, reading};
 use drivebay_model::{Drive, DriveId, Media, Snapshot, Volume};
 
-/// Sectors in the kernel log have this many bytes, whatever the drive's own have.
+/// Bytes of a sector in the kernel log, for any logical sector size.
 const SECTOR: u64 = 512;
 
-/// What a report is about.
+/// Drive or volume that a report is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub drive: DriveId,
-    /// The one volume that is concerned; None when it is the drive as a whole.
+    /// None if the report is about the drive as a whole.
     pub volume: Option<Uuid>,
 }
 
-/// Finds the subject; None when the device is none of the inventory's, such as the system's own.
+/// Finds the subject of a report; None if its device is not in the inventory, such as the system's own.
 pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
-    // A partition or logical volume is one volume's.
+    // The device of a partition or logical volume belongs to one volume.
     let named = snapshot
         .volumes
         .values()
@@ -43,8 +43,8 @@ pub fn subject(snapshot: &Snapshot, report: &Report) -> Option<Subject> {
     })
 }
 
-/// Where on its drive a report says that a request failed; None when it does not say so of one of our drives. A request begins there:
-/// what of it does not read may lie behind.
+/// Returns the drive and the byte offset on it where the failed request began; None if the report has no sector, or is about
+/// none of our drives. The unreadable sectors may come after the start of the request.
 pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
     let at = report.sector?.checked_mul(SECTOR)?;
     let of_device = |volume: &&Volume| volume.placed.device.as_deref() == Some(&report.device);
@@ -64,7 +64,7 @@ pub fn place(snapshot: &Snapshot, report: &Report) -> Option<(DriveId, u64)> {
     (at < drive.facts.size_bytes).then(|| (drive.id.clone(), at))
 }
 
-// Its own name, or its controller's: nvme0 is the controller of nvme0n1.
+// True if this is the drive's name, or its controller's: nvme0 is the controller of nvme0n1.
 fn is_of(drive: &Drive, device: &str) -> bool {
     let name = drive.facts.kernel_name.as_str();
     name == device

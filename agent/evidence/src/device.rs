@@ -1,5 +1,5 @@
-//! Whether a volume's device is still what the last scan found: a change by hand does not always come with
-//! an event. Only sysfs is asked, which waits for no drive. The decision is pure.
+//! Checks that a volume's device is unchanged since the last scan: a manual change does not always cause an event. Reads
+//! only sysfs, which waits for no drive. The decision is pure.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -11,26 +11,26 @@ use drivebay_model::{
 };
 use drivebay_sys::{attribute, mountinfo::parse_dev};
 
-/// What the kernel has under a name.
+/// State of a block device in sysfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     pub dev: Option<(u32, u32)>,
-    /// Bytes.
     pub size_bytes: u64,
-    /// Bytes from the start of the drive; None for what is no partition.
+    /// Offset on the drive in bytes; None if the device is no partition.
     pub start_bytes: Option<u64>,
-    /// Writes are refused.
+    /// True if the kernel refuses writes.
     pub read_only: bool,
-    /// Device-mapper's uuid.
+    /// None if device-mapper does not have the device.
     pub dm_uuid: Option<String>,
-    /// Device-mapper holds back all requests.
+    /// True if device-mapper has suspended the device, so that all requests wait.
     pub suspended: bool,
 }
 
-/// Sizes and starts in sysfs count in these, whatever the drive's own sectors are.
+/// Unit of sizes and starts in sysfs, in bytes, for any logical sector size.
 const SECTOR: u64 = 512;
 
-/// Reads it from below a sysfs directory; None when the kernel has no such name.
+/// Reads the state of the device `name` below the mount point of sysfs. None if the kernel has no such name. Errs if an
+/// attribute cannot be read, or if the size or start is not a number.
 pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     let dir = sysfs.join("class/block").join(name.replace('/', "!"));
     let text = |file: &str| match attribute::read_text(&dir.join(file)) {
@@ -54,7 +54,7 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     let Some(dev) = text("dev")? else {
         return Ok(None);
     };
-    // The kernel names no other device so.
+    // Only device-mapper devices have such names.
     let of_dm = |file: &str| match name.starts_with("dm-") {
         true => text(file),
         false => Ok(None),
@@ -69,7 +69,7 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
     }))
 }
 
-/// The volumes whose device can be compared: a scan has found it, and nothing else is said of it yet.
+/// Returns the new and ready volumes for which a scan has found a device.
 pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
     let volumes = snapshot.volumes.values();
     volumes
@@ -79,7 +79,7 @@ pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
         .collect()
 }
 
-/// What is wrong with a volume's device.
+/// Compares a volume's device with its record; empty if they agree. `seen`: the device that has this name now, if any.
 pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Condition> {
     let name = placed.device.as_deref().unwrap_or_default();
     let condition = |reason, message: String| vec![Condition::new(reason, message)];
@@ -131,7 +131,7 @@ pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Condition> {
     Vec::new()
 }
 
-// A partition has none, whatever its drive is.
+// A partition has no uuid: any is accepted.
 fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
     match &placed.dm_uuid {
         Some(expected) => Some(expected.clone()),
@@ -139,17 +139,18 @@ fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
     }
 }
 
-/// Troubles that were seen at two looks in a row: a scan that is under way may be about to mend or to say it.
+/// Reports only conditions that two consecutive checks found: a scan in progress may be about to repair or to report the
+/// fault.
 #[derive(Debug, Default)]
 pub struct Debounced(BTreeMap<Uuid, Vec<Condition>>);
 
 impl Debounced {
-    /// Whether nothing was seen at the last look.
+    /// True if the last check found nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes in a look; answers what was seen before, too.
+    /// Stores the result of a check, and returns the volumes for which the check before found the same.
     pub fn update(
         &mut self,
         seen: BTreeMap<Uuid, Vec<Condition>>,

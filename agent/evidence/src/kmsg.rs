@@ -1,4 +1,4 @@
-//! The kernel log's words about drives and filesystems. Pure.
+//! Parses kernel log messages about drives and filesystems. Pure.
 //!
 //! The wordings are those of Linux 5.10 to 6.12 (block/blk-core.c, fs/buffer.c, drivers/nvme/host, drivers/scsi/sd.c; those of
 //! filesystems are in `fs/src/kind`). A line that is not understood is no evidence of anything.
@@ -9,39 +9,37 @@ use serde::{Deserialize, Serialize};
 
 use drivebay_fs::kind::{self, LogEvent, between};
 
-/// What the kernel says has happened.
+/// Kind of event that the kernel reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// The drive could not read or write a place on its medium.
     MediumError,
     /// A request failed for another reason.
     IoError,
-    /// The drive's controller or link is gone, or was given up.
+    /// The kernel lost the drive's controller or link, or disabled it.
     DeviceLost,
-    /// The filesystem found something that should not be; ext4 says this also of I/O errors.
+    /// The filesystem found an inconsistency; ext4 also reports I/O errors so.
     FilesystemError,
     /// The filesystem found its structures, or data by its checksum, damaged.
     FilesystemCorrupt,
-    /// The filesystem refuses all work.
+    /// The filesystem was shut down and refuses all operations.
     FilesystemShutDown,
-    /// The filesystem takes no more writes.
+    /// The filesystem accepts no more writes.
     FilesystemReadOnly,
 }
 
-/// One report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What has happened.
     pub kind: Kind,
-    /// Kernel name of what it is about: `sda`, `sda2`, `dm-3`, `nvme0n1`, or a controller, `nvme0`.
+    /// Kernel name of the device: `sda`, `sda2`, `dm-3`, `nvme0n1`; or of a controller, `nvme0`.
     pub device: String,
-    /// Sector of 512 bytes on that device, when it is told.
+    /// Sector of 512 bytes on that device; None if the message has none.
     pub sector: Option<u64>,
 }
 
-/// Reads one record of /dev/kmsg: `<priority>,<sequence>,<microseconds>,<flags>;<text>`, lines of properties behind it.
-/// None for what is not about a drive or filesystem; also for what a program wrote there (its priority names
-/// another facility than the kernel's, 0).
+/// Parses one record of /dev/kmsg: `<priority>,<sequence>,<microseconds>,<flags>;<text>`, lines of properties behind it.
+/// None if it is not about a drive or filesystem, or if a program wrote it (its priority has another facility than the
+/// kernel's, 0).
 pub fn parse(record: &str) -> Option<Report> {
     let (head, rest) = record.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;
@@ -51,7 +49,7 @@ pub fn parse(record: &str) -> Option<Report> {
     report(rest.lines().next()?)
 }
 
-/// A record's number, and when it was said, since boot.
+/// Returns the sequence number of a record, and its time since boot.
 pub fn stamp(record: &str) -> Option<(u64, Duration)> {
     let mut head = record.split_once(';')?.0.split(',').skip(1);
     let number = head.next()?.parse().ok()?;
@@ -91,8 +89,8 @@ fn about(kind: Kind, device: &str) -> Option<Report> {
     })
 }
 
-/// The device that a path leads to: with native NVMe multipath the kernel names the hidden path, `nvme0c1n2`, for what concerns
-/// `nvme0n2`. Any other device is its own. The controller that `nvme nvme1: …` names is no path.
+/// Returns the device that a path belongs to: with native NVMe multipath the kernel reports the hidden path, `nvme0c1n2`,
+/// for `nvme0n2`. Any other name is returned unchanged. The controller in `nvme nvme1: …` is no path.
 fn of_path(device: &str) -> String {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = || {
@@ -107,12 +105,12 @@ fn of_path(device: &str) -> String {
 }
 
 fn block(text: &str) -> Option<Report> {
-    // Of a request that no drive of this kind can do: nobody's fault.
+    // The drive does not support this request, which is no fault.
     if text.contains("operation not supported error") {
         return None;
     }
-    // Whoever gives space back asks for something that a drive may refuse, or get wrong, and read and write as ever. That what was
-    // to be zeroed is not, the eraser finds itself.
+    // A drive may refuse these requests, or fail them, and still read and write as ever. The eraser itself detects blocks
+    // that were not zeroed.
     let of_no_data = ["(DISCARD)", "(SECURE_ERASE)", "(WRITE_ZEROES)"];
     if of_no_data.iter().any(|operation| text.contains(operation)) {
         return None;

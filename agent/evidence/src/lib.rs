@@ -1,8 +1,10 @@
 //! Evidence about drives and volumes, and the conditions and findings that follow from it.
 //!
-//! `kmsg` parses the kernel log, `attribute` finds the drive or volume that a line is about, `stalls` sees requests that do not
-//! complete, `mounts` what should be mounted, `reading` which place is read next, `suspects` and `unreadable` what does not read and whose it is, `device` and `space` what their names say;
-//! `registry` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in `health`.
+//! `kmsg` parses the kernel log, `attribute` maps a line to its drive or volume, `stalls` detects requests that do not
+//! complete, `mounts` compares the mount table with the expected mounts, `reading` chooses the next place to read,
+//! `suspects` and `unreadable` keep places that cannot be read and their owners, `device` and `space` check devices and free
+//! space; `registry` keeps the evidence and derives conditions and findings. The tasks that collect evidence are in
+//! `health`.
 
 #![allow(
     missing_docs,
@@ -28,12 +30,13 @@ pub mod unreadable;
 
 pub use registry::HealthRegistry;
 
-/// The registry's time: since boot, moved so far that evidence from before the boot has a time, too.
+/// Returns the time since boot on the registry's clock, which is ahead of it so that evidence from before the boot has a
+/// time, too.
 pub fn now() -> Duration {
     at(since_boot())
 }
 
-/// A time since boot as the registry's time.
+/// Converts a time since boot to the registry's clock.
 pub fn at(since_boot: Duration) -> Duration {
     since_boot + registry::COUNTS_FOR
 }

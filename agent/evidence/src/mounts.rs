@@ -1,8 +1,7 @@
-//! What should be mounted, and what a look at the mount table says of it.
+//! Keeps the mounts that should exist, and compares them with the mount table.
 //!
-//! A mount that is missing shows in no table: that it should be there is kept from our own stage and publish calls
-//! until our own unstage or unpublish, which take it back before they begin. The memory is disposable and ends with
-//! the boot. Pure, but for the lock.
+//! A missing mount is in no table: it is recorded by our own stage and publish calls until our own unstage or unpublish
+//! calls, which remove it before they begin. The state is disposable and ends with the boot. Pure, but for the lock.
 
 use std::{
     borrow::Borrow,
@@ -22,67 +21,66 @@ use drivebay_model::{
 };
 use drivebay_sys::mountinfo::{self, MountEntry};
 
-/// More paths than this are not remembered: a node has a few hundred pods at most.
+/// Limit of recorded paths: a node has a few hundred pods at most.
 const MOST: usize = 16_384;
-/// Paths that a message names.
+/// Limit of paths in a message.
 const NAMED: usize = 3;
 
-/// What a path is to a volume.
+/// Use of a path by a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Where it is staged.
+    /// Staging path.
     Staging,
-    /// Where it is published.
+    /// Target path, where the volume is published.
     Target,
 }
 
-/// What should be mounted at a path.
+/// Mount that should exist at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub volume: Uuid,
-    /// What the path is to it.
     pub role: Role,
-    /// It was asked for read-only.
+    /// True if the mount was requested read-only.
     pub read_only: bool,
-    /// The pod that it was published to, NAMESPACE/NAME, if the call named one.
+    /// Pod that the volume was published to, NAMESPACE/NAME, if the call named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// Options that were asked for, in one order: where it is staged the filesystem's, where it is published all; None: not
+    /// Requested options in a fixed order: those of the filesystem for a staging path, all for a target path. None: not
     /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Vec<String>>,
-    /// Published for one target only; None: not known.
+    /// True if the volume was published for one target only. None: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
-    /// Which call asked for it: the same path asked for again is another place.
+    /// Number of the call that requested the mount: the same path requested again is another place.
     #[serde(skip)]
     pub call: u64,
 }
 
-/// What a call asked for that no mount table shows.
+/// Request for a mount, as far as no mount table shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// The pod, NAMESPACE/NAME.
+    /// Pod, NAMESPACE/NAME.
     pub pod: Option<String>,
-    /// As [Place::options].
+    /// See [Place::options].
     pub options: Option<Vec<String>>,
-    /// One target only.
+    /// See [Place::exclusive].
     pub exclusive: Option<bool>,
 }
 
-/// What should be mounted, by resolved path.
+/// Mounts that should exist, by resolved path.
 pub type Places = BTreeMap<PathBuf, Place>;
 
 #[derive(Debug, Default)]
 struct Inner {
     places: Places,
     calls: u64,
-    // Mounts that were there when the agent started, by path: may be ours, unless they are unmounted.
+    // Mounts that existed when the agent started, by path. They may be ours until they are unmounted.
     found: BTreeMap<PathBuf, (MountEntry, Role)>,
 }
 
-/// What should be mounted now, shared between the calls that change it and the task that looks.
+/// Mounts that should exist now, shared by the calls that change them and the task that checks them.
 #[derive(Debug, Default)]
 pub struct Expected {
     inner: Mutex<Inner>,
@@ -94,7 +92,8 @@ impl Expected {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the volume should be mounted at this resolved path.
+    /// Records that the volume should be mounted at this resolved path. Beyond the limit of paths, logs a warning and
+    /// records nothing.
     pub fn expect(&self, path: PathBuf, volume: Uuid, role: Role, read_only: bool, asked: Asked) {
         let mut inner = self.lock();
         inner.calls += 1;
@@ -117,7 +116,7 @@ impl Expected {
         self.changed.notify_one();
     }
 
-    /// Nothing need be mounted at this resolved path any more: our own unmounting begins.
+    /// Removes a resolved path from the mounts that should exist: our own unmount begins.
     pub fn forget(&self, path: &Path) {
         let mut inner = self.lock();
         inner.found.remove(path);
@@ -128,19 +127,19 @@ impl Expected {
         }
     }
 
-    /// What should be mounted.
+    /// Returns a copy of the mounts that should exist.
     pub fn now(&self) -> Places {
         self.lock().places.clone()
     }
 
-    /// What the path should be, to this volume.
+    /// Returns the role of this path for the volume; None if the volume should not be mounted there.
     pub fn role(&self, volume: Uuid, path: &Path) -> Option<Role> {
         let inner = self.lock();
         let place = inner.places.get(path)?;
         (place.volume == volume).then_some(place.role)
     }
 
-    /// What a call asked for that no mount table shows, of the mount of this volume at the path.
+    /// Returns the request for the mount of this volume at the path; empty if none is recorded.
     pub fn asked(&self, volume: Uuid, path: &Path) -> Asked {
         let inner = self.lock();
         let place = inner
@@ -154,8 +153,8 @@ impl Expected {
         })
     }
 
-    /// Where the volume is published by our own calls: those that stand in the way of another target, which is wanted as the
-    /// only one if `exclusive`.
+    /// Returns the recorded target paths of the volume that conflict with another target: all if that one is `exclusive`,
+    /// otherwise those that are exclusive themselves.
     pub fn targets(&self, volume: Uuid, exclusive: bool) -> Vec<PathBuf> {
         let inner = self.lock();
         let of = |place: &Place| {
@@ -167,7 +166,7 @@ impl Expected {
         targets.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Where the volume is staged or published by our own calls.
+    /// Returns the recorded staging and target paths of the volume.
     pub fn paths(&self, volume: Uuid) -> Vec<PathBuf> {
         let inner = self.lock();
         let of = inner
@@ -177,7 +176,7 @@ impl Expected {
         of.map(|(path, _)| path.clone()).collect()
     }
 
-    /// The pods that each volume is published to, where that is known.
+    /// Returns the pods that each volume is published to, as far as calls named them.
     pub fn pods(&self) -> HashMap<Uuid, Vec<String>> {
         let mut pods: HashMap<Uuid, Vec<String>> = HashMap::new();
         for place in self.lock().places.values() {
@@ -188,7 +187,7 @@ impl Expected {
         pods
     }
 
-    /// Where the volume should be mounted: the staging path first.
+    /// Returns a path where the volume should be mounted; the staging path if there is one.
     pub fn path_of(&self, volume: Uuid) -> Option<PathBuf> {
         let inner = self.lock();
         let of = inner
@@ -199,8 +198,8 @@ impl Expected {
             .map(|(path, _)| path.clone())
     }
 
-    /// Takes back what an earlier agent of this boot knew, and notes the mounts in the kubelet's places that may be of
-    /// volumes. Before any call is served.
+    /// Restores the mounts that an earlier agent of this boot recorded, and keeps the mounts at the kubelet's paths that may
+    /// be of volumes for [settle](Self::settle). Must be called before any call is served.
     pub fn begin(&self, places: Places, mounts: &[impl Borrow<MountEntry>], kubelet_dir: &Path) {
         let mut inner = self.lock();
         inner.places = places;
@@ -212,10 +211,11 @@ impl Expected {
         }
     }
 
-    /// The drives are known: mounts that were there at the start and are of volumes should stay. While a drive was not scanned, a
-    /// mount that is of no known volume may be of one of its volumes, and is looked at again.
+    /// Records the mounts from the start of the agent that are of known volumes, and drops those recorded for unknown
+    /// volumes. While a drive is not scanned, a mount of no known volume may be of a volume on that drive, and is kept for
+    /// the next call.
     ///
-    /// `current` is called under the lock: what is expected by then is of a volume that it knows.
+    /// `current` is called under the lock, so that its snapshot has the volume of every mount recorded by then.
     pub fn settle(
         &self,
         current: impl FnOnce() -> Arc<Snapshot>,
@@ -249,13 +249,13 @@ impl Expected {
         inner.places.retain(|_, place| known(place));
     }
 
-    /// Returns after a change. Several changes may be one.
+    /// Waits for a change. Several changes may be reported as one.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-/// What a path is, by the kubelet's layout: only of its own paths is it known that a mount should stay.
+/// Returns the role of a path by the kubelet's layout. None for all other paths: a mount there may not be needed any more.
 fn role_in(kubelet_dir: &Path, path: &Path) -> Option<Role> {
     let below = path.strip_prefix(kubelet_dir).ok()?;
     let parts: Vec<&str> = below
@@ -278,10 +278,10 @@ fn role_in(kubelet_dir: &Path, path: &Path) -> Option<Role> {
     }
 }
 
-/// What is wrong with the mounts of each volume; a volume without trouble is not in the answer. Pure.
+/// Returns the conditions of the mounts of each volume; volumes without conditions are left out. Pure.
 ///
-/// `before` and `after` are what was expected before and after the table was read: a place counts only if one call
-/// asked for it all the while, so that what our own calls change meanwhile is no trouble.
+/// `before` and `after` are the expected mounts before and after the table was read: a place counts only if the same call
+/// recorded it in both, so that concurrent calls of our own cause no condition.
 pub fn judge(
     before: &Places,
     after: &Places,
@@ -290,14 +290,14 @@ pub fn judge(
     is_of: impl Fn(&MountEntry, &Placed) -> bool,
 ) -> BTreeMap<Uuid, Vec<Condition>> {
     let expected = after.keys().map(|path| (path.as_os_str(), Vec::new()));
-    // By their bytes: paths are compared part by part, which counts with thousands of mounts.
+    // Keyed by bytes: comparing paths part by part is slow with thousands of mounts.
     let mut at: HashMap<&OsStr, Vec<&MountEntry>> = expected.collect();
     for mount in mounts.iter().map(Borrow::borrow) {
         if let Some(here) = at.get_mut(mount.mount_point.as_os_str()) {
             here.push(mount);
         }
     }
-    // A filesystem that was staged read-only is so everywhere.
+    // A filesystem that was staged read-only is read-only at all its mounts.
     let reading: HashSet<Uuid> = after
         .values()
         .filter(|place| place.role == Role::Staging && place.read_only)
@@ -339,7 +339,7 @@ enum MountFault {
     ReadOnly,
 }
 
-/// The root of a mount whose file was removed, as the kernel writes it.
+/// True if the file that is bound here was removed; the kernel marks its root so.
 fn is_deleted(mount: &MountEntry) -> bool {
     mount
         .root
@@ -361,15 +361,15 @@ fn wrong_at(
             Role::Target => MountFault::TargetMissing,
         });
     };
-    // The kernel has given back the device that is bound here: its drive is away, or came back as another.
+    // The kernel has removed the device that is bound here: its drive is missing, or returned as another device.
     if top.fs_type == "devtmpfs" && is_deleted(top) {
         return placed.dev.is_some().then_some(MountFault::NodeGone);
     }
-    // Without a device there is nothing to compare with: that the drive is away is said elsewhere.
+    // Without a device there is nothing to compare with; a missing drive is reported elsewhere.
     if placed.dev.is_some() && !is_of(top, placed) {
         return Some(MountFault::Device);
     }
-    // The node of a device can be written through whatever the mount it is bound by says.
+    // A device node can be written to even if the mount that it is on is read-only.
     let block = placed.record.mode == Mode::Block;
     let read_only = top.read_only()
         || top.super_read_only()
@@ -377,7 +377,7 @@ fn wrong_at(
     (!block && !asked_read_only && read_only).then_some(MountFault::ReadOnly)
 }
 
-/// That nothing is mounted at one path that should be.
+/// Returns the condition of a path where a mount is missing.
 pub fn missing(role: Role, path: &Path) -> Condition {
     let what = match role {
         Role::Staging => MountFault::StagingMissing,

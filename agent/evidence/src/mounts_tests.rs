@@ -101,7 +101,7 @@ fn each_thing_that_can_be_wrong_with_a_mount_is_told_as_what_it_is() {
                 "INACCESSIBLE TargetMountMissing",
             ],
         ),
-        // Something else lies over it, or in its place.
+        // Another device is mounted over it, or in its place.
         (
             staged.clone() + &published + &over,
             &["INACCESSIBLE WrongDevice"],

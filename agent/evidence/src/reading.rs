@@ -1,4 +1,4 @@
-//! Which place of a drive is read next, and which volume has it. Pure.
+//! Chooses the place of a drive that is read next, and finds the volume there. Pure.
 
 use uuid::Uuid;
 
@@ -6,7 +6,7 @@ use drivebay_model::{Drive, Placed};
 
 /// Bytes of one sample.
 pub const SAMPLE: u32 = 4096;
-/// The volume that has this place.
+/// Returns the volume that has this byte of the drive.
 pub fn volume_at(drive: &Drive, place: u64) -> Option<Uuid> {
     let has = |placed: &&Placed| {
         let mut pieces = placed.lies_at().iter();
@@ -16,8 +16,8 @@ pub fn volume_at(drive: &Drive, place: u64) -> Option<Uuid> {
     volumes.iter().find(has).map(|placed| placed.record.uuid)
 }
 
-/// A place on the drive, by two random numbers from 0 to 1: where our mark is, or somewhere in a volume; of a drive that is
-/// not ours, anywhere.
+/// Returns the byte offset of the next sample, chosen by two random numbers from 0 to 1: in Drivebay's label and table or in
+/// a volume; anywhere on a drive that is not claimed.
 pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
     let size = drive.facts.size_bytes;
     let within = |start: u64, len: u64| {
@@ -35,7 +35,7 @@ pub fn place(drive: &Drive, which: f64, whereabouts: f64) -> u64 {
             .collect(),
         None => vec![(0, size)],
     };
-    // One time in eight our mark and the table, which lie before the first volume.
+    // One sample in eight is of label and table, which lie before the first volume.
     if which < 0.125 || of_volumes.is_empty() {
         let first = of_volumes
             .iter()

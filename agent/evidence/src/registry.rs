@@ -1,4 +1,4 @@
-//! What was seen of drives and volumes, and what it adds up to. Pure: time comes in.
+//! Evidence about drives and volumes, and the findings and conditions derived from it. Pure: time is passed in.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,24 +20,25 @@ use drivebay_model::{
     unreadable::{LocatedPiece, WindowRead},
 };
 
-/// What the kernel has said of a drive counts for so long after it was said last (drives.md, state machine: SUSPECT
-/// is left after 24 clean hours).
+/// Time for which a kernel report about a drive counts after its last occurrence (drives.md, state machine: SUSPECT is left
+/// after 24 clean hours).
 pub const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// What was noted within this is not noted again.
+/// Evidence noted within this time is not noted again.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// Requests that fail as a drive goes away began to so long before: they are its going, and say nothing of it.
+/// Requests that began to fail within this time before a drive disappeared are no evidence against it: they failed because
+/// it did.
 const GOING: Duration = Duration::from_secs(30);
-/// A drive that was away so often within a day is not plugged in well, or resets itself.
+/// Number of disappearances within a day that raise a finding: the drive has a bad connection, or resets itself.
 const AWAY: usize = 3;
 
-/// Who looked, for what is seen by looking and true until somebody looks again.
+/// Check that evidence comes from. The next result of the same source replaces the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The table of mounts: staged or published mounts missing, of another device, turned read-only.
     Mounts,
-    /// The partition or logical volume itself: gone, inactive, resized behind the agent's back.
+    /// The partition or logical volume itself: missing, suspended, read-only, or changed by another program.
     Device,
     /// Reading the root directory.
     Reading,
@@ -64,24 +65,22 @@ impl Source {
     ];
 }
 
-/// When something was said last, on a clock that does not jump.
+/// Time of the last occurrence of each kind, on the registry's clock.
 type Seen = BTreeMap<Kind, Duration>;
 
-/// What was said and cannot be seen by looking again: what is kept over a restart.
+/// Evidence that no check can find again, so that it is kept over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    /// Of drives.
     pub drives: BTreeMap<DriveId, Seen>,
-    /// Of volumes.
     pub volumes: BTreeMap<Uuid, Seen>,
-    /// Up to when what was said of a drive and its volumes is acknowledged, on the same clock.
+    /// Time up to which the evidence about a drive and its volumes is acknowledged, on the same clock.
     #[serde(default)]
     pub acknowledged: BTreeMap<DriveId, Duration>,
 }
 
 impl Notes {
-    /// What of it still counts after a restart of the machine: every filesystem is mounted afresh, and what was said
-    /// last so long ago that `then` gives it no time is over.
+    /// Returns the evidence that still counts after a reboot. Filesystem errors are dropped, since every filesystem is
+    /// mounted again. `then` converts times to the clock of this boot; an entry for which it returns None is dropped.
     pub fn after_a_boot(mut self, then: impl Fn(Duration) -> Option<Duration>) -> Self {
         for seen in self.drives.values_mut().chain(self.volumes.values_mut()) {
             let of_drives = std::mem::take(seen).into_iter();
@@ -98,46 +97,44 @@ impl Notes {
     }
 }
 
-/// Everything seen. At most one entry per kind and drive or volume.
+/// Evidence about all drives and volumes, at most one entry per kind and drive or volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthRegistry {
     notes: Notes,
-    // Drives that have requests and complete none, now.
+    // Drives that have requests in flight and complete none, now.
     stalled: BTreeSet<DriveId>,
-    // Volumes whose ext4 has errors counted in its superblock, when it was mounted last.
+    // Volumes whose ext4 had errors counted in its superblock when it was last read.
     counted: BTreeSet<Uuid>,
-    // What the drives themselves say. Also of drives that are not here: it is the last known when they come back.
+    // SMART reports. Those of missing drives are kept: they are the last known ones when the drives return.
     smart: BTreeMap<DriveId, DriveHealth>,
-    // Drives without an identity of their own: which appearance in the kernel everything here is of.
+    // Diskseq that the evidence belongs to, of drives without an identity of their own.
     appearances: BTreeMap<DriveId, u64>,
-    // What was seen at the last look, by who looked; nothing wrong is not kept.
+    // Result of the last check, by source; empty results are not kept.
     looks: BTreeMap<(Uuid, Source), Vec<Condition>>,
     drive_looks: BTreeMap<(DriveId, Source), Vec<Finding>>,
-    // Since when what is noted of a drive's requests is known, by drive and volume.
+    // Time at which an entry of `notes` was new, by drive, volume and kind.
     began: BTreeMap<(DriveId, Option<Uuid>, Kind), Duration>,
-    // When a drive went away.
+    // Times at which a drive disappeared.
     went: BTreeMap<DriveId, Vec<Duration>>,
-    // What does not read.
     unreadable: BTreeMap<DriveId, UnreadableRanges>,
-    // What the filesystems say of that.
+    // Contents of unreadable ranges, as the filesystems report them.
     located: Located,
 }
 
 impl HealthRegistry {
-    /// This is what is wrong with the volume as this source sees it now; what it saw before is over.
-    /// True when that is another answer than before.
+    /// Replaces the conditions that this source found for the volume. True if they differ from the last ones.
     pub fn record(&mut self, volume: Uuid, source: Source, conditions: Vec<Condition>) -> bool {
         replace(&mut self.looks, (volume, source), conditions)
     }
 
-    /// These are the drive's findings by this source now; what it saw before is over. Each makes the
-    /// drive SUSPECT. True when that is another answer than before.
+    /// Replaces the findings of this source for the drive. Each makes the drive SUSPECT. True if they differ from the last
+    /// ones.
     pub fn record_drive(&mut self, drive: DriveId, source: Source, findings: Vec<Finding>) -> bool {
         replace(&mut self.drive_looks, (drive, source), findings)
     }
 
-    /// Notes that the kernel said this of the subject. True when it is news: it was not known before.
-    /// `now`: when it said so.
+    /// Notes that the kernel reported this kind for the subject at `now`. True if that is new: not noted before, or reported
+    /// again for the first time since an acknowledgement.
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         // The latest time counts: a record may be read twice.
         let known = self.acknowledged_at(&subject.drive);
@@ -166,8 +163,8 @@ impl HealthRegistry {
         news
     }
 
-    /// The drive is not there any more. Requests that began to fail just before failed because it went, which is told
-    /// as such; places that do not read are another matter. One that goes again and again is told of, too.
+    /// Notes that the drive disappeared at `now`. Drops I/O errors and lost links that began up to 30 seconds before, since
+    /// they failed because it disappeared; medium errors stay. The third disappearance within a day raises a finding.
     pub fn went_away(&mut self, drive: &DriveId, now: Duration) {
         let going =
             |kind: Kind, at: Duration| is_of_absence(kind) && now.saturating_sub(at) <= GOING;
@@ -190,7 +187,7 @@ impl HealthRegistry {
         went.retain(|at| now.saturating_sub(*at) < COUNTS_FOR);
     }
 
-    /// What reading windows of a drive found.
+    /// Updates the unreadable ranges of a drive with the result of reading windows of it.
     pub fn read(&mut self, drive: &DriveId, found: &WindowRead) {
         let known = self.unreadable.entry(drive.clone()).or_default();
         known.take(found);
@@ -199,37 +196,37 @@ impl HealthRegistry {
         }
     }
 
-    /// What of a drive does not read.
+    /// Returns the unreadable ranges of a drive; empty if none is known.
     pub fn unreadable(&self, drive: &DriveId) -> UnreadableRanges {
         self.unreadable.get(drive).cloned().unwrap_or_default()
     }
 
-    /// The unreadable ranges of every drive, to be kept over a restart.
+    /// Returns the unreadable ranges of all drives, to be persisted.
     pub fn all_unreadable(&self) -> &BTreeMap<DriveId, UnreadableRanges> {
         &self.unreadable
     }
 
-    /// The ranges that an earlier agent knew.
+    /// Replaces the unreadable ranges of all drives with those of an earlier agent.
     pub fn restore_unreadable(&mut self, known: BTreeMap<DriveId, UnreadableRanges>) {
         self.unreadable = known;
     }
 
-    /// What a volume's filesystem says of its unreadable pieces; what it said before is over.
+    /// Replaces the contents of a volume's unreadable ranges, as its filesystem reports them.
     pub fn locate(&mut self, volume: Uuid, pieces: Vec<LocatedPiece>) {
         replace(&mut self.located, volume, pieces);
     }
 
-    /// What the filesystems of volumes say.
+    /// Returns the contents of unreadable ranges, by volume.
     pub fn located(&self) -> &Located {
         &self.located
     }
 
-    /// What this source saw of the volume at its last look.
+    /// Returns the conditions that this source found in its last check of the volume.
     pub fn seen(&self, volume: Uuid, source: Source) -> &[Condition] {
         self.looks.get(&(volume, source)).map_or(&[], Vec::as_slice)
     }
 
-    /// What calls found of each volume, to be kept over a restart: nobody may repeat them.
+    /// Returns the conditions that calls found, by volume, to be persisted: a call may never be repeated.
     pub fn of_calls(&self) -> BTreeMap<Uuid, Vec<Condition>> {
         let of_calls = self
             .looks
@@ -240,30 +237,30 @@ impl HealthRegistry {
             .collect()
     }
 
-    /// What calls to an earlier agent found.
+    /// Restores the conditions that calls to an earlier agent found.
     pub fn restore_of_calls(&mut self, known: BTreeMap<Uuid, Vec<Condition>>) {
         for (volume, conditions) in known {
             self.record(volume, Source::Call, conditions);
         }
     }
 
-    /// What this source saw of the drive at its last look.
+    /// Returns the findings of this source's last check of the drive.
     pub fn seen_of_drive(&self, drive: &DriveId, source: Source) -> &[Finding] {
         let seen = self.drive_looks.get(&(drive.clone(), source));
         seen.map_or(&[], Vec::as_slice)
     }
 
-    /// What was said.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// What was said to an earlier agent.
+    /// Replaces the notes with those of an earlier agent.
     pub fn restore(&mut self, notes: Notes) {
         self.notes = notes;
     }
 
-    /// Whether this was noted within the last minute: a drive that fails says so a thousand times a second.
+    /// True if this was noted within the last minute and not acknowledged since: a failing drive logs thousands of lines per
+    /// second.
     pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         let known = self.acknowledged_at(&subject.drive);
         let fresh = |seen: Option<&Seen>| {
@@ -277,28 +274,28 @@ impl HealthRegistry {
                 .is_none_or(|volume| fresh(self.notes.volumes.get(&volume)))
     }
 
-    /// These drives are stalled, and no others.
+    /// Sets the drives that are stalled now; no others are.
     pub fn stalled(&mut self, now: BTreeSet<DriveId>) {
         self.stalled = now;
     }
 
-    /// What the drives said of themselves to an earlier agent: the last known, until they are polled.
+    /// Replaces all SMART reports with those of an earlier agent, which are the last known ones until the drives are polled.
     pub fn restore_reports(&mut self, said: BTreeMap<DriveId, DriveHealth>) {
         self.smart = said;
     }
 
-    /// What the drive said last of itself, now or to an earlier agent.
+    /// Returns the last SMART report of the drive, which may be that of an earlier agent.
     pub fn report(&self, drive: &DriveId) -> Option<&DriveHealth> {
         self.smart.get(drive)
     }
 
-    /// Which appearances of drives without an identity of their own the restored evidence is of, in this boot.
+    /// Sets the diskseq, in this boot, that the restored evidence belongs to, for drives without an identity of their own.
     pub fn restore_appearances(&mut self, known: BTreeMap<DriveId, u64>) {
         self.appearances = known;
     }
 
-    /// A drive that is known by its place alone is there, as this appearance in the kernel. What is known of another
-    /// appearance may be of a drive that was replaced since: it is dropped, but for how often a drive was missing there.
+    /// Notes that a drive identified by its slot alone is present with this diskseq. With another diskseq it may be another
+    /// drive: the evidence about it is dropped, except how often a drive disappeared there.
     pub fn appeared(&mut self, drive: &DriveId, diskseq: u64) {
         if self.appearances.insert(drive.clone(), diskseq) == Some(diskseq) {
             return;
@@ -313,13 +310,13 @@ impl HealthRegistry {
         self.unreadable.remove(drive);
     }
 
-    /// What the drive says of itself, by SMART.
+    /// Replaces the SMART report of the drive.
     pub fn says(&mut self, drive: DriveId, health: DriveHealth) {
         self.smart.insert(drive, health);
     }
 
-    /// An operator knows what the kernel said of the drive up to `now`: it is acknowledged, for the drive and for the volumes on
-    /// it. What the kernel says from now on is not. Answers what was not acknowledged before.
+    /// Acknowledges what the kernel reported about the drive and the volumes on it up to `now`, and its disappearances;
+    /// later reports count again. Returns the findings that were not acknowledged before.
     pub fn acknowledge(&mut self, drive: &DriveId, now: Duration) -> Vec<Finding> {
         let counted: Vec<Finding> = self
             .said_of(drive)
@@ -329,24 +326,24 @@ impl HealthRegistry {
         counted
     }
 
-    /// What an acknowledgement would cover now, of what is not the drive's own word.
+    /// Returns the findings that an acknowledgement would cover now, without those of SMART.
     pub fn acknowledgeable(&self, drive: &DriveId) -> Vec<Finding> {
         let slow = self.seen_of_drive(drive, Source::Latency).iter().cloned();
         let all = self.said_of(drive).chain(slow);
         all.filter(|finding| !finding.acknowledged).collect()
     }
 
-    /// What the kernel said of the drive is not acknowledged any more.
+    /// Removes the acknowledgement of what the kernel reported about the drive.
     pub fn withdraw(&mut self, drive: &DriveId) {
         self.notes.acknowledged.remove(drive);
     }
 
-    /// Up to when what was said of the drive is acknowledged.
+    /// Returns the time up to which the evidence about the drive is acknowledged.
     pub fn acknowledged_at(&self, drive: &DriveId) -> Option<Duration> {
         self.notes.acknowledged.get(drive).copied()
     }
 
-    /// What the kernel said of the drive, and that it came and went.
+    /// Returns the findings from kernel reports about the drive, and from its disappearances.
     fn said_of(&self, drive: &DriveId) -> impl Iterator<Item = Finding> {
         let known = self.acknowledged_at(drive);
         let seen = self.notes.drives.get(drive).into_iter().flatten();
@@ -359,7 +356,7 @@ impl HealthRegistry {
         said.chain(self.comes_and_goes(drive))
     }
 
-    /// That the drive was away too often.
+    /// Returns a finding if the drive disappeared too often.
     fn comes_and_goes(&self, drive: &DriveId) -> Option<Finding> {
         let went = self.went.get(drive).filter(|went| went.len() >= AWAY)?;
         let known = self.acknowledged_at(drive);
@@ -372,12 +369,12 @@ impl HealthRegistry {
         })
     }
 
-    /// Whether any drive is stalled.
+    /// True if any drive is stalled.
     pub fn any_stalled(&self) -> bool {
         !self.stalled.is_empty()
     }
 
-    /// Whether a volume's ext4 has counted errors.
+    /// Sets whether a volume's ext4 has counted errors.
     pub fn counted(&mut self, volume: Uuid, errors: bool) {
         if errors {
             self.counted.insert(volume);
@@ -386,15 +383,16 @@ impl HealthRegistry {
         }
     }
 
-    /// Whether the kernel has said something against the volume's filesystem, since it was mounted last.
+    /// True if the kernel reported errors of the volume's filesystem since it was mounted last, or ext4 has counted some.
     pub fn speaks_against_filesystem(&self, volume: Uuid) -> bool {
         let said = self.notes.volumes.get(&volume).into_iter().flatten();
         self.counted.contains(&volume) || said.into_iter().any(|(kind, _)| !is_of_drive(*kind))
     }
 
-    /// The volume has been mounted afresh: what its filesystem said before is over. What was said of its blocks is not.
+    /// Drops the filesystem errors of a volume that was unmounted and mounted again, but not the errors of its blocks. True
+    /// if any was dropped.
     pub fn mounted_afresh(&mut self, volume: Uuid) -> bool {
-        // What was seen of the filesystem itself is of the one before, too.
+        // The result of reading the root directory belongs to the mount before, too.
         self.looks.remove(&(volume, Source::Reading));
         let Some(seen) = self.notes.volumes.get_mut(&volume) else {
             return false;
@@ -404,7 +402,8 @@ impl HealthRegistry {
         before != seen.len()
     }
 
-    /// Lets go of what no longer counts, and of what is about nothing there is. True when something went.
+    /// Drops evidence that no longer counts, or is about drives and volumes that no longer exist. True if anything was
+    /// dropped.
     pub fn tidy(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let before = self.clone();
         let counts = |seen: &mut Seen| {
@@ -445,7 +444,7 @@ impl HealthRegistry {
         *self != before
     }
 
-    /// How well the drive is, by what was seen.
+    /// Returns verdict, findings and conditions of the drive, derived from all evidence about it.
     pub fn drive(&self, id: &DriveId) -> DriveHealth {
         let mut findings: Vec<Finding> = self.said_of(id).collect();
         if self.stalled.contains(id) {
@@ -468,7 +467,7 @@ impl HealthRegistry {
         let said = self.smart.get(id).cloned().unwrap_or_default();
         findings.extend(said.findings);
         DriveHealth {
-            // The worst word counts; of two that say nothing against it, the one that knows.
+            // The worst verdict counts; without findings, the drive's own.
             verdict: against.max(said.verdict),
             poll: said.poll,
             findings,
@@ -481,7 +480,7 @@ impl HealthRegistry {
         }
     }
 
-    /// What is wrong with the volume, by what was seen. Left out is what the kernel said of its drive up to `acknowledged`.
+    /// Returns the conditions of the volume, without what the kernel reported about its drive up to `acknowledged`.
     pub fn volume(&self, volume: Uuid, acknowledged: Option<Duration>) -> Vec<Condition> {
         let counts = |kind: Kind, at: Duration| {
             !is_of_drive(kind) || acknowledged.is_none_or(|known| at > known)
@@ -507,7 +506,7 @@ impl HealthRegistry {
     }
 }
 
-/// Puts a value, none for an empty one. True when another one was there.
+/// Sets a value; removes the key if it is empty. True if the map changed.
 fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: Vec<V>) -> bool {
     if value.is_empty() {
         map.remove(&key).is_some()
@@ -522,12 +521,12 @@ fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, Vec<V>>, key: K, value: V
     }
 }
 
-/// Whether a drive that is only away makes the kernel say it.
+/// True if the kernel also reports this kind when a drive only disappears.
 pub fn is_of_absence(kind: Kind) -> bool {
     matches!(kind, Kind::IoError | Kind::DeviceLost)
 }
 
-/// Whether it says something of the drive, and not of a filesystem alone.
+/// True if this kind is evidence about the drive, and not about a filesystem alone.
 fn is_of_drive(kind: Kind) -> bool {
     match kind {
         Kind::MediumError | Kind::IoError | Kind::DeviceLost => true,
@@ -594,11 +593,12 @@ fn condition(kind: Kind) -> Condition {
     Condition::new(reason, message)
 }
 
-/// What a drive's verdict means for each volume on it.
+/// Returns the condition that a drive's verdict implies for each volume on it; None if it is good, unknown, or acknowledged
+/// without a stall.
 pub fn of_its_drive(drive: &Drive) -> Option<Condition> {
     let stalled = drive.health.stalled();
     let (reason, what) = match drive.health.verdict {
-        // What stands still is no opinion that an operator can overrule.
+        // An acknowledgement does not cover a stall.
         _ if stalled => (Reason::DriveStalled, "stands still"),
         _ if drive.health.is_acknowledged() => return None,
         Verdict::Unknown | Verdict::Good => return None,
@@ -831,14 +831,14 @@ mod tests {
         registry.went_away(&id, at(110));
         assert_eq!(registry.drive(&id), DriveHealth::default());
         assert!(registry.volume(volume, None).is_empty());
-        // A place that does not read, and requests that began to fail a while ago, are the drive's.
+        // Medium errors, and I/O errors that began earlier, stay.
         registry.note(&subject(Some(7)), Kind::MediumError, at(200));
         registry.note(&subject(Some(7)), Kind::IoError, at(200));
         registry.note(&subject(Some(7)), Kind::IoError, at(299));
         registry.went_away(&id, at(300));
         assert_eq!(registry.drive(&id).findings.len(), 2);
         assert_eq!(registry.volume(volume, None).len(), 2);
-        // Another drive's going is none of its business.
+        // The disappearance of another drive changes nothing.
         registry.note(&subject(Some(7)), Kind::DeviceLost, at(400));
         registry.went_away(&DriveId("other".into()), at(401));
         assert_eq!(registry.drive(&id).findings.len(), 3);
@@ -896,7 +896,7 @@ mod tests {
             registry.note(&subject(Some(7)), kind, Duration::ZERO);
             assert!(registry.is_fresh(&subject(Some(7)), kind, second));
             assert!(!registry.is_fresh(&subject(Some(7)), kind, FRESH));
-            // Of another volume on the same drive it was not said.
+            // Nothing was reported for another volume on the same drive.
             assert!(!registry.is_fresh(&subject(Some(8)), kind, second));
         }
         registry.mounted_afresh(Uuid::from_u128(7));
@@ -917,14 +917,14 @@ mod tests {
         let health = registry.drive(&id);
         assert_eq!(health.verdict, Verdict::Suspect, "it is as it was");
         assert_eq!(health.counting().count(), 0);
-        // Its volumes are told nothing of it either; what a filesystem said is another matter.
+        // Conditions of its volumes leave it out, too; filesystem errors stay.
         let counts = |registry: &HealthRegistry, known| registry.volume(volume, known).len();
         assert_eq!(
             counts(&registry, registry.acknowledged_at(&id)),
             ALL.len() - of_drive
         );
         assert_eq!(counts(&registry, None), ALL.len());
-        // It is noted at once when the kernel says it again, and only that counts.
+        // It is noted at once when the kernel reports it again, and only that counts.
         assert!(!registry.is_fresh(&subject(Some(7)), Kind::IoError, second * 2));
         assert!(registry.note(&subject(Some(7)), Kind::IoError, second * 2));
         assert!(!registry.note(&subject(Some(7)), Kind::IoError, second * 3));
@@ -990,7 +990,7 @@ mod tests {
         replaced.appeared(&id, 8);
         assert_eq!(replaced.drive(&id), DriveHealth::default());
         assert_eq!(replaced.report(&id), None);
-        // After a restart of the agent in the same boot, and after a boot, when nothing says that it is the same.
+        // After a restart of the agent in the same boot, and after a reboot, when nothing proves that it is the same drive.
         let mut restarted = known();
         restarted.restore_appearances([(id.clone(), 7)].into());
         restarted.appeared(&id, 7);

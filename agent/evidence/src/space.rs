@@ -1,9 +1,9 @@
-//! When a filesystem is full. Pure.
+//! Detects full filesystems. Pure.
 //!
-//! How full it is goes out as usage, and what is too full is for whoever pays for it to alert on. A filesystem on
-//! which nothing can be written any more is another thing: its pod is failing now, which is what the volume-health
-//! proposal means by "out of capacity", and what a DEGRADED volume is. So full is: next to nothing left, in bytes or
-//! in inodes, and it lasts until there is a hundredth again.
+//! Usage is exported as metrics, and users alert on the threshold that they want. A filesystem to which nothing can be
+//! written any more is different: its pod is failing now, which is what the volume-health proposal means by "out of
+//! capacity", and what DEGRADED means. Full means that next to nothing is left, in bytes or in inodes, and lasts until one
+//! percent is free again.
 
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{
@@ -14,13 +14,14 @@ use drivebay_model::{
 const FULL: Reason = Reason::VolumeFull;
 const INODES: Reason = Reason::InodesExhausted;
 
-/// A filesystem says that this much is left when nothing can be written any more: ext4 and XFS keep some blocks for
-/// themselves, btrfs has unused room in chunks of the other kind.
+/// Returns the available bytes at which nothing can be written any more: ext4 and XFS reserve some blocks for themselves,
+/// and btrfs has unused room in chunks of the other kind.
 fn next_to_nothing(total: u64) -> u64 {
     (total / 1000).min(16 * MIB)
 }
 
-/// What is wrong with the space of a volume that was so full before. A raw block volume has no filesystem to be full.
+/// Returns the conditions of a volume's space; `before` are those of the last check. A raw block volume has no filesystem to
+/// be full.
 pub fn judge(mode: Mode, usage: &Usage, before: &[Condition]) -> Vec<Condition> {
     if mode == Mode::Block {
         return Vec::new();
@@ -36,7 +37,7 @@ pub fn judge(mode: Mode, usage: &Usage, before: &[Condition]) -> Vec<Condition> 
         total,
         next_to_nothing(total),
     ) {
-        // Without space XFS and btrfs can make no inode either: that is one trouble, not two.
+        // Without space XFS and btrfs cannot create inodes either: that is one condition, not two.
         return vec![Condition::new(
             FULL,
             "no space is left in its filesystem, so its pod cannot write; delete files, or expand the volume",

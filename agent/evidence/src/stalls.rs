@@ -1,30 +1,31 @@
 //! Drives that have requests and complete none. Pure.
 //!
-//! A hung drive is `running` to the kernel for two minutes and more; requests in flight with counters that stand
-//! still show it early (linux.md, "Hung disk").
+//! A hung drive is `running` to the kernel for two minutes and more; requests in flight and counters that do not change show
+//! it earlier (linux.md, "Hung disk").
 
 use std::{collections::BTreeMap, time::Duration};
 
 use drivebay_model::DriveId;
 use drivebay_sys::blockstat::Activity;
 
-/// A drive that completes nothing for so long is stalled. The slowest honest request, a flush of a shingled drive's
+/// A drive that completes no request for this time is stalled. The slowest normal request, a flush of a shingled drive's
 /// cache, takes a few seconds.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     completed: u64,
-    // Since when it has requests and this count.
+    // Time since which it has requests in flight and this count.
     since: Duration,
 }
 
-/// What was seen of each drive.
+/// Last counters of each drive with requests in flight.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stalls(BTreeMap<DriveId, Seen>);
 
 impl Stalls {
-    /// Takes in a look; the drives that are stalled. Drives that were not looked at are forgotten.
+    /// Stores the current counters, and returns the drives that are stalled. Of a drive that is not in `looks` the counters and the time
+    /// of its stall are dropped.
     pub fn update(&mut self, looks: &BTreeMap<DriveId, Activity>, now: Duration) -> Vec<DriveId> {
         let mut next = BTreeMap::new();
         let mut stalled = Vec::new();
@@ -60,16 +61,16 @@ mod tests {
             // Busy and working.
             (101, 3, 6, false),
             (111, 3, 7, false),
-            // Stands still.
+            // No request completes.
             (112, 3, 8, false),
             (121, 3, 8, false),
             (122, 3, 8, true),
             (130, 64, 8, true),
-            // One came back.
+            // One completed.
             (132, 63, 9, false),
             (141, 63, 9, false),
             (142, 63, 9, true),
-            // All came back.
+            // All completed.
             (144, 0, 72, false),
             (160, 1, 72, false),
         ] {

@@ -8,15 +8,16 @@ use std::{
 
 use drivebay_model::{DriveId, Extent};
 
-/// Places of one drive that wait: a failing drive reports a thousand a second.
+/// Limit of queued places per drive: a failing drive reports a thousand per second.
 const MOST: usize = 64;
 
-/// Of every drive.
+/// Queued places of all drives.
 #[derive(Debug, Default)]
 pub struct Suspects(Mutex<BTreeMap<DriveId, BTreeSet<Extent>>>);
 
 impl Suspects {
-    /// A place was reported. False: it has no room. One of the kernel log is reported again when it is used.
+    /// Queues a place. False if it is new and the queue of its drive is full; the kernel log reports it again when it is
+    /// used.
     pub fn add(&self, drive: &DriveId, place: Extent) -> bool {
         let mut drives = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let places = drives.entry(drive.clone()).or_default();
@@ -27,7 +28,7 @@ impl Suspects {
         has_room
     }
 
-    /// The places of each drive since this was asked last.
+    /// Returns the queued places of each drive, and empties the queues.
     pub fn drain(&self) -> BTreeMap<DriveId, BTreeSet<Extent>> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

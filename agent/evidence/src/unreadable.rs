@@ -1,7 +1,7 @@
-//! The ranges of a drive that do not read: which are known, what they belong to, and what follows for the drive and its
-//! volumes. Pure.
+//! Unreadable ranges of a drive: their list, their owners, and the finding and conditions that follow. Pure.
 //!
-//! A range is known once a read past the cache failed on it, whoever reported it first, and until such a read succeeds.
+//! A range is unreadable from a read past the cache that failed on it, whatever reported it first, until such a read
+//! succeeds.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ use owners::NOT_LOOKED_UP;
 pub use owners::{Located, describe, to_locate};
 pub use ranges::{MOST_RANGES, UnreadableRanges};
 
-/// What the ranges say against the drive.
+/// Returns a finding if the drive has unreadable ranges.
 pub fn finding(known: &UnreadableRanges) -> Option<Finding> {
     (!known.is_empty()).then(|| {
         Finding::new(
@@ -31,8 +31,8 @@ pub fn finding(known: &UnreadableRanges) -> Option<Finding> {
     })
 }
 
-/// How many files ranges hold at least, and whether there are more than that: names are counted once, and of those that
-/// are not named it is not known which of them are the same.
+/// Returns the least number of files that the ranges hold. Named files are counted once. Files without a name may be the
+/// same in several ranges, so that only the largest number of one range is added.
 pub fn affected_files(ranges: &[UnreadableRange]) -> usize {
     let named: BTreeSet<&String> = ranges
         .iter()
@@ -42,7 +42,7 @@ pub fn affected_files(ranges: &[UnreadableRange]) -> usize {
     named.len() + more.unwrap_or(0) as usize
 }
 
-/// What the ranges of a volume mean for it. `ranges`: its own.
+/// Returns the condition of a volume with these unreadable ranges, all of which must be its own; None if there is none.
 pub fn condition(drive: &Drive, ranges: &[UnreadableRange]) -> Option<Condition> {
     if ranges.is_empty() {
         return None;

@@ -1,5 +1,5 @@
-//! What staging and growing stand on: the label, the probe, the tools. A trait, so that tests can put
-//! real filesystems on devices that have no label.
+//! Operations that staging and growing need: label, probe, tools. A trait, so that tests can put real filesystems on devices
+//! without a label.
 
 use std::path::Path;
 
@@ -20,21 +20,21 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-/// The parts that others do.
+/// Drive and tool operations of staging and growing.
 pub trait StageBackend: Sync {
-    /// Reads label and table; with `repair` also mends what is safe to mend and gives the kernel the
-    /// partitions it lacks.
+    /// Reads label and table. With `repair`, also repairs what is safe to repair, and adds the partitions that the kernel
+    /// lacks.
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError>;
-    /// Moves a record on, durably.
+    /// Moves the record of a volume to another state, durably.
     fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState)
     -> Result<Changed, CarveError>;
-    /// Probes a device for signatures; an error is not emptiness.
+    /// Probes a device for signatures. An error does not mean that it is empty.
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
-    /// Runs a tool to its end.
+    /// Runs a tool until it ends.
     fn run(&self, tool: &Tool) -> Result<Output, CmdError>;
 }
 
-/// Flushes what was written to the volume's device, and probes it again.
+/// Flushes the volume's device to the drive, and probes it again.
 pub fn probe_flushed(
     backend: &dyn StageBackend,
     partition: &Partition,
@@ -54,7 +54,7 @@ pub fn probe_flushed(
         })
 }
 
-/// The real ones.
+/// Backend for real drives.
 #[derive(Debug, Clone, Copy)]
 pub struct Real;
 

@@ -1,5 +1,4 @@
-//! A copied filesystem gets a UUID of its own before it is mounted for the first time. Whether it does is `stage::format_guard`'s
-//! decision.
+//! Gives a copied filesystem a UUID of its own before its first mount. `stage::format_guard` decides whether it needs one.
 
 use super::{
     backend::probe_flushed,
@@ -10,8 +9,9 @@ use super::{
 use drivebay_model::Signatures;
 use drivebay_worker::Context;
 
-/// Gives it, flushes it to the drive, and probes it again. Only that counts: xfs_db ends with 0 also when it has refused. Can be
-/// repeated after it was cut off at any point. Fails with [FsError::NeedsRepair] if that takes a repair and none may be made.
+/// Changes the UUID, flushes the device, and probes it again. Only the probe counts: xfs_db exits with 0 even if it refused.
+/// Can be repeated after an interruption at any point. Errs with [FsError::NeedsRepair] if a repair is needed and not
+/// allowed.
 pub fn give_uuid(change: &UuidChange<'_>, context: &mut Context) -> Result<(), FsError> {
     let partition = change.partition;
     partition.must_be_free()?;

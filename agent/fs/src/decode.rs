@@ -1,34 +1,34 @@
-//! What a checking tool's exit code and text mean. Pure; measured with e2fsprogs 1.47, xfsprogs 6.1 and btrfs-progs 6.2.
+//! Interprets exit code and output of checking tools. Pure; measured with e2fsprogs 1.47, xfsprogs 6.1 and btrfs-progs 6.2.
 //!
-//! Exit codes alone say too little: `e2fsck -fn` ends with 0 on a filesystem whose journal it did not replay, and every way for
-//! `xfs_repair -n` to fail is 1. So the text is read first for what explains the complaints away: a log that was not
-//! replayed, a device that cannot be opened or read. Only what is left is damage.
+//! Exit codes alone are not enough: `e2fsck -fn` exits with 0 on a filesystem whose journal it did not replay, and
+//! `xfs_repair -n` with 1 on any failure. So the output is first searched for other causes of complaints: a log that was not
+//! replayed, a device that cannot be opened or read. Only the rest is damage.
 
 use crate::tools::{Program, idle::End};
 use drivebay_model::{CheckOutcome, Inconclusive};
 
-/// Most characters of a tool's message that are shown.
+/// Limit of characters of a tool's message in an outcome.
 const TOLD: usize = 160;
 
-/// A tool with the arguments it is run with, and how its answers are read.
+/// Tool with its arguments, and the rules for its output.
 #[derive(Debug)]
 pub struct Checker {
     pub program: Program,
-    /// In front of the device, or of the mount.
+    /// Arguments before the device or the mount.
     pub arguments: &'static [&'static str],
-    /// The same for a device that is mounted.
+    /// Arguments before a device that is mounted.
     pub arguments_mounted: &'static [&'static str],
-    /// As an operator would type it, without the device.
+    /// Command as an operator would type it, without the device.
     pub command: &'static str,
-    /// What it says of a filesystem with a feature that it does not know.
+    /// Messages about features of the filesystem that the tool does not know.
     pub too_old: &'static [&'static str],
-    /// How lines begin that are no complaints.
+    /// Beginnings of lines that are no complaints.
     pub noise: &'static [&'static str],
-    /// What exit code and text mean, where the tool knows the filesystem's features. Pure.
+    /// Interprets exit code and output, if the tool knows the filesystem's features. Pure.
     pub decode: fn(i32, &str) -> CheckOutcome,
 }
 
-/// What the end of a tool means.
+/// Returns the outcome of a check whose tool ended so.
 pub fn decode(checker: &Checker, end: &End) -> CheckOutcome {
     let command = checker.command;
     match end {
@@ -61,9 +61,9 @@ pub fn decode(checker: &Checker, end: &End) -> CheckOutcome {
     }
 }
 
-/// Words for a device that does not read: the drive's trouble, which the kernel log tells of, too.
+/// Messages about a device that cannot be read: a fault of the drive, which the kernel log reports, too.
 const UNREADABLE: &[&str] = &["Input/output error", "short read", "read failed:"];
-/// Words for a device that somebody has.
+/// Messages about a device that is in use.
 const IN_USE: &[&str] = &[
     "Device or resource busy",
     "contains a mounted",
@@ -76,7 +76,7 @@ pub(crate) fn has(text: &str, words: &[&str]) -> bool {
     words.iter().any(|word| text.contains(word))
 }
 
-/// What every tool says when it could not look.
+/// Returns the outcome if the tool could not read the device. The messages are the same for every tool.
 pub(crate) fn unseen(text: &str) -> Option<CheckOutcome> {
     if has(text, IN_USE) {
         Some(CheckOutcome::inconclusive(
@@ -98,8 +98,8 @@ pub(crate) fn unseen(text: &str) -> Option<CheckOutcome> {
     }
 }
 
-/// What a tool says of a filesystem with a feature that it does not know, made by a newer tool or kernel: it has not looked at the
-/// rest. Not where it also says that the superblock, which names the features, is damaged.
+/// Returns the outcome if the filesystem has a feature that the tool does not know, made by a newer tool or kernel: the rest
+/// was not checked. None if the superblock, which has the features, is reported as damaged, too.
 fn too_old(checker: &Checker, text: &str) -> Option<CheckOutcome> {
     let damaged = &[
         "Superblock invalid, trying backup",
@@ -143,8 +143,8 @@ pub(crate) fn corrupt(checker: &Checker, text: &str) -> CheckOutcome {
     }
 }
 
-/// The lines in which a tool complains, without what changes from run to run (addresses in its memory), questions, answers, and names of
-/// files, which are a tenant's.
+/// Returns the complaints of a tool, without what changes from run to run (addresses in its memory), questions, answers, and
+/// names of files, which are a tenant's.
 pub fn complaints(checker: &Checker, text: &str) -> Vec<String> {
     text.lines()
         .map(str::trim)
@@ -152,14 +152,14 @@ pub fn complaints(checker: &Checker, text: &str) -> Vec<String> {
             !line.is_empty() && !line.contains("files (") && !line.contains("**********")
         })
         .filter(|line| !checker.noise.iter().any(|noise| line.starts_with(noise)))
-        // The dots of a search.
+        // Progress dots.
         .filter(|line| !line.chars().all(|c| ".".contains(c)))
         .map(plain)
         .filter(|line| !line.is_empty())
         .collect()
 }
 
-/// One complaint without names, addresses and questions, shortened.
+/// Returns one complaint without names, addresses and questions, shortened.
 fn plain(line: &str) -> String {
     let mut text = String::new();
     let mut quoted = None;
@@ -181,7 +181,7 @@ fn plain(line: &str) -> String {
             }
         }
     }
-    // "detected at 0x55eae93c0029, xfs_agf …": where in the tool's memory, another at each run.
+    // "detected at 0x55eae93c0029, xfs_agf …": an address in the tool's memory, which differs in each run.
     if let Some((before, after)) = text.split_once(" at 0x")
         && let Some((_, after)) = after.split_once(',')
     {

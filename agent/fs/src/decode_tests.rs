@@ -43,7 +43,7 @@ fn of(name: &str) -> String {
     }
 }
 
-/// Every recording, and what it means.
+/// Every recording, and its outcome.
 const TABLE: &[(&str, &str)] = &[
     ("ext4-clean", "clean"),
     (

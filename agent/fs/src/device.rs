@@ -1,4 +1,5 @@
-//! A volume's device (a partition, or an LV's), opened and proven to be the expected one at the moment of use: names move on reboot.
+//! Opens a volume's device (a partition, or an LV's), and verifies that it is the expected one at the moment of use: names
+//! change on reboot.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,22 +21,21 @@ use drivebay_sys::{
     path::{self, Kind, TargetError},
 };
 
-/// Bytes from the start of the device that are read without mounting it.
+/// Bytes at the start of the device that are read without mounting it.
 pub const HEAD_BYTES: usize = 4096;
 
-/// A partition or an LV's device that was checked. While it is open, the kernel gives neither its number nor its name to another.
+/// Verified device of a volume, a partition or an LV's. While it is open, the kernel reuses neither its number nor its name.
 #[derive(Debug)]
 pub struct Partition {
     pub node: PathBuf,
-    /// Its kernel name.
+    /// Kernel name.
     pub device: String,
     pub dev: (u32, u32),
-    /// Bytes.
     pub bytes: u64,
     file: File,
 }
 
-/// The node of a kernel name (sysfs writes `!` for `/`).
+/// Returns the node of a kernel name (sysfs writes `!` for `/`).
 pub fn node(device: &str) -> PathBuf {
     Path::new("/dev").join(device.replace('!', "/"))
 }
@@ -48,18 +48,19 @@ fn attribute(device: &str, name: &str) -> io::Result<String> {
     attribute::read_text(&sysfs(device).join(name)).map(|text| text.trim().to_owned())
 }
 
-/// Device number of a kernel name, from sysfs; None when there is no such device now.
+/// Returns the device number of a kernel name, from sysfs; None if there is no such device now.
 pub fn number(device: &str) -> Option<(u32, u32)> {
     attribute(device, "dev").ok().as_deref().and_then(parse_dev)
 }
 
-/// Bytes of a volume's device, which must be the one that is meant. From sysfs alone.
+/// Returns the size in bytes of a volume's device; errs with `NotHere` if its name or number belongs to another one. Reads
+/// sysfs only.
 pub fn bytes(device: &Device) -> Result<u64, FsError> {
     is_meant(device)?;
     size(&device.name)
 }
 
-/// Where the kernel has a volume. Fails when it has it nowhere.
+/// Returns the device of a volume; errs if the kernel does not have it.
 pub fn of(drive: &DriveRef, placed: &Placed) -> Result<Device, FsError> {
     Device::of(placed).ok_or_else(|| FsError::Io {
         what: format!("finding the device of volume {} on", placed.record.uuid),
@@ -70,8 +71,8 @@ pub fn of(drive: &DriveRef, placed: &Placed) -> Result<Device, FsError> {
     })
 }
 
-/// A volume's device, opened, and only then seen to be the one that is meant, of this drive. While it is open, the kernel gives
-/// neither its number nor its name to another. NotHere: it is another by now.
+/// Opens a volume's device, and then verifies that it is the expected one, on this drive. While it is open, the kernel
+/// reuses neither its number nor its name. Errs with `NotHere` if it is another device by now.
 pub fn hold(drive: &DriveRef, placed: &Placed) -> Result<File, FsError> {
     let device = of(drive, placed)?;
     let node = node(&device.name);
@@ -92,7 +93,7 @@ pub fn hold(drive: &DriveRef, placed: &Placed) -> Result<File, FsError> {
     Ok(file)
 }
 
-/// Whether name, number and device-mapper uuid still belong together.
+/// Errs with `NotHere` unless name, number and device-mapper uuid still belong together.
 fn is_meant(device: &Device) -> Result<(), FsError> {
     let found = number(&device.name);
     if found != Some(device.dev) {
@@ -108,7 +109,7 @@ fn is_meant(device: &Device) -> Result<(), FsError> {
     match attribute(&device.name, "dm/uuid") {
         Ok(found) if found == *expected => Ok(()),
         Ok(found) => Err(another(device, format!("the LV {found}"))),
-        // It was replaced meanwhile, or is none of device-mapper.
+        // It was replaced meanwhile, or does not belong to device-mapper.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(another(device, "no LV".to_owned()))
         }
@@ -142,9 +143,9 @@ fn size(device: &str) -> Result<u64, FsError> {
     Ok(sectors * 512)
 }
 
-/// Opens a volume's device read-only and checks: the node's number; that sysfs says it is a partition of
-/// this drive, and begins and ends where the record says, or the LV that it should be, on this drive alone, with the
-/// record's size.
+/// Opens a volume's device read-only and verifies: the node's number; that sysfs has it as a partition of this drive, with
+/// start and size of the record, or as the expected LV, on this drive alone, with the record's size. Errs with `Unexpected`
+/// otherwise.
 pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     let meant = of(drive, placed)?;
     let (device, dev) = (&meant.name, meant.dev);
@@ -174,7 +175,7 @@ pub fn open(drive: &DriveRef, placed: &Placed) -> Result<Partition, FsError> {
     })
 }
 
-/// Whether a device of this size, which is open, is where the record says: on this drive, plugged in when it was last seen.
+/// Verifies that an open device of this size is where the record says, and that the drive still has its name.
 fn is_of_record(
     device: &Device,
     drive: &DriveRef,
@@ -205,7 +206,7 @@ fn is_of_record(
     }
 }
 
-/// Opens a snapshot's device, and checks that it is the one that was meant: its number and its device-mapper uuid.
+/// Opens a snapshot's device, and verifies its number and its device-mapper uuid. Errs with `NotHere` if they differ.
 pub fn open_snapshot(node: &Path, snapshot: &SnapshotDevice) -> Result<File, FsError> {
     let file = open_node(node, 0).map_err(|error| io_error("opening", node, error))?;
     let facts = path::facts_of(&file).map_err(|error| io_error("looking at", node, error))?;
@@ -220,10 +221,10 @@ pub fn open_snapshot(node: &Path, snapshot: &SnapshotDevice) -> Result<File, FsE
     Ok(file)
 }
 
-/// What was found and what should have been, in words.
+/// Found and expected device, for a message.
 type Wrong = (String, String);
 
-/// Whether sysfs says that it is a partition of this drive which begins where the record says.
+/// Verifies that sysfs has the device as a partition of this drive, with start and size of the record.
 fn partition(
     device: &str,
     drive: &DriveRef,
@@ -269,7 +270,7 @@ fn partition(
     Ok(())
 }
 
-/// Whether a device-mapper device is this LV, on this drive and nothing else, and takes IO. Pure.
+/// Verifies that a device-mapper device is this LV, on this drive alone, not suspended, and of the right size. Pure.
 fn logical_volume(
     found: &DmDevice,
     drive: &DriveRef,
@@ -316,17 +317,18 @@ fn opening(flags: i32) -> OpenOptions {
 }
 
 impl Partition {
-    /// Holds it exclusively: fails with EBUSY while it is mounted or held by anything else.
+    /// Holds the device exclusively: fails with EBUSY while it is mounted or held elsewhere.
     pub fn hold(&self) -> io::Result<File> {
         open_node(&self.node, libc::O_EXCL)
     }
 
-    /// The same for writing.
+    /// Holds the device exclusively, for writing.
     pub fn hold_for_writing(&self) -> io::Result<File> {
         opening(libc::O_EXCL).write(true).open(&self.node)
     }
 
-    /// Fails while it is mounted or held by anything else. Held by nobody afterwards: tools open it exclusively themselves.
+    /// Errs while the device is mounted or held elsewhere. Does not hold it afterwards: tools open it exclusively
+    /// themselves.
     pub fn must_be_free(&self) -> Result<(), FsError> {
         self.hold().map(drop).map_err(|error| {
             io_error(
@@ -337,27 +339,27 @@ impl Partition {
         })
     }
 
-    /// Drops what the page cache has of it, but for what is not written back. XFS writes past that cache, and its tools read and
-    /// write through it.
+    /// Drops the device's pages from the page cache, except those not written back. XFS bypasses that cache, and its tools
+    /// read and write through it.
     pub fn drop_cache(&self) {
         // Only advice; Linux 6.2 does it by itself at the unmount.
         let _ = posix_fadvise(&self.file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
     }
 
-    /// Its first [HEAD_BYTES].
+    /// Reads the first [HEAD_BYTES] of the device.
     pub fn head(&self) -> io::Result<Vec<u8>> {
         let mut head = vec![0; HEAD_BYTES];
         self.file.read_exact_at(&mut head, 0)?;
         Ok(head)
     }
 
-    /// Writes everything back and flushes the drive's cache.
+    /// Writes all data back and flushes the drive's cache.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 }
 
-/// Flushes the cache of the drive that a mount was of; nothing when its device is gone.
+/// Flushes the cache of the drive that a mount was of; does nothing if its device is gone.
 pub fn flush_source(entry: &MountEntry) -> io::Result<()> {
     if source_number(entry).is_none() {
         return Ok(());
@@ -365,7 +367,7 @@ pub fn flush_source(entry: &MountEntry) -> io::Result<()> {
     open_node(&std::fs::canonicalize(&entry.source)?, 0)?.sync_all()
 }
 
-/// The kernel's name of the device that a mount is of.
+/// Returns the kernel name of the device that a mount is of; None if sysfs does not have it.
 pub fn kernel_name(entry: &MountEntry) -> Option<String> {
     let (major, minor) = match entry.dev.0 {
         0 => source_number(entry)?,
@@ -375,17 +377,17 @@ pub fn kernel_name(entry: &MountEntry) -> Option<String> {
     Some(device.file_name()?.to_str()?.to_owned())
 }
 
-/// The number of a mount's source, when that is a device which still exists.
+/// Returns the device number of a mount's source; None if that is no device, or one that no longer exists.
 pub fn source_number(entry: &MountEntry) -> Option<(u32, u32)> {
     let name = entry.source.strip_prefix("/dev").ok()?.to_str()?;
     match name.strip_prefix("mapper/") {
-        // udevd tells btrfs the name below /dev/mapper, whatever it was mounted by; sysfs has it as dm's own.
+        // udevd gives btrfs the name below /dev/mapper, whatever it was mounted by; sysfs has device-mapper's own.
         Some(name) => dm::number_of(Path::new("/sys"), &entry.source, name),
         None => number(name),
     }
 }
 
-/// A path of the caller's that cannot be used.
+/// Returns the error for a path in a request that cannot be used.
 pub fn path_error(what: &str, path: &Path, source: Cause) -> FsError {
     FsError::Path {
         what: what.to_owned(),
@@ -394,7 +396,7 @@ pub fn path_error(what: &str, path: &Path, source: Cause) -> FsError {
     }
 }
 
-/// As [`path_error`], of a target.
+/// Returns [`path_error`] for a target.
 pub fn target_error(what: &str, path: &Path, error: TargetError) -> FsError {
     let source = match error {
         TargetError::Occupied(why) => Cause::text(why),
@@ -403,7 +405,7 @@ pub fn target_error(what: &str, path: &Path, error: TargetError) -> FsError {
     path_error(what, path, source)
 }
 
-/// A failed system call.
+/// Returns the error of a failed system call.
 pub fn io_error(what: &str, path: &Path, error: io::Error) -> FsError {
     FsError::Io {
         what: what.to_owned(),

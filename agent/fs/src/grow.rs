@@ -1,5 +1,5 @@
-//! Fits a mounted filesystem to its device. A tool is started only when the filesystem is smaller than what
-//! the tool would make of the device.
+//! Grows a mounted filesystem to its device. A tool is started only if the filesystem is smaller than the tool would make it
+//! on this device.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::{backend::StageBackend, jobs::FsError, kind, tools};
 use drivebay_model::FsType;
 use drivebay_worker::Context;
 
-/// Grows it when it is smaller; true when it was.
+/// Grows the filesystem if it is smaller than its device; true if it was.
 pub fn grow(
     backend: &dyn StageBackend,
     fs_type: FsType,

@@ -1,4 +1,4 @@
-//! NodeExpandVolume's part: the filesystem grown to its partition, which is as large as it should be already.
+//! Executes NodeExpandVolume: grows the filesystem to its partition, which has its new size already.
 
 use super::{
     backend::StageBackend,
@@ -11,7 +11,8 @@ use drivebay_model::FsType;
 use drivebay_sys::mountinfo::{self, MountEntry};
 use drivebay_worker::Context;
 
-/// Runs a grow job.
+/// Runs a grow job. Errs with `NotHere` if the volume is not mounted at the path, and with `ReadOnly` if the filesystem
+/// would have to grow and has no writable mount.
 pub(super) fn grow(
     backend: &dyn StageBackend,
     job: &GrowFs,

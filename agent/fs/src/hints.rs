@@ -1,9 +1,9 @@
-//! What an errno of mount(2) or umount2(2), or a filesystem that is not found, means for an operator.
+//! Advice for operators about errno values of mount(2) and umount2(2), and about filesystems that are not found.
 
 use super::kind;
 use drivebay_model::FsType;
 
-/// For mounting. Both mount APIs give the same numbers; the kernel log has the details.
+/// Returns the advice for a failed mount. Both mount APIs have the same errno values; the kernel log has the details.
 pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
     let repair = kind::of(fs_type).facts().advice.corrupt;
     match errno {
@@ -32,8 +32,9 @@ pub fn mount(errno: Option<i32>, fs_type: FsType, device: &str) -> String {
     }
 }
 
-/// For a filesystem whose first superblock is damaged or gone: a power cut can tear one that spans sectors. Drivebay
-/// writes nothing to it by itself, because with the wrong copy a repair loses what could still be saved.
+/// Returns the advice for a filesystem whose first superblock is damaged or missing: a power failure can tear one that spans
+/// sectors. Drivebay does not repair it by itself, because a repair from the wrong copy destroys data that could still be
+/// saved.
 pub fn superblock_copies(fs_type: FsType, device: &str) -> String {
     let repair = kind::of(fs_type).facts().advice.superblock;
     format!(
@@ -41,7 +42,7 @@ pub fn superblock_copies(fs_type: FsType, device: &str) -> String {
     )
 }
 
-/// For unmounting.
+/// Returns the advice for a failed unmount. `holders`: processes that use the mount.
 pub fn unmount(errno: Option<i32>, holders: &[String]) -> String {
     match errno {
         Some(libc::EBUSY) if holders.is_empty() => {

@@ -1,4 +1,4 @@
-//! The filesystem and mount work an agent asks a drive's worker for, as it travels: plain data. `run` does it.
+//! Filesystem and mount jobs that an agent sends to a drive's worker: plain data. `run` executes them.
 
 use std::path::PathBuf;
 
@@ -8,45 +8,45 @@ use uuid::Uuid;
 pub use super::error::FsError;
 use drivebay_model::{Contents, DriveRef, FsType, Placed};
 
-/// Readies a volume: verify the device, format guard, mkfs if (and only if) it was never made,
-/// mount (which replays the journal), grow. A block volume's record is moved to `Block`.
+/// Makes a volume usable: verifies its device, makes a filesystem if (and only if) none was ever made, mounts it (which
+/// replays the journal), and grows it. The record of a block volume is moved to `Block`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stage {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// None: block; nothing is mounted. Some: mount there.
+    /// None for a block volume: nothing is mounted.
     pub mount: Option<StageMount>,
-    /// A filesystem that must be repaired first is repaired, however long that takes. Else the answer is `NeedsRepair`.
+    /// A filesystem that must be repaired first is repaired, without a limit of time. If false, errs with `NeedsRepair`.
     pub may_repair: bool,
 }
 
-/// How to mount.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StageMount {
-    /// The staging path; an existing directory.
+    /// Staging path; must be an existing directory.
     pub path: PathBuf,
-    /// The filesystem the request names; None: whatever the record says.
+    /// Requested filesystem, which must be that of the record; None: that of the record.
     pub fs_type: Option<FsType>,
-    /// Mount flags of the request, checked by `options`; added to the record's.
+    /// Requested mount flags, checked by `options`; added to those of the record.
     pub flags: Vec<String>,
     /// Mount read-only (a reader-only access mode). Never formats.
     pub read_only: bool,
-    /// The filesystem's options that what is mounted there was asked for with; None: not known.
+    /// Filesystem options with which the present mount at the path was requested; None: not known.
     pub mounted_with: Option<Vec<String>>,
-    /// XFS: leave metadata write retries as they are instead of setting them to 0.
+    /// XFS: leaves the limit of metadata write retries as it is instead of setting it to 0.
     pub xfs_retry_forever: bool,
 }
 
-/// What staging did.
+/// Result of [Stage].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Staged {
-    /// The drive after the record moved on; None when nothing was written.
-    pub contents: Option<Contents>,
-    /// A filesystem was made.
+    /// Contents of the drive, as they were read, or as the last change of the record left them: the device may have been brought back
+    /// meanwhile.
+    pub contents: Contents,
+    /// True if a filesystem was made.
     pub formatted: bool,
-    /// Whether the filesystem is as large as its device.
+    /// Result of growing the filesystem to its device.
     pub growth: Growth,
-    /// It was mounted already.
+    /// True if the volume was staged already.
     pub already: bool,
 }
 
@@ -56,19 +56,19 @@ pub struct Staged {
 pub enum Growth {
     /// The sizes were not compared.
     NotTried,
-    /// It was as large as it can be.
+    /// The filesystem was as large as it can be.
     Fits,
-    /// It was smaller, and was grown.
+    /// The filesystem was smaller, and was grown.
     Grown,
-    /// It is smaller, and could not be grown.
+    /// The filesystem is smaller, and could not be grown.
     Failed {
-        /// What the tool said.
+        /// Error with its causes.
         why: String,
     },
 }
 
 impl Growth {
-    /// Why it could not be grown, if so.
+    /// Returns the error of `Failed`.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Self::Failed { why } => Some(why),
@@ -77,72 +77,71 @@ impl Growth {
     }
 }
 
-/// Publishes a staged volume: a bind mount, read-only before it is visible when asked so;
-/// for block, a bind of the partition's device node onto a file.
+/// Publishes a staged volume: a bind mount, made read-only before it is visible if requested; for block, a bind of the
+/// device node onto a file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Publish {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Where it is on the drive. Its device is checked against staging path and target.
+    /// Location on the drive. Its device is verified at staging path and target.
     pub placed: Placed,
-    /// Some: bind this staged mount. None: block; the device stays open until the worker ends.
+    /// Mount to bind. None for block: the device stays open until the worker ends.
     pub staging_path: Option<PathBuf>,
-    /// Where; created when it is missing (its parent exists).
+    /// Target path; created if it is missing (its parent must exist).
     pub target: PathBuf,
-    /// The mount is never writable, not for a moment. That does not protect a device node (see `publish`).
+    /// The mount is never writable, not even briefly. That does not protect a device node (see `publish`).
     pub read_only: bool,
     /// Mount options of the volume's record.
     pub options: Vec<String>,
-    /// Mount flags of the request, added to them.
+    /// Requested mount flags, added to the options.
     pub flags: Vec<String>,
-    /// The filesystem's options that the staged mount was asked for with; None: not known.
+    /// Filesystem options with which the staged mount was requested; None: not known.
     pub staged_with: Option<Vec<String>>,
-    /// All options that the mount at the target was asked for with; None: not known.
+    /// All options with which the present mount at the target was requested; None: not known.
     pub published_with: Option<Vec<String>>,
 }
 
-/// What publishing did.
+/// Result of [Publish].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// False when it was so already.
+    /// False if the volume was published there already.
     pub changed: bool,
-    /// The new mount's id that no later one has, where the kernel has such ids.
+    /// Id of the new mount, which is never reused; None if the kernel has no such ids, or nothing was mounted.
     pub mount: Option<u64>,
 }
 
-/// Opens the device of a raw volume that is published, which stays open until the worker ends.
+/// Opens the device of a published raw volume, and keeps it open until the worker ends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Hold {
     pub drive: DriveRef,
     pub placed: Placed,
 }
 
-/// Unmounts one path as often as it is mounted there. Needs nothing from the disk: decides from
-/// mountinfo alone. Runs in the unmount slot.
+/// Unmounts all mounts at one path. Reads nothing from the drive: decides from mountinfo alone. Runs in the unmount slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unmount {
     pub path: PathBuf,
-    /// Give up plain umount after this many milliseconds.
+    /// Limit of plain umount before detaching, milliseconds; without `may_detach` there is none.
     pub deadline_ms: u64,
-    /// There is evidence that the drive is gone or stuck: detach (MNT_DETACH) when plain umount fails.
+    /// There is evidence that the drive is missing or unresponsive: detaches (MNT_DETACH) if plain umount fails.
     pub may_detach: bool,
-    /// Remove the file or empty directory at the path afterwards (unpublish does, unstage does not).
+    /// Removes the file or empty directory at the path afterwards (unpublish does, unstage does not).
     pub remove: bool,
-    /// Only unmount mounts of one of these devices, when any are given (a foreign mount is refused).
+    /// Devices whose mounts may be unmounted; errs with `NotAVolume` for a mount of another one. Empty: any.
     pub expected: Vec<Device>,
 }
 
-/// The device of a volume. The kernel gives the names and numbers of devices that are gone to others.
+/// Device of a volume. The kernel reuses the names and numbers of removed devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     pub name: String,
     pub dev: (u32, u32),
-    /// Device-mapper uuid of an LV.
+    /// Device-mapper uuid; None for a partition.
     pub dm_uuid: Option<String>,
 }
 
 impl Device {
-    /// Where the kernel has a volume, if it does.
+    /// Returns the device of a volume; None if the kernel does not have it.
     pub fn of(placed: &Placed) -> Option<Self> {
         Some(Self {
             name: placed.device.clone()?,
@@ -152,30 +151,29 @@ impl Device {
     }
 }
 
-/// What unmounting did.
+/// Result of [Unmount].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unmounted {
-    /// How many mounts were taken away.
+    /// Number of mounts that were removed.
     pub count: u32,
-    /// MNT_DETACH was needed: the superblock may live on.
+    /// True if MNT_DETACH was needed, or writing back has not ended: the superblock may still exist.
     pub detached: bool,
 }
 
-/// How full a volume is. One statfs or one sysfs read; no process.
+/// Reads the usage of a volume: one statfs or one sysfs read, no process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stats {
-    /// Path the orchestrator gave: a mount of the volume, or (block) its device node or a bind of it.
+    /// Path that the orchestrator gave: a mount of the volume, or (block) its device node or a bind of it.
     pub path: PathBuf,
-    /// The volume's device (the number of a btrfs mount differs: compared by source).
+    /// Device of the volume (a btrfs mount has another number: compared by source).
     pub device: Device,
-    /// Block volume.
     pub block: bool,
 }
 
-/// What a volume holds.
+/// Usage of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Bytes of the filesystem, or of the device.
+    /// Size of the filesystem, or of the device for block.
     pub total_bytes: u64,
     /// Bytes an unprivileged user can still write; 0 for block.
     pub available_bytes: u64,
@@ -183,29 +181,29 @@ pub struct Usage {
     pub used_bytes: u64,
     /// (total, free, used) inodes; None for block and for filesystems without a fixed number (btrfs).
     pub inodes: Option<(u64, u64, u64)>,
-    /// The mount says read-only.
+    /// True if the mount is read-only.
     pub read_only: bool,
-    /// Reading the root directory failed with this errno (5 = EIO: XFS shut down).
+    /// Errno of opening or reading the root directory, or of statfs, if one failed (5 = EIO: XFS shut down).
     pub unreadable: Option<i32>,
 }
 
-/// Grows a mounted filesystem to its device; nothing to do for block.
+/// Grows a mounted filesystem to its device. Does nothing for block.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GrowFs {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Where it is mounted (staging or publish path).
+    /// Path where it is mounted (staging or target path).
     pub path: PathBuf,
     pub device: Device,
-    /// Block volume: answers the device's size.
+    /// Block volume: only returns the device's size.
     pub block: bool,
 }
 
-/// What growing did.
+/// Result of [GrowFs].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grown {
-    /// Bytes of the device now.
+    /// Size of the device now.
     pub device_bytes: u64,
-    /// False when the filesystem filled its device already.
+    /// False if the filesystem filled its device already.
     pub changed: bool,
 }

@@ -1,8 +1,9 @@
-//! What the kernel says of mount options before anything is formatted or mounted: each is given to a filesystem's context of
+//! Checks mount options with the kernel before anything is formatted or mounted: each is set in a filesystem context of
 //! which no superblock is made.
 //!
-//! It knows the options by name, and whether a value is one. Rules about several options, and values that a filesystem compares
-//! with others or with what is on the device, are seen by mount(2) alone (XFS: `logbufs`). What cannot be asked is not refused.
+//! The kernel checks the name and the value of each option. Rules about several options, and values that a filesystem
+//! compares with others or with what is on the device, are checked by mount(2) alone (XFS: `logbufs`). An option that cannot
+//! be checked is not refused.
 
 use std::{io, time::Duration};
 
@@ -12,30 +13,30 @@ use super::options::MountFlags;
 use drivebay_model::{FsType, cause::chain};
 use drivebay_sys::{fscontext::FsContext, offload::offload};
 
-/// fsopen(2) may load a module, from a system drive that answers late.
+/// Limit of a check: fsopen(2) may load a module from a slow system drive.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Questions at a time, so that no threads pile up behind a module that is not loaded.
+/// Limit of concurrent checks, so that no threads accumulate while a module cannot be loaded.
 static QUESTIONS: Semaphore = Semaphore::const_new(2);
-/// No filesystem has it. A context that takes it keeps options unread until the mount.
+/// No filesystem has this option. A context that accepts it does not check options until the mount.
 const NO_OPTION: &str = "drivebay_no_such_option";
 
-/// The answer.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
     /// Each of them by itself is an option of this filesystem.
     Accepted,
-    /// At least one is none.
+    /// At least one is not an option of this filesystem.
     Refused {
-        /// All that are refused, separated by commas.
+        /// All refused options, separated by commas.
         options: String,
-        /// In the kernel's words.
+        /// Reason in the kernel's words.
         why: String,
     },
-    /// The kernel could not be asked.
+    /// The options could not be checked.
     NotChecked { why: String },
 }
 
-/// Asks. May block while a module is loaded; touches no drive that holds volumes.
+/// Checks the options. May block while a module is loaded; accesses no drive that holds volumes.
 pub fn ask(fs_type: FsType, flags: &MountFlags) -> Asked {
     if flags.data.is_empty() {
         return Asked::Accepted;
@@ -45,7 +46,7 @@ pub fn ask(fs_type: FsType, flags: &MountFlags) -> Asked {
     })
 }
 
-/// Asks away from the async workers.
+/// Checks the options on a thread of its own. Returns `NotChecked` if that takes too long.
 pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> Asked {
     if flags.data.is_empty() {
         return Asked::Accepted;
@@ -55,7 +56,7 @@ pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> Asked {
         return not_checked(io::ErrorKind::TimedOut.into());
     };
     offload("mount-options", ANSWER, move || {
-        // Given back when the kernel has answered, not when its answer is no longer waited for.
+        // Released when the kernel has answered, not when the result is no longer awaited.
         let _turn = turn;
         ask(fs_type, &flags)
     })
@@ -76,7 +77,7 @@ fn refused(fs_type: FsType, options: &[String]) -> io::Result<Asked> {
     context.set("source", Some("none"))?;
     let (mut names, mut reasons) = (Vec::new(), Vec::new());
     for option in options {
-        // mount(2) takes the quotes of an SELinux context away.
+        // mount(2) removes the quotes of an SELinux context.
         let given = match option.split_once('=') {
             Some((key, value)) => context.set(key, Some(&value.replace('"', ""))),
             None => context.set(option, None),
@@ -109,7 +110,7 @@ mod tests {
         ask(fs_type, &parse_mount_flags(&options).unwrap())
     }
 
-    /// Whether this kernel answers at all: as root, with the filesystem.
+    /// True if this kernel can check options: as root, with the filesystem.
     fn answers(fs_type: FsType) -> bool {
         !matches!(asked(fs_type, &["discard"]), Asked::NotChecked { .. })
     }

@@ -1,14 +1,14 @@
 //! Filesystems and mounts.
 //!
-//! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device may be formatted; `staging`
-//! executes it; `mkfs` makes a filesystem, exactly once; `copied` gives a copied one its own UUID; `options` and `mkfs_options` check what requests may ask for,
-//! `kernel_options` asks the kernel and `mkfs_trial` the tool; `publish` and `unmount` bind and take away; `grow` fits a filesystem
-//! to its device; `usage` says how full it is; `check` checks it; `locate` asks which file has a place. `jobs` is what the agent asks
-//! workers for, `run` does it.
+//! `stage` decides purely what a mount needs (Nothing, Mount, Remount, Conflict) and whether a device may be formatted;
+//! `staging` executes it; `mkfs` makes a filesystem, exactly once; `copied` gives a copied one its own UUID; `options` and
+//! `mkfs_options` check the requested options, `kernel_options` checks them with the kernel and `mkfs_trial` with the tool;
+//! `publish` binds and `unmount` unmounts; `grow` fits a filesystem to its device; `usage` reads its usage; `check` checks
+//! it; `locate` finds the files at given places. `jobs` has the jobs that the agent sends to workers, `run` executes them.
 //!
-//! All of these ask `kind` for what differs between filesystems, which knows none of them. Below it: `device` proves that a
-//! partition is the expected one, `tools` runs programs, `decode` reads what checkers say, `affected` is what filesystems have in
-//! common that are asked for files.
+//! All of these use `kind` for the differences between filesystems, which depends on none of them. Below it: `device`
+//! verifies that a partition is the expected one, `tools` runs programs, `decode` parses the output of checkers, `affected`
+//! is common code of filesystems that look up files.
 
 #![allow(
     missing_docs,

@@ -1,5 +1,5 @@
-//! Asking a volume's filesystem what pieces of it hold, as a job of the drive's worker. It writes nothing, and is ended by any
-//! call that changes the volume.
+//! Looks up in a volume's filesystem what pieces of it hold, as a job of the drive's worker. Writes nothing, and is ended by
+//! any call that changes the volume.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,30 +26,30 @@ use drivebay_model::{
 use drivebay_sys::{mountinfo, path::Directory};
 use drivebay_worker::{Context, Job};
 
-/// Pieces of an answer.
+/// Limit of pieces that are reported with known contents.
 const MOST_PIECES: usize = 512;
 
-/// Asks for pieces of a volume with a filesystem.
+/// Looks up what pieces of a volume hold. It must have a filesystem.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Locate {
     pub drive: DriveRef,
     pub uuid: Uuid,
     pub fs_type: FsType,
-    /// A mount of it.
+    /// Path of a mount of the volume; None if it is not mounted.
     pub mounted_at: Option<PathBuf>,
-    /// Within the volume.
+    /// Relative to the volume's start.
     pub pieces: Vec<Extent>,
-    /// Longest all of it may take, in milliseconds.
+    /// Limit of the whole job, milliseconds.
     pub limit_ms: u64,
 }
 
-/// Why nothing is known.
+/// Error of [Locate].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum LocateError {
-    /// The volume is not there, or not as it should be.
+    /// The volume's device or mount is not the expected one.
     #[error(transparent)]
     Device(#[from] FsError),
-    /// The same of the drive.
+    /// The drive could not be read, or does not have the volume.
     #[error(transparent)]
     Carve(#[from] CarveError),
 }
@@ -57,7 +57,7 @@ pub enum LocateError {
 impl Job for Locate {
     const NAME: &'static str = "locate";
     const ONLY_LOOKS: bool = true;
-    /// In the order of the volume.
+    /// Sorted by offset in the volume.
     type Answer = Vec<LocatedPiece>;
     type Error = LocateError;
 
@@ -86,7 +86,8 @@ impl Job for Locate {
     }
 }
 
-/// All pieces that were asked for, in order. What is beyond the bounds is unknown: left out, it would count as still being looked up.
+/// Returns all requested pieces, sorted. Contents beyond the limit are unknown: left out, a piece would count as still being
+/// looked up.
 fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     let mut all = joined(found);
     all.truncate(MOST_PIECES);
@@ -103,7 +104,7 @@ fn answer(asked: &[Extent], found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     all
 }
 
-/// In order; adjacent pieces that hold the same are one.
+/// Sorts pieces, and joins adjacent ones that hold the same.
 fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     found.sort_by_key(|(piece, _)| *piece);
     let mut all: Vec<LocatedPiece> = Vec::new();
@@ -118,7 +119,8 @@ fn joined(mut found: Vec<(Extent, Holds)>) -> Vec<LocatedPiece> {
     all
 }
 
-/// The root of a mount of this device, opened: what is asked of it is asked of the volume.
+/// Opens the root of a mount, and verifies that it is of this device: what it reports is about the volume. Errs with
+/// `NotHere` if not.
 fn mounted(at: &Path, partition: &Partition) -> Result<Directory, FsError> {
     let failed = |error| device::io_error("opening", at, error);
     let directory = Directory::open(at).map_err(failed)?;

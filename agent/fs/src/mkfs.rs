@@ -1,5 +1,5 @@
-//! Making a filesystem with a planned UUID. Whether it may be made is `stage::format_guard`'s decision;
-//! this checks only that nobody holds the device, and that afterwards exactly the planned one is there.
+//! Makes a filesystem with a planned UUID. `stage::format_guard` decides whether it may be made; this verifies only that the
+//! device is not in use, and that it holds exactly the planned filesystem afterwards.
 
 use super::{
     backend::{StageBackend, probe_flushed},
@@ -12,7 +12,8 @@ use super::{
 use drivebay_model::Signatures;
 use drivebay_worker::Context;
 
-/// Makes it, flushes it to the drive, and looks at it again.
+/// Makes the filesystem, flushes it to the drive, and probes the device. Errs if the device is mounted or held elsewhere, or
+/// if it holds anything but the planned filesystem afterwards.
 pub fn make(
     backend: &dyn StageBackend,
     partition: &Partition,
@@ -28,7 +29,7 @@ pub fn make(
         device: partition.device.clone(),
         output,
     };
-    // mkfs.btrfs looks for its UUID on every device that it sees.
+    // mkfs.btrfs searches all devices that it sees for its UUID.
     let on = (partition.device.as_str(), Some(partition.node.as_path()));
     let output = tools::run(backend, program, args, on, context)?;
     if output.code != Some(0) {

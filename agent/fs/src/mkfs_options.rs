@@ -1,15 +1,15 @@
 //! mkfs options: an allow list per filesystem.
 //!
-//! What names another device, a file, the UUID (Drivebay plans it) or a dry run is not on it, nor are
-//! `-f`/`-F`: what they override is never there when Drivebay formats.
+//! Options that name another device, a file, the UUID (Drivebay plans it) or a dry run are not on it, nor are `-f`/`-F`:
+//! what they override never exists when Drivebay formats.
 
 use drivebay_common::mount_flags::{MAX_BYTES, OptionError, check_text};
 
 use super::kind::{self, Allowed, Value};
 use drivebay_model::FsType;
 
-/// Checks further mkfs arguments, one per element: `-b 4096`, `-b4096` and `--nodesize=16384` are all
-/// understood, a value without its option is not.
+/// Checks further mkfs arguments, one per element; errs if one is not on the list. `-b 4096`, `-b4096` and
+/// `--nodesize=16384` are all accepted, a value without its option is not.
 pub fn check_mkfs_options(fs_type: FsType, options: &[String]) -> Result<(), OptionError> {
     let table = kind::of(fs_type).facts().mkfs_options;
     if options.iter().map(String::len).sum::<usize>() > MAX_BYTES {
@@ -50,7 +50,7 @@ pub fn check_mkfs_options(fs_type: FsType, options: &[String]) -> Result<(), Opt
     Ok(())
 }
 
-/// The table's row for this element, and the value when it is attached.
+/// Returns the table's row for this element, and its attached value.
 fn find<'a>(
     table: &'static [Allowed],
     element: &'a str,

@@ -1,7 +1,7 @@
-//! Whether mkfs makes a filesystem with these options, asked before the volume is: on a file of its size in memory.
+//! Tests whether mkfs accepts options, before the volume is made: on a file of its size in memory.
 //!
-//! ext4's and XFS's tools only say what they would do; btrfs's, which cannot, writes some 5 MiB. A file has no sectors larger
-//! than 512 bytes: both are told which the drive has.
+//! The tools of ext4 and XFS have a dry run; that of btrfs has none, and writes some 5 MiB. A file has no sectors larger
+//! than 512 bytes: the dry runs are given the drive's sector size.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use drivebay_sys::{
     scratch::Scratch,
 };
 
-/// It takes 20 ms, and longer on a busy host.
+/// Limit of a trial, which takes 20 ms, and longer on a busy host.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Trials at a time: each of btrfs takes memory.
+/// Limit of concurrent trials: each of btrfs takes memory.
 static TRIALS: Semaphore = Semaphore::const_new(2);
 
-/// What the tool says against these options, for a volume of `bytes` on a drive with logical sectors of `sector` bytes. None:
-/// nothing, or it could not be asked.
+/// Returns the reason why the tool refuses these options, for a volume of `bytes` on a drive with logical sectors of
+/// `sector` bytes. None: it accepts them, or they could not be tested.
 pub async fn refusal(
     fs_type: FsType,
     options: &[String],
@@ -152,7 +152,7 @@ mod tests {
             (FsType::Btrfs, &["-n", "999"], "illegal nodesize"),
         ] {
             let said = says(fs_type, options, GIB).await;
-            // Where the tool is not installed nothing can be asked.
+            // Without the tool nothing can be tested.
             let installed = says(fs_type, &["-L", "name-that-is-far-too-long-for-any-of-these-filesystems-and-would-not-even-fit-into-the-longest-label-that-btrfs-allows-which-has-two-hundred-and-fifty-five-bytes-and-this-text-goes-on-for-so-long-only-to-be-sure-that-it-is-really-longer-than-that-limit-of-them-all"], GIB).await.is_some()
                 || fs_type == FsType::Ext4;
             match said {

@@ -1,7 +1,7 @@
-//! Mount options: checked, and split into MS_* flags and the filesystem's own data string.
+//! Checks mount options, and splits them into MS_* flags and the filesystem's own data string.
 //!
-//! What is refused by name is decided by the controller's code, for both programs. The rest is the filesystem's business; a word
-//! it does not know makes mount(2) fail with EINVAL.
+//! The controller's code decides which options are refused by name, for both programs. The filesystem decides about the
+//! others: an unknown word makes mount(2) fail with EINVAL.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +26,14 @@ impl From<OptionError> for super::jobs::FsError {
 pub struct MountFlags {
     /// MS_* bits for mount(2), without MS_RDONLY.
     pub bits: u64,
-    /// What goes to the filesystem, in order.
+    /// Options for the filesystem, in order.
     pub data: Vec<String>,
-    /// `ro` was the last word on it.
+    /// True if `ro` comes after any `rw`.
     pub read_only: bool,
 }
 
 impl MountFlags {
-    /// The SELinux context asked for, without quotes.
+    /// Returns the requested SELinux context, without quotes.
     pub fn context(&self) -> Option<String> {
         self.data
             .iter()
@@ -42,7 +42,7 @@ impl MountFlags {
             .map(|value| value.replace('"', ""))
     }
 
-    /// The options of the mount itself that these lead to, in the kernel's words for them.
+    /// Returns the options of the mount itself that these flags result in, in the kernel's words.
     pub fn of_mount(&self) -> Vec<&'static str> {
         let set = |bit: u64| self.bits & bit != 0;
         let atime = if set(libc::MS_STRICTATIME) {
@@ -56,7 +56,7 @@ impl MountFlags {
         plain.map(|(_, word)| *word).chain(atime).collect()
     }
 
-    /// What these ask of the filesystem itself, in one order: of what is said twice, the last.
+    /// Returns the options of the filesystem itself, sorted by name; of several with the same name, the last.
     pub fn of_filesystem(&self) -> Vec<String> {
         let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
         let set = OF_SUPERBLOCK.iter().filter(|(bit, _)| self.bits & bit != 0);
@@ -71,13 +71,13 @@ impl MountFlags {
         all.into_values().collect()
     }
 
-    /// What these ask of the mount and of the filesystem.
+    /// Returns the options of the mount and of the filesystem.
     pub fn all(&self) -> Vec<String> {
         let of_mount = self.of_mount().into_iter().map(str::to_owned);
         of_mount.chain(self.of_filesystem()).collect()
     }
 
-    /// The data string of mount(2): the default of this filesystem and these options.
+    /// Returns the data string of mount(2): the default of this filesystem and these options.
     pub fn data_for(&self, fs_type: FsType) -> String {
         let default = kind::of(fs_type).default_option(&self.data);
         let asked = self.data.iter().map(String::as_str);
@@ -89,7 +89,7 @@ impl MountFlags {
     }
 }
 
-/// Shown with each mount.
+/// Options that the kernel shows with each mount.
 const OF_MOUNT: &[(u64, &str)] = &[
     (libc::MS_NOSUID, "nosuid"),
     (libc::MS_NODEV, "nodev"),
@@ -98,7 +98,7 @@ const OF_MOUNT: &[(u64, &str)] = &[
     (libc::MS_NODIRATIME, "nodiratime"),
 ];
 
-/// Of the whole filesystem, whichever of its mounts they were asked with.
+/// Options of the whole filesystem, whichever of its mounts they were requested with.
 const OF_SUPERBLOCK: &[(u64, &str)] = &[
     (libc::MS_SYNCHRONOUS, "sync"),
     (libc::MS_DIRSYNC, "dirsync"),
@@ -106,7 +106,7 @@ const OF_SUPERBLOCK: &[(u64, &str)] = &[
     (libc::MS_I_VERSION, "iversion"),
 ];
 
-/// The words of a mount's own options that are compared: whatever else the kernel shows there is its own.
+/// Returns those of a mount's own options that are compared; the kernel adds others.
 pub fn compared_of_mount(options: &str) -> Vec<&str> {
     let known = |word: &&str| {
         matches!(*word, "noatime" | "relatime") || OF_MOUNT.iter().any(|(_, one)| one == word)
@@ -143,13 +143,13 @@ const FLAG_WORDS: &[(&str, u64, bool)] = &[
     ("symfollow", libc::MS_NOSYMFOLLOW, false),
 ];
 
-/// Words for fstab and its readers, which mount(8) keeps from the kernel too.
+/// Words for fstab and its readers, which mount(8) does not pass to the kernel either.
 const DROPPED: &[&str] = &[
     "defaults", "auto", "noauto", "nofail", "_netdev", "nouser", "nogroup",
 ];
 
-/// Checks the mount flags of a request or a class. An element may hold several, separated by commas;
-/// commas inside double quotes (an SELinux context's categories) do not separate. Later words win.
+/// Checks the mount flags of a request or a class; errs if an option is refused by name. An element may hold several,
+/// separated by commas; commas inside double quotes (an SELinux context's categories) do not separate. Later words win.
 pub fn parse_mount_flags(flags: &[String]) -> Result<MountFlags, OptionError> {
     let mut parsed = MountFlags::default();
     for word in mount_flags(flags)? {

@@ -1,4 +1,4 @@
-//! Publishing: a bind of the staged mount, or of the partition's device node.
+//! Publishes a volume: binds the staged mount, or the partition's device node.
 
 use std::{os::fd::AsFd, path::Path};
 
@@ -18,7 +18,8 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-/// Runs a publish job.
+/// Runs a publish job; does nothing if the volume is published there already. Errs with `Conflict` if another mount is at
+/// the target, or this one with other options.
 pub fn publish(job: &Publish, context: &mut Context) -> Result<Published, FsError> {
     context.step("looking at the mounts");
     let target = at(&job.target)?;
@@ -50,7 +51,7 @@ fn publish_mount(
     let all: Vec<String> = job.options.iter().chain(&job.flags).cloned().collect();
     let flags = parse_mount_flags(&all)?;
     let read_only = job.read_only || flags.read_only;
-    // A caller that names none takes the staged mount as it is.
+    // A request without flags accepts the options of the staged mount.
     let named = !job.flags.is_empty();
     if let Some(top) = target {
         if top.dev != staged.dev || top.root != staged.root {
@@ -71,7 +72,7 @@ fn publish_mount(
             None => same_access(job, top, read_only),
         };
     }
-    // A bind has the options of what it is a bind of.
+    // A bind has the options of the mount that it is cloned from.
     let (of_mount, of_filesystem) = (flags.of_mount(), flags.of_filesystem());
     let before = job.staged_with.as_deref();
     let how = options_differ(&staged, &of_mount, &of_filesystem, before).filter(|_| named);
@@ -93,7 +94,7 @@ fn publish_mount(
         path::make_directory,
         context,
         |found| {
-            // btrfs shows subvolume numbers here, which its mountinfo does not; so the staging path itself is compared.
+            // btrfs has subvolume numbers here, which mountinfo does not show: the staging path itself is compared.
             found.dev == expected.dev && found.kind == Kind::Directory
         },
     )
@@ -101,22 +102,22 @@ fn publish_mount(
 
 /// Binds the device node.
 ///
-/// A read-only mount does not stop a process from opening a device node on it for writing (tried on Linux 6.18), and
-/// making the device itself read-only would do so for every pod of the volume. Whoever starts the container keeps it
-/// from writing: the kubelet has the device given to it with read permission only. The bind is read-only all the same,
-/// because it records what was asked: it tells a repeat of this call from one that contradicts it.
+/// A read-only mount does not stop a process from opening a device node on it for writing (tried on Linux 6.18), and making
+/// the device itself read-only would do so for every pod of the volume. The container runtime prevents writing: the kubelet
+/// requests the device with read permission only. The bind is read-only all the same, because it records the request: this
+/// distinguishes a repeated call from one that contradicts it.
 ///
-/// The device stays open from here on. Whoever opens the node, maybe days later, gets what has its number then, and all drives
-/// share the numbers of most partitions (all of NVMe, those beyond the 15th of others): as often as the kernel reads a table
-/// again, which udevd has it do when a writer has closed the drive, it gives up the numbers of partitions that nobody has open,
-/// and the next drive may get them.
+/// The device stays open from here on. Opening the node, maybe days later, opens the device that has its number then, and
+/// all drives share the numbers of most partitions (all of NVMe, those beyond the 15th of others): whenever the kernel reads
+/// a table again, which udevd triggers after a writer has closed the drive, it releases the numbers of partitions that are
+/// not open, and the next drive may get them.
 fn publish_block(
     job: &Publish,
     device: &Device,
     target: Option<&MountEntry>,
     context: &mut Context,
 ) -> Result<Published, FsError> {
-    // Fails when name and number belong to another device by now.
+    // Errs if name and number belong to another device by now.
     context.keep(device::hold(&job.drive, &job.placed)?);
     let dev = device.dev;
     if let Some(top) = target {
@@ -143,8 +144,8 @@ fn publish_block(
     )
 }
 
-/// Clones, proves that the clone is the right thing, makes it read-only, makes the target, shows it there. What
-/// was made is removed again when showing it fails.
+/// Clones the mount, verifies that the clone is the right one, makes it read-only if requested, creates the target, and
+/// attaches the clone there. Removes a created target if attaching fails.
 fn attach(
     job: &Publish,
     device: &Device,
@@ -206,7 +207,7 @@ fn attach(
     })
 }
 
-/// What is published already serves the call if it is read-only exactly when that is asked.
+/// Accepts the present mount if it is read-only exactly if that is requested; errs with `Conflict` otherwise.
 fn same_access(job: &Publish, top: &MountEntry, read_only: bool) -> Result<Published, FsError> {
     match (top.read_only(), read_only) {
         (false, true) => Err(conflict(

@@ -1,10 +1,10 @@
-//! Why the kernel refused a mount: EINVAL is its answer to a wrong option and to a damaged superblock alike, and only its log
-//! tells which. Pure.
+//! Finds out why the kernel refused a mount: it answers EINVAL to a wrong option and to a damaged superblock alike, and only
+//! its log distinguishes them. Pure.
 
 use super::kind;
 use drivebay_model::FsType;
 
-/// Features of a later kernel: nothing is damaged.
+/// Messages about features of a later kernel, which are no damage.
 const NEWER: &[&str] = &[
     "unsupported optional features",
     "unknown incompatible features",
@@ -12,8 +12,8 @@ const NEWER: &[&str] = &[
     "cannot be safely mounted by this kernel",
 ];
 
-/// The line that shows the filesystem on `device` to be damaged, of what the kernel logged while it refused to mount it. None: an
-/// option may be wrong, or the filesystem newer than this kernel.
+/// Returns the line that shows the filesystem on `device` to be damaged, of those that the kernel logged during the mount.
+/// None: an option may be wrong, or the filesystem is newer than this kernel.
 pub(super) fn damage<'a>(fs_type: FsType, device: &str, logged: &'a [String]) -> Option<&'a str> {
     let names = [format!("({device})"), format!("(device {device})")];
     let own = || {

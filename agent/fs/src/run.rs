@@ -1,4 +1,4 @@
-//! The filesystem and mount jobs at work, in a drive's worker.
+//! Executes the filesystem and mount jobs in a drive's worker.
 
 use super::{
     backend::Real,

@@ -1,8 +1,8 @@
-//! What staging does, decided purely.
+//! Decides purely what staging does.
 //!
 //! `plan_mount`: from what is mounted at the path to Nothing, Mount, Remount or Conflict.
 //! `format_guard`: from the volume's record and what a probe found to Make, Mount, ChangeUuid or Refuse. It is the only
-//! place where formatting is decided, and it says Make only for a device that was probed and is Empty.
+//! place where formatting is decided, and it returns Make only for a device that was probed and is Empty.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -17,24 +17,23 @@ use super::{
 use drivebay_model::{Cause, FsType, RecordState, Signature, Signatures};
 use drivebay_sys::mountinfo::MountEntry;
 
-/// What should be mounted at the staging path.
+/// Mount that should be at the staging path.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub fs_type: FsType,
-    /// Read-only.
     pub read_only: bool,
-    /// SELinux context, when one was asked for.
+    /// SELinux context, if one was requested.
     pub context: Option<String>,
     /// Options of the mount itself.
     pub of_mount: Vec<&'static str>,
     /// Options of the filesystem.
     pub of_filesystem: Vec<String>,
-    /// Those that the mount which is there was asked for with, where that is known: the kernel rewrites them.
+    /// Filesystem options with which the present mount was requested, since the kernel rewrites them; None: not known.
     pub mounted_with: Option<Vec<String>>,
 }
 
 impl Wanted {
-    /// From checked flags.
+    /// Builds it from checked flags; read-only if `read_only` or the flags are.
     pub fn new(
         fs_type: FsType,
         flags: &MountFlags,
@@ -52,23 +51,23 @@ impl Wanted {
     }
 }
 
-/// What to do about it.
+/// Action after which a path has the mount that the stage or publish call requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountPlan {
-    /// It is as wanted.
+    /// The right filesystem is mounted there with the requested options.
     Nothing,
     /// Nothing is mounted there.
     Mount,
-    /// It is the right filesystem, read-only where writing is wanted: one mount(2) with MS_REMOUNT, which the
-    /// kernel refuses when the filesystem stopped writing because of an error.
+    /// The right filesystem is mounted read-only and should be writable: one mount(2) with MS_REMOUNT, which the kernel
+    /// refuses if the filesystem stopped writing because of an error.
     Remount,
-    /// Something else is there; how it differs.
+    /// Another mount is there; describes the difference.
     Conflict(String),
 }
 
-/// Compares device, root, filesystem type, ro, the options of the mount itself, and the SELinux context if one was asked for; of
-/// other options of the filesystem, which the kernel rewrites, what was asked for with what is asked for. `here` is every mount at the path, the visible one last; `is_ours` says
-/// whether a mount is of the volume's partition.
+/// Compares device, root, filesystem type, ro, the options of the mount itself, and the SELinux context if one was
+/// requested. The kernel rewrites other filesystem options, so that they are compared with those of the earlier request.
+/// `here` is every mount at the path, the visible one last; `is_ours` is true for a mount of the volume's partition.
 pub fn plan_mount(
     here: &[&MountEntry],
     wanted: &Wanted,
@@ -111,8 +110,8 @@ pub fn plan_mount(
     }
 }
 
-/// In which options a mount differs from what is asked for; None: in none. Its own are in the mount table; the filesystem's are
-/// compared with those that it was asked for with, where that is known.
+/// Describes in which options a mount differs from the request; None if in none. Options of the mount itself are compared
+/// with the mount table, those of the filesystem with the earlier request, if it is known.
 pub fn options_differ(
     mount: &MountEntry,
     of_mount: &[&str],
@@ -123,7 +122,7 @@ pub fn options_differ(
     differ(&has, of_mount).or_else(|| differ(mounted_with?, of_filesystem))
 }
 
-/// In which words two lists of options differ, in whatever order they are.
+/// Describes in which words two lists of options differ, in any order; None if in none.
 pub fn differ<A, B>(has: &[A], asked: &[B]) -> Option<String>
 where
     A: AsRef<str>,
@@ -144,64 +143,65 @@ where
     })
 }
 
-/// What the format guard says.
+/// Decision of the format guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
     /// Make the planned filesystem: the device is Empty and was never acknowledged with one.
     Make {
-        /// The UUID to make it with. New: not in the record yet, to be written there first.
+        /// UUID to make it with. A new one must be recorded first.
         plan: Plan,
     },
     /// The expected filesystem is there.
     Mount {
-        /// It was never mounted, so it may be what an interrupted mkfs left; when its superblock proves that
-        /// (`Filesystem::is_unfinished`), mkfs may start over with the same UUID.
+        /// UUID of a filesystem that was never mounted, so that it may be left by an interrupted mkfs: if its superblock
+        /// proves that (`Filesystem::is_unfinished`), mkfs may start over with this UUID.
         may_restart: Option<Uuid>,
     },
-    /// The filesystem that the volume is a copy of is there; it gets its own UUID and is mounted then, also for reading alone.
+    /// The device holds the filesystem that the volume is a copy of: it gets its own UUID and is then mounted, even
+    /// read-only.
     ChangeUuid {
-        /// The UUID that it has.
+        /// Present UUID.
         from: Uuid,
         /// The expected one.
         to: Uuid,
     },
-    /// None of these is done.
+    /// The device is neither formatted nor mounted.
     Refuse(Refusal),
 }
 
-/// Whether the record has the filesystem's UUID already.
+/// UUID of a filesystem to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// No; choose one and write it, durably, before mkfs.
+    /// Not recorded yet: choose one and record it, durably, before mkfs.
     Fresh,
-    /// Yes, this one: mkfs was interrupted, or its result was lost before the first mount.
+    /// Recorded already: mkfs was interrupted, or its result was lost before the first mount.
     Recorded(Uuid),
 }
 
-/// Why none of these is done.
+/// Reason of [Format::Refuse].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// The probe failed; that is not emptiness.
+    /// The probe failed, which does not mean that the device is empty.
     ProbeFailed,
-    /// There was a filesystem, and now there is none.
+    /// There was a mounted filesystem, and the device is empty now.
     Gone,
-    /// Something else is there.
+    /// The device holds something else.
     Unexpected {
         found: String,
-        /// What the record says.
+        /// Contents according to the record.
         expected: String,
     },
-    /// A volume that was never formatted is asked for read-only.
+    /// Read-only was requested for a volume that was never formatted.
     NothingToRead,
-    /// The record says that this is not a mount volume, or one with another filesystem.
+    /// The record is not of a mount volume, or of one with another filesystem.
     Incompatible {
-        /// What it is.
+        /// Mode, filesystem or state in the record.
         is: String,
     },
 }
 
 impl Refusal {
-    /// As the error of a job, whose probe failed for this cause if it did.
+    /// Converts to the error of a job. `cause`: error of the probe, if it failed.
     pub fn into_error(
         self,
         job: &Stage,
@@ -248,8 +248,8 @@ impl Refusal {
     }
 }
 
-/// Decides from the record and the probe (None: it failed). Any signature on the device wins over the record. `copied`: the UUIDs
-/// that the filesystem of a copy may have until it gets its own.
+/// Decides from the record and the probe (None: it failed). A signature on the device takes precedence over the record.
+/// `copied`: the UUIDs that the filesystem of a copy may have until it gets its own.
 pub fn format_guard(
     state: &RecordState,
     probed: Option<&Signatures>,
@@ -319,7 +319,7 @@ pub fn format_guard(
     }
 }
 
-/// Whether the one and only signature is this filesystem.
+/// True if this filesystem is the one and only signature.
 pub fn is_exactly(found: &[Signature], fs_type: FsType, fs_uuid: Uuid) -> bool {
     matches!(found, [one] if one.kind == fs_type.as_str() && Uuid::parse_str(&one.uuid) == Ok(fs_uuid))
 }

@@ -1,4 +1,4 @@
-//! Every combination of record and probe, and of mounted and wanted.
+//! Every combination of record and probe, and of the present and the requested mount.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use drivebay_sys::mountinfo;
 
 const OURS: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);
-/// Of the filesystem that a volume is a copy of.
+/// UUID of the filesystem that a volume is a copy of.
 const COPIED: Uuid = Uuid::from_u128(3);
 
 fn signature(kind: &str, uuid: Uuid) -> Signature {
@@ -277,7 +277,7 @@ proptest! {
 }
 
 fn entry(row: &str) -> MountEntry {
-    // As every mount is without another word on it.
+    // The kernel shows this unless another atime option is set.
     let row = row.replacen(" rw - ", " rw,relatime - ", 1);
     let row = row.replacen(" ro - ", " ro,relatime - ", 1);
     mountinfo::parse(row.as_bytes()).unwrap().remove(0)
@@ -399,7 +399,7 @@ fn of_stacked_mounts_the_visible_one_counts() {
     assert_eq!(plan_mount(&[], &wanted, |_| true), MountPlan::Mount);
 }
 
-/// Xfs, as it is mounted without options.
+/// XFS, mounted without options.
 fn plain() -> Wanted {
     Wanted::new(FsType::Xfs, &MountFlags::default(), false, None)
 }
@@ -422,7 +422,7 @@ fn a_repeat_with_other_mount_options_is_a_conflict_where_it_is_known_how_it_was_
         ("rw,nosuid,nodev,relatime", &["nodev", "nosuid"], None, true),
         ("rw,nosuid,nodev,relatime", &["nosuid"], None, false),
         ("rw,nosuid,relatime", &["nosuid", "noexec"], None, false),
-        // What the kernel shows of its own is not compared.
+        // Options that the kernel adds are not compared.
         ("rw,relatime,idmapped", &[], None, true),
         ("rw,relatime", &["discard"], None, true),
         ("rw,relatime", &["discard"], Some(&["discard"][..]), true),

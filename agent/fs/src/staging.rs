@@ -1,9 +1,9 @@
-//! Staging, executed: what `stage` decided, in an order in which a crash at any point is repaired by the next call.
+//! Executes the decisions of `stage`, in an order in which the next call repairs a crash at any point.
 //!
-//! Record first (durably), then mkfs, then mount, then "mounted" in the record, then the answer. A crash
-//! before that last record leaves a filesystem that was never acknowledged: should it be Empty at the next
-//! call, it may be made again. After it, never. The record is not moved before mount(2): what an interrupted
-//! mkfs left would then be a lost filesystem for ever.
+//! Record first (durably), then mkfs, then mount, then "mounted" in the record, then the result. A crash before that last
+//! record leaves a filesystem that was never acknowledged: if the device is Empty at the next call, it may be formatted
+//! again. After it, never. The record is not changed before mount(2): what an interrupted mkfs left would otherwise be a
+//! lost filesystem forever.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-/// Runs a stage job.
+/// Runs a stage job. Can be repeated after a crash or an error at any point.
 pub fn stage(
     backend: &dyn StageBackend,
     job: &Stage,
@@ -57,8 +57,8 @@ pub fn stage(
         .map_err(|error| mount_info_error(&wanted.path, &error))?;
     context.step("reading the label");
     let mut looked = backend.look(&job.drive, false);
-    // A volume that is going to be mounted must be whole; of one that is mounted nothing is to be repaired. To repair is to
-    // have the drive alone, which takes as long as udevd reads what creating the volume has changed.
+    // A volume must be whole before it is mounted; for one that is mounted nothing is repaired. A repair needs the drive
+    // exclusively, which takes as long as udevd reads what creating the volume has changed.
     if here.is_empty()
         && !looked
             .as_ref()
@@ -69,15 +69,15 @@ pub fn stage(
     }
     let contents = looked?;
     let placed = find(&contents, job)?;
-    Staging::new(backend, job, wanted, placed)?.run(&here, placed, context)
+    Staging::new(backend, job, wanted, &contents, placed)?.run(&here, placed, context)
 }
 
-/// Whether nothing on the drive is to be repaired before the volume is mounted.
+/// True if nothing on the drive must be repaired before the volume is mounted.
 fn is_whole(contents: &Contents, job: &Stage) -> bool {
     !contents.needs_repair() && find(contents, job).is_ok()
 }
 
-/// The volume's entry, when it is whole and alive.
+/// Returns the volume's entry. Errs if the volume is being created or erased, is ambiguous, or is not at a live place.
 fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> {
     let unknown = || CarveError::NoSuchVolume {
         drive: job.drive.id.to_string(),
@@ -124,9 +124,9 @@ fn block(
         return Err(incompatible("a mount volume".to_owned()));
     }
     match &placed.record.state {
-        // Where its device is now: publishing takes it from there.
+        // Publishing uses the current device from there.
         RecordState::Block => Ok(Staged {
-            contents: Some(contents),
+            contents,
             formatted: false,
             growth: Growth::NotTried,
             already: true,
@@ -135,7 +135,7 @@ fn block(
             context.step("recording that the volume is raw");
             let changed = backend.advance(&job.drive, job.uuid, RecordState::Block)?;
             Ok(Staged {
-                contents: Some(changed.contents),
+                contents: changed.contents,
                 formatted: false,
                 growth: Growth::NotTried,
                 already: false,
@@ -145,7 +145,7 @@ fn block(
     }
 }
 
-/// One staging of a mount volume.
+/// Stages one mount volume.
 struct Staging<'a> {
     backend: &'a dyn StageBackend,
     job: &'a Stage,
@@ -153,8 +153,8 @@ struct Staging<'a> {
     fs_type: FsType,
     flags: MountFlags,
     wanted: Wanted,
-    /// After the last change of the record.
-    contents: Option<Contents>,
+    /// Contents of the drive, as they were read, or as the last change of the record left them.
+    contents: Contents,
     formatted: bool,
 }
 
@@ -163,6 +163,7 @@ impl<'a> Staging<'a> {
         backend: &'a dyn StageBackend,
         job: &'a Stage,
         mount: &'a StageMount,
+        contents: &Contents,
         placed: &Placed,
     ) -> Result<Self, FsError> {
         let record = &placed.record;
@@ -196,12 +197,12 @@ impl<'a> Staging<'a> {
             fs_type,
             flags,
             wanted,
-            contents: None,
+            contents: contents.clone(),
             formatted: false,
         })
     }
 
-    /// `here`: the mounts at the path. When there are none the drive needs no repair, or was read with it.
+    /// `here`: the mounts at the path. If there are none, the drive needs no repair, or was read with it.
     fn run(
         self,
         here: &[MountEntry],
@@ -229,7 +230,7 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// It is mounted; only the record may lag behind, when the call that mounted it never answered.
+    /// Completes the staging of a mounted volume: its record lags behind if the call that mounted it never returned.
     fn already(mut self, placed: &Placed, context: &mut Context) -> Result<Staged, FsError> {
         let mut growth = Growth::NotTried;
         match (&placed.record.state, Device::of(placed)) {
@@ -312,7 +313,7 @@ impl<'a> Staging<'a> {
             (Format::Mount { may_restart }, RecordState::Fs { fs_uuid, .. }) => {
                 (*fs_uuid, may_restart.is_some())
             }
-            // The guard says Mount for a recorded filesystem only.
+            // The guard returns Mount for a recorded filesystem only.
             (Format::Mount { .. }, _) => return Err(refused(Refusal::ProbeFailed, None)),
             (Format::ChangeUuid { from, to }, _) => {
                 let change = UuidChange {
@@ -339,7 +340,7 @@ impl<'a> Staging<'a> {
         }
         let was_mounted = matches!(state, RecordState::Fs { mounted: true, .. });
         let growth = self.finish(&partition, fs_uuid, was_mounted, context).inspect_err(|_| {
-            // A final error must leave nothing behind; nobody else knows of this mount yet.
+            // A final error must leave nothing behind; this mount is not recorded anywhere yet.
             if let Err(error) = mount::unmount(&self.mount.path, false) {
                 tracing::error!(path = %self.path(), %error, "cannot unmount the filesystem after a failed stage");
             }
@@ -352,7 +353,8 @@ impl<'a> Staging<'a> {
         })
     }
 
-    /// Before anything is written: a filesystem that cannot be mounted is not made.
+    /// Checks the mount options before anything is written: a filesystem that cannot be mounted is not made. Passes if they
+    /// cannot be checked.
     fn ask_kernel(&self, context: &mut Context) -> Result<(), FsError> {
         context.step("asking the kernel for the mount options");
         match kernel_options::ask(self.fs_type, &self.flags) {
@@ -368,7 +370,7 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// After mount(2): is it the right one, then everything that makes it ready.
+    /// Verifies the mount after mount(2), configures and grows the filesystem, and records it as mounted.
     fn finish(
         &mut self,
         partition: &Partition,
@@ -428,14 +430,14 @@ impl<'a> Staging<'a> {
         let changed = self
             .backend
             .advance(&self.job.drive, self.job.uuid, to.clone())?;
-        // What was read back decides, not what was written.
+        // The record that was read back decides, not the one that was written.
         match changed
             .contents
             .volume(self.job.uuid)
             .map(|placed| &placed.record.state)
         {
             Some(state) if *state == to => {
-                self.contents = Some(changed.contents);
+                self.contents = changed.contents;
                 Ok(())
             }
             other => Err(CarveError::BadTransition {
@@ -447,7 +449,8 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// What comes of the repair does not fail the stage: the mount decides.
+    /// Repairs a filesystem that must not be mounted for writing before that. A failed repair does not fail the stage: the
+    /// mount decides.
     fn repair(&self, partition: &Partition, context: &mut Context) -> Result<(), FsError> {
         if self.wanted.read_only {
             return Ok(());
@@ -459,8 +462,7 @@ impl<'a> Staging<'a> {
         }
     }
 
-    /// A volume that could not be grown is still a volume with its data, so this does not fail the stage;
-    /// NodeExpandVolume does.
+    /// Grows the filesystem. A failure does not fail the stage, since the volume still has its data; NodeExpandVolume errs.
     fn grow(&self, device: &str, bytes: u64, context: &mut Context) -> Growth {
         if self.wanted.read_only {
             return Growth::NotTried;
@@ -502,7 +504,7 @@ impl<'a> Staging<'a> {
         let bits = self.flags.bits | read_only | extra;
         let (path, fs_type) = (&self.mount.path, self.fs_type.as_str());
         let mark = kmsg::Mark::now();
-        // Replaying a long log takes as long as it takes.
+        // Replaying a long log has no limit of time.
         let mounted = tools::watched(device, &format!("mounting {device}"), context, || {
             mount::mount_fs(&device::node(device), path, fs_type, bits, &data)
         });
@@ -520,7 +522,7 @@ impl<'a> Staging<'a> {
         })
     }
 
-    /// Whether a mount failed because of what the superblock proves to be an unfinished, never mounted filesystem.
+    /// True if a mount failed because of a superblock that proves an unfinished, never mounted filesystem.
     fn is_unfinished(&self, error: &FsError, partition: &Partition) -> bool {
         let FsError::Mount { source, .. } = error else {
             return false;
@@ -548,7 +550,7 @@ impl<'a> Staging<'a> {
     }
 }
 
-/// mountinfo could not be read or parsed.
+/// Returns the error for a mountinfo that could not be read or parsed.
 pub fn mount_info_error(path: &Path, error: &mountinfo::MountInfoError) -> FsError {
     FsError::Io {
         what: "finding the mounts at".to_owned(),

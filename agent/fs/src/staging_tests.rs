@@ -1,5 +1,5 @@
-//! What staging decides without a device: raw volumes, volumes that are mounted already, and records that do not say what
-//! was written to them. With devices: `tests/mounts.rs`.
+//! Decisions of staging without a device: raw volumes, mounted volumes, and records that differ from what was written to
+//! them. With devices: `tests/mounts.rs`.
 
 use std::{path::PathBuf, sync::Mutex};
 
@@ -8,11 +8,11 @@ use drivebay_layout::jobs::Changed;
 use drivebay_model::{DriveRef, DriveState, Signatures, samples};
 use drivebay_sys::cmd::{CmdError, Output, Tool};
 
-/// A label in memory. A look with repair gives a volume its device back.
+/// Label in memory. `look` with repair gives a volume its device back.
 struct Label {
     contents: Mutex<Contents>,
     repairs: Mutex<Vec<bool>>,
-    /// Writing is answered as done, and the record stays as it was.
+    /// Writing reports success, and the record stays as it was.
     forgets: bool,
 }
 
@@ -113,11 +113,12 @@ fn run(label: &Label, mount: Option<StageMount>) -> Result<Staged, FsError> {
     stage(label, &job(mount), &mut Context::silent())
 }
 
-/// As if the mount were there.
+/// Stages as if the mount existed.
 fn already(placed: Placed) -> Result<Staged, FsError> {
     let label = Label::new(placed.clone());
     let (job, mount) = (job(None), at_path(None));
-    let staging = Staging::new(&label, &job, &mount, &placed)?;
+    let read = label.contents.lock().unwrap().clone();
+    let staging = Staging::new(&label, &job, &mount, &read, &placed)?;
     staging.already(&placed, &mut Context::silent())
 }
 
@@ -138,7 +139,7 @@ fn a_raw_volume_without_its_device_gets_it_back() {
     placed.device = None;
     let label = Label::new(placed);
     let staged = run(&label, None).unwrap();
-    let device = staged.contents.unwrap().volumes[0].device.clone();
+    let device = staged.contents.volumes[0].device.clone();
     assert_eq!(device.as_deref(), Some("sda2"));
     assert_eq!(*label.repairs.lock().unwrap(), [false, true]);
 }
@@ -146,7 +147,7 @@ fn a_raw_volume_without_its_device_gets_it_back() {
 #[test]
 fn the_drive_is_read_once_before_a_volume_is_mounted() {
     let label = Label::new(samples::placed(1, RecordState::New));
-    // There is no such directory, which shows after the drive was read.
+    // The directory does not exist, which is detected after the drive was read.
     let refused = run(&label, Some(at_path(None)));
     assert!(matches!(refused, Err(FsError::Path { .. })), "{refused:?}");
     assert_eq!(*label.repairs.lock().unwrap(), [false]);
@@ -235,7 +236,7 @@ fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
 fn what_is_mounted_must_be_what_the_record_says() {
     let staged = already(samples::placed(1, ext4(true))).unwrap();
     assert_eq!((staged.already, staged.growth), (true, Growth::NotTried));
-    // Mounted, and its device is not known now: nothing is written that would need it.
+    // Mounted, and its device is unknown now: nothing is written that would need it.
     let mut gone = samples::placed(1, ext4(true));
     (gone.device, gone.dev) = (None, None);
     assert!(already(gone).unwrap().already);
@@ -243,7 +244,7 @@ fn what_is_mounted_must_be_what_the_record_says() {
         RecordState::New,
         RecordState::Block,
         xfs(true),
-        // The record of another filesystem is not moved on either.
+        // The record of another filesystem is not changed either.
         xfs(false),
     ] {
         let refused = already(samples::placed(1, state.clone()));
@@ -252,7 +253,7 @@ fn what_is_mounted_must_be_what_the_record_says() {
             "{state:?}: {refused:?}"
         );
     }
-    // Its record lags behind; moving it on needs the device, and there is none of this name.
+    // Its record lags behind; changing it needs the device, and there is none of this name.
     let mut lagging = samples::placed(1, ext4(false));
     lagging.device = Some("no-such-device".into());
     let lagging = already(lagging);
@@ -274,21 +275,20 @@ fn what_was_read_back_decides_whether_the_record_moved_on() {
             ..Label::new(placed.clone())
         };
         let (job, mount) = (job(None), at_path(None));
-        let mut staging = Staging::new(&label, &job, &mount, &placed).unwrap();
+        let read = label.contents.lock().unwrap().clone();
+        let mut staging = Staging::new(&label, &job, &mount, &read, &placed).unwrap();
         let moved = staging.advance(Uuid::from_u128(5), false, &mut Context::silent());
         if forgets {
             assert!(
                 matches!(moved, Err(FsError::Carve(CarveError::BadTransition { .. }))),
                 "{moved:?}"
             );
-            assert!(staging.contents.is_none());
+            assert_eq!(staging.contents, read);
         } else {
             moved.unwrap();
             assert_eq!(label.placed().record.state, ext4(false));
-            assert_eq!(
-                staging.contents,
-                Some(label.contents.lock().unwrap().clone())
-            );
+            assert_eq!(staging.contents, *label.contents.lock().unwrap());
+            assert_ne!(staging.contents, read);
         }
     }
 }
@@ -298,7 +298,8 @@ fn a_failed_mount_names_device_and_path() {
     let placed = samples::placed(1, RecordState::New);
     let label = Label::new(placed.clone());
     let (job, mount) = (job(None), at_path(None));
-    let staging = Staging::new(&label, &job, &mount, &placed).unwrap();
+    let read = label.contents.lock().unwrap().clone();
+    let staging = Staging::new(&label, &job, &mount, &read, &placed).unwrap();
     let failed = staging.mount_syscall("no-such-device", 0, &mut Context::silent());
     match failed {
         Err(FsError::Mount { device, path, .. }) => {

@@ -1,10 +1,9 @@
-//! Unmounting, from mountinfo alone: the target is never looked at first, since it may lie on a filesystem that
-//! answers EIO, ENOTCONN, or never.
+//! Unmounts, from mountinfo alone: the target is never accessed first, since its filesystem may answer EIO, ENOTCONN, or
+//! never.
 //!
-//! Who does what: this job calls plain umount2 and waits for it, however long writing back takes; the agent's
-//! pool has the deadline. When it passes and there is evidence that the drive is gone or stuck, the agent calls
-//! again with `may_detach`. Then plain umount2 is tried on a thread for `deadline_ms`, and what it did not
-//! take away is detached.
+//! This job calls plain umount2 and waits for it, however long writing back takes; the agent's pool has the deadline. When
+//! it passes and there is evidence that the drive is missing or unresponsive, the agent repeats the job with `may_detach`.
+//! Then plain umount2 is tried on a thread for `deadline_ms`, and a mount that remains is detached.
 
 use std::{fs, io, path::Path, sync::mpsc, thread, time::Duration};
 
@@ -23,10 +22,11 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-/// More mounts than this on one path are somebody else's trouble.
+/// Limit of mounts at one path that are unmounted.
 const MOST: u32 = 1024;
 
-/// Runs an unmount job.
+/// Runs an unmount job. Errs with `NotAVolume` at the first mount that is not a volume's; mounts on top of it are unmounted
+/// by then.
 pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsError> {
     let path = mountinfo::resolve(&job.path);
     let mut done = Unmounted {
@@ -68,7 +68,7 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
                     flush(top, context);
                 }
             }
-            // Somebody else was faster; look again.
+            // Another process unmounted it meanwhile; check again.
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT))
                     && !is_mounted(&path, top.id) => {}
@@ -81,7 +81,7 @@ pub fn unmount(job: &Unmount, context: &mut Context) -> Result<Unmounted, FsErro
     Ok(done)
 }
 
-/// Takes the top mount away; true when it had to be detached (or when its superblock is still being given up).
+/// Unmounts the top mount; true if it had to be detached, or if its superblock is still being released.
 fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
     if !job.may_detach {
         return mount::unmount(path, false).map(|()| false);
@@ -95,16 +95,16 @@ fn take_away(job: &Unmount, path: &Path, id: u64) -> io::Result<bool> {
         })?;
     match wait.recv_timeout(Duration::from_millis(job.deadline_ms)) {
         Ok(Ok(())) => Ok(false),
-        // The kernel takes a mount out of the tree before it writes back and waits; then there is nothing
-        // left to detach, and the superblock lives on all the same.
+        // The kernel removes a mount from the tree before it writes back and waits; then there is nothing left to detach,
+        // and the superblock still exists.
         Err(_) if !is_mounted(path, id) => Ok(true),
         Ok(Err(_)) | Err(_) => mount::unmount(path, true).map(|()| true),
     }
 }
 
-/// Has the drive flush its cache after the last mount of a filesystem went: ext4 and btrfs write last that they are
-/// clean, and flush it on no drive. Everything that matters was flushed by the unmount itself, and unmounting needs
-/// nothing from the drive: one that fails here is for the log.
+/// Flushes the drive's cache after the last mount of a filesystem was removed: ext4 and btrfs write last that they are
+/// clean, and do not flush that. The unmount itself flushed all data, and unmounting needs nothing from the drive: a failure
+/// is only logged.
 fn flush(gone: &MountEntry, context: &mut Context) {
     let still_used = || device::kernel_name(gone).is_some_and(|name| superblock_lives(&name));
     if FsType::parse(&gone.fs_type).is_none() || still_used() {
@@ -120,10 +120,10 @@ fn is_mounted(path: &Path, id: u64) -> bool {
     mountinfo::at(path).map_or(true, |stack| stack.iter().any(|entry| entry.id == id))
 }
 
-/// Whether a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one
-/// of its own: those are identified by name. When sysfs no longer knows the device, the drive is gone, and nothing is
-/// proven: taking a mount away at the path we were given destroys nothing, keeping it would hang a pod for ever. An LV may
-/// have come back under another number: its device-mapper uuid tells.
+/// True if a mount is provably of another device. A bind of a device node has the number of devtmpfs, btrfs one of its own:
+/// those are identified by name. If sysfs no longer has the device, the drive is missing, and nothing is proven: removing a
+/// mount at the given path destroys nothing, and keeping it would block a pod forever. An LV may have returned with another
+/// number: its device-mapper uuid decides.
 fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {
     let dev = volume.dev;
     if entry.dev == dev {
@@ -154,7 +154,7 @@ fn is_foreign(entry: &MountEntry, volume: &Device) -> bool {
     named.is_some_and(|number| number != dev && !is_it(number))
 }
 
-/// Where the system lives: what is mounted there, or holds it, is never taken away on an orchestrator's word.
+/// Paths of the system: a mount there, or of the same device, is never removed at an orchestrator's request.
 const SYSTEM: [&str; 9] = [
     "/",
     "/boot",
@@ -167,14 +167,14 @@ const SYSTEM: [&str; 9] = [
     "/var/lib",
 ];
 
-/// Whether the system lives at a path, so that no volume is to be mounted there: it would not be unmounted again.
+/// True if the path belongs to the system, so that no volume may be mounted there: it would not be unmounted again.
 pub fn is_system_place(path: &Path) -> bool {
     SYSTEM.iter().any(|place| path == Path::new(place))
 }
 
-/// Whether a mount looks like something this driver makes: one of its filesystems on a device the system
-/// does not live on, or a device node bound onto a file. Tells /proc and the root filesystem from volumes
-/// even when nothing else is known of the volume.
+/// True if a mount may be of a volume: one of Drivebay's filesystems on a device that has no system path, or a device node
+/// bound onto a file. Distinguishes /proc and the root filesystem from volumes even if nothing else is known about the
+/// volume.
 fn could_be_a_volume(entry: &MountEntry) -> Result<bool, MountInfoError> {
     if FsType::parse(&entry.fs_type).is_none() {
         let is_node = matches!(entry.fs_type.as_str(), "devtmpfs" | "tmpfs");
@@ -202,8 +202,8 @@ fn failed(job: &Unmount, path: &Path, error: io::Error) -> FsError {
     }
 }
 
-/// Whether the kernel still has a superblock for this device, mounted visibly or not: after a detach, the
-/// volume is neither deleted nor staged again while it does. Reads sysfs only.
+/// True if the kernel still has a superblock for this device, mounted visibly or not: after a detach, the volume is neither
+/// deleted nor staged again while it does. Reads sysfs only.
 pub fn superblock_lives(device: &str) -> bool {
     let name = device.replace('/', "!");
     kind::all().any(|kind| kind.has_superblock(&name))
@@ -218,7 +218,7 @@ mod tests {
         let entry = |row: &str| mountinfo::parse(row.as_bytes()).unwrap().remove(0);
         for (row, foreign) in [
             ("1 2 8:1 / /s rw - xfs /dev/sda1 rw", false),
-            // Its drive is gone: it may be the volume's device of before.
+            // The drive is missing: it may be the former device of the volume.
             ("1 2 8:1048575 / /s rw - xfs /dev/sda1 rw", false),
             ("1 2 0:50 / /s rw - nfs server:/x rw", true),
             ("1 2 0:50 / /s rw - tmpfs tmpfs rw", true),

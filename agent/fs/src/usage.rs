@@ -1,5 +1,5 @@
-//! How full a volume is: one statx of the path, then one open, statx, readdir and statfs of the directory that is there; for
-//! block, sysfs. No process, no mountinfo unless it is btrfs or something is wrong.
+//! Reads the usage of a volume: one statx of the path, then one open, statx, readdir and statfs of the directory there; for
+//! block, sysfs. Starts no process, and reads mountinfo only for btrfs and after errors.
 
 use std::{io, path::Path};
 
@@ -14,7 +14,8 @@ use drivebay_sys::{
     path::{self, Directory, Facts, Kind, Space},
 };
 
-/// Runs a stats job.
+/// Runs a stats job. Errs with `NotHere` if the path is not the volume's. A filesystem that cannot be read is no error: see
+/// [Usage::unreadable].
 pub fn usage(job: &Stats) -> Result<Usage, FsError> {
     if job.block { block(job) } else { mounted(job) }
 }
@@ -26,7 +27,7 @@ fn not_here(job: &Stats, why: String) -> FsError {
     }
 }
 
-/// What the path says, which a caller gave, says nothing of the volume.
+/// Error of a path that the caller gave, which is no evidence about the volume.
 fn not_found(job: &Stats, error: &io::Error) -> FsError {
     match error.kind() {
         io::ErrorKind::NotFound => not_here(job, "the path does not exist".to_owned()),
@@ -34,7 +35,7 @@ fn not_found(job: &Stats, error: &io::Error) -> FsError {
     }
 }
 
-/// A path that does not answer, as a drive that is gone makes it: unhealthy, and still there.
+/// True if the path exists and does not answer, as on a missing drive: the volume is unhealthy, but still there.
 fn is_unreadable(error: &io::Error) -> bool {
     !matches!(
         error.raw_os_error(),
@@ -62,13 +63,13 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     }
     let mut directory = match Directory::open(&job.path) {
         Ok(directory) => directory,
-        // The root of a mount is there, and a directory.
+        // The root of a mount exists and is a directory, so that it was unmounted meanwhile.
         Err(error) if is_absent(&error) => return Err(unmounted(job)),
         Err(error) => return without_directory(job, Some(found.mount_id), &error),
     };
     match directory.facts() {
         Ok(now) if now.mount_root && (now.mount_id, now.dev) == (found.mount_id, found.dev) => {}
-        // The directory below, or another mount: that says nothing of the volume.
+        // The directory below the mount, or another mount: no evidence about the volume.
         Ok(_) => return Err(unmounted(job)),
         Err(error) => return without_directory(job, Some(found.mount_id), &error),
     }
@@ -77,8 +78,8 @@ fn mounted(job: &Stats) -> Result<Usage, FsError> {
     Ok(answer(space, unread.or(failed).as_ref().map(code)))
 }
 
-/// Usage of a path that does not let itself be opened, or be looked at: the kernel's list of mounts, which asks no filesystem,
-/// says whether it is the volume's.
+/// Returns the usage of a path that cannot be opened or read. The kernel's mount list, which accesses no filesystem, must
+/// have the volume there; errs with `NotHere` otherwise.
 fn without_directory(job: &Stats, mount: Option<u64>, error: &io::Error) -> Result<Usage, FsError> {
     if !top_at(&job.path)?.is_some_and(|top| mounts::is_mount_of(&top, job.device.dev)) {
         return Err(not_here(
@@ -115,7 +116,7 @@ fn code(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Whether something else is there than the mount that was; None: it did not answer then.
+/// True if another mount, or none, is at the path now. `mount`: id of the one before; None if it did not answer then.
 fn is_another_now(path: &Path, mount: Option<u64>) -> bool {
     match path::facts(path) {
         Ok(now) => !now.mount_root || mount.is_some_and(|mount| mount != now.mount_id),
@@ -148,7 +149,7 @@ fn answer(space: Option<Space>, unreadable: Option<i32>) -> Usage {
     })
 }
 
-/// btrfs answers with numbers of its own: its mount is found by id and compared by source.
+/// True if the mount is of the volume's btrfs, which has a device number of its own: found by id and compared by source.
 fn is_btrfs_of(job: &Stats, path: &Path, found: &Facts) -> Result<bool, FsError> {
     let top = top_at(path)?;
     Ok(

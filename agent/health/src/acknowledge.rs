@@ -1,4 +1,4 @@
-//! Acknowledgements of a drive's findings, on their way to the task that keeps the histories.
+//! Requests to acknowledge a drive's findings, sent to the task that has the histories.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -6,23 +6,23 @@ use drivebay_model::{DriveHealth, DriveId, Verdict, health::SmartFinding};
 use drivebay_node::state::StateError;
 use drivebay_smart::{Acknowledgement, history::Trends, rules};
 
-/// Acknowledgements that wait for their turn.
+/// Limit of queued requests.
 const QUEUE: usize = 16;
 
-/// What an acknowledgement or its withdrawal did.
+/// Result of an acknowledgement or its withdrawal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
-    /// Nothing was different before.
+    /// True if nothing changed.
     pub nothing: bool,
-    /// What is acknowledged by it.
+    /// Findings that are acknowledged by it.
     pub acknowledged: Vec<SmartFinding>,
-    /// How well the drive is afterwards.
+    /// Health of the drive afterwards.
     pub health: DriveHealth,
-    /// The inventory that shows it.
+    /// Revision of the inventory that has it.
     pub revision: u64,
 }
 
-/// Why nothing was acknowledged or withdrawn.
+/// Error of an acknowledgement or its withdrawal: nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AcknowledgeError {
     #[error(
@@ -51,10 +51,10 @@ pub enum AcknowledgeError {
     Stopping,
 }
 
-/// What an operator decided.
+/// Decision of an operator.
 #[derive(Debug)]
 pub enum Order {
-    /// Acknowledge; `confirmed`: the identity was spelled out, without which nothing is acknowledged of a BAD drive.
+    /// `confirmed`: the identity was given as confirmation, without which nothing is acknowledged of a BAD drive.
     Acknowledge {
         ack: Acknowledgement,
         confirmed: bool,
@@ -71,18 +71,18 @@ pub struct AcknowledgeRequest {
     pub(super) done: oneshot::Sender<Result<Done, AcknowledgeError>>,
 }
 
-/// Hands over what an operator decided. Cheap to clone.
+/// Sends decisions of operators to the task. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Acknowledger(mpsc::Sender<AcknowledgeRequest>);
 
 impl Acknowledger {
-    /// The handle, and what the task takes.
+    /// Returns the handle, and the receiver for the task.
     pub fn new() -> (Self, mpsc::Receiver<AcknowledgeRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
 
-    /// Carries it out. Durable when it is answered.
+    /// Executes a decision. It is durable when this returns.
     pub async fn send(&self, drive: DriveId, order: Order) -> Result<Done, AcknowledgeError> {
         let (done, answer) = oneshot::channel();
         let request = AcknowledgeRequest { drive, order, done };
@@ -92,7 +92,7 @@ impl Acknowledger {
     }
 }
 
-/// A finding in the inventory's words.
+/// Converts a finding for the inventory.
 pub(super) fn to_smart_finding(finding: &rules::RuleFinding, trends: &Trends) -> SmartFinding {
     SmartFinding {
         code: finding.code.as_str().to_owned(),

@@ -11,31 +11,30 @@ use uuid::Uuid;
 
 use drivebay_model::{Drive, DriveHealth, DriveId, DriveState, Finding, Snapshot, Verdict, Volume};
 
-/// One difference between two snapshots.
+/// Difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The drive it is about, or that the volume is on.
+    /// Drive that changed, or that the volume is on.
     pub drive: DriveId,
-    /// The volume; None: it is about the drive.
+    /// None: the drive changed.
     pub volume: Option<Uuid>,
-    /// What changed.
     pub event: Event,
 }
 
-/// What changed. Alerts on logs match `message`, so everything variable is a field.
+/// Change of a drive or volume. Alerts on logs match `message`, so everything variable is a field.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
-    /// Constant text.
+    /// Constant text of the log message.
     pub message: &'static str,
-    /// Somebody should act.
+    /// True if an operator should act.
     pub worse: bool,
-    /// The verdict of the drive or the status of the volume, and the one before.
+    /// Verdict of the drive or status of the volume, and the one before.
     pub status: Option<(String, Option<String>)>,
     /// Codes of findings or of a condition.
     pub reason: Option<String>,
-    /// Why, and what to do.
+    /// Reason, and what to do.
     pub details: Option<String>,
-    /// Volumes on the drive.
+    /// Number of volumes on the drive.
     pub volumes: Option<usize>,
 }
 
@@ -66,8 +65,8 @@ impl Event {
     }
 }
 
-/// Logs changes until `stop`, beginning with what is wrong at the first complete scan. `started`: when the agent did, seconds
-/// since 1970; what an earlier agent has logged is not logged as new.
+/// Logs changes until `stop`, beginning with all findings and conditions of the first complete scan. `started`: Unix time at
+/// which the agent started; what an earlier agent has logged is not logged as new.
 pub async fn run(
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
     started: u64,
@@ -117,14 +116,14 @@ fn log(change: &Change) {
     }
 }
 
-/// What is found of the host in `new` and was not in `old`.
+/// Returns the findings of the host that are in `new` and not in `old`.
 fn fresh_of_host<'a>(old: &Snapshot, new: &'a Snapshot) -> Vec<&'a Finding> {
     let fresh = |finding: &&Finding| !old.findings.contains(finding);
     new.findings.iter().filter(fresh).collect()
 }
 
-/// What differs in `new` from `old`. What a drive's state does to each volume on it is reported for the drive alone.
-/// Nor is what was so before `started`, when an earlier agent reported it.
+/// Returns the differences of `new` from `old`. Conditions of volumes that follow from a drive's state are reported for the
+/// drive alone. Findings and conditions from before `started` are left out, since an earlier agent reported them.
 pub fn changes(old: &Snapshot, new: &Snapshot, started: u64) -> Vec<Change> {
     let mut all = Vec::new();
     for (id, drive) in &new.drives {
@@ -177,7 +176,7 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
     let counting = |health: &DriveHealth| health.counting().cloned().collect::<Vec<_>>();
     let (counted, counts) = (counting(before), counting(now));
     let mut raised = fresh(&counted, &counts);
-    // What was acknowledged and counts again is news, however old.
+    // A finding that was acknowledged and counts again is new, however old it is.
     raised.retain(|finding| {
         let known = |old: &Finding| old.code == finding.code;
         is_news(finding) || before.findings.iter().any(known)
@@ -227,7 +226,7 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
                 details: Some(given.describe()),
                 ..Event::better("drive findings acknowledged")
             }),
-            // It was logged when it was given.
+            // Logged when it was given.
             (Some(_), None) => None,
             (None, _) => Some(Event::better("drive acknowledgement ended")),
         });
@@ -245,12 +244,12 @@ fn of_drive(old: Option<&Drive>, new: &Drive, volumes: usize, started: u64) -> V
     all
 }
 
-/// Whether it has been so only since then, or it is not known since when.
+/// True if it began at `started` or later, or if the beginning is unknown.
 fn is_since(since: &BTreeMap<String, u64>, code: &str, started: u64) -> bool {
     since.get(code).is_none_or(|since| *since >= started)
 }
 
-/// Those of `now` whose code was not there.
+/// Returns the findings in `now` whose code is not in `before`.
 fn fresh(before: &[Finding], now: &[Finding]) -> Vec<Finding> {
     let known: BTreeSet<&str> = before.iter().map(|finding| finding.code.as_str()).collect();
     now.iter()
@@ -348,7 +347,7 @@ mod tests {
         assert_eq!(events(&well, &bad), [worse]);
         assert_eq!(events(&bad, &bad), []);
         assert_eq!(events(&bad, &well), [changed("GOOD", "BAD")]);
-        // What is wrong at the start is reported, too.
+        // Findings and conditions at the start are reported, too.
         assert_eq!(events(&Snapshot::default(), &bad).len(), 1);
     }
 
@@ -514,7 +513,7 @@ mod tests {
             texts(100),
             ["drive verdict changed", "drive condition raised"]
         );
-        // A finding that comes later is news, whatever was known.
+        // A later finding is new, whatever an earlier agent reported.
         let mut more = bad(99);
         let drive = more.drives.values_mut().next().unwrap();
         drive.health.findings.push(finding("Pending"));

@@ -1,4 +1,4 @@
-//! Has filesystems checked when they are due, keeps what came of it, and tells the registry.
+//! Runs filesystem checks when they are due, keeps their results, and records them in the health registry.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,59 +31,59 @@ use drivebay_node::{
 };
 use drivebay_sys::{clock::unix_seconds, mountinfo};
 
-/// How often it is looked what is due.
+/// Interval of checking what is due.
 const TICK: Duration = Duration::from_secs(1);
-/// Checks at a time on the whole node; on one drive there is one.
+/// Limit of concurrent checks on the node; on one drive there is one.
 const AT_ONCE: usize = 2;
-/// A drive whose left-overs could not be removed is tried again after this.
+/// Delay before the removal of left-over snapshots of a drive is retried after a failure.
 const CLEAR_AGAIN: Duration = Duration::from_secs(30);
-/// A check that panicked, which it may do again, is begun again after this.
+/// Delay until a check that panicked is started again, since it may panic again.
 const PANICKED_AGAIN: Duration = Duration::from_secs(3600);
 
-/// What is followed of a volume.
+/// State of a volume's checks.
 #[derive(Debug)]
 struct Tracked {
     fs_type: FsType,
-    /// Where `checked` is kept.
+    /// State file of `checked`.
     file: StateFile<Checked>,
     checked: Checked,
     in_use: bool,
-    /// When it was seen to be unmounted, unless a check has begun since.
+    /// Time at which it was found unmounted, unless a check has begun since.
     unmounted: Option<u64>,
-    /// The kernel log has errors of its filesystem.
+    /// True if the kernel log has errors of its filesystem.
     suspected: bool,
-    /// It did not when the last check began.
+    /// True if those errors were reported after the last check began.
     news: bool,
     running: bool,
-    /// Not begun again before this.
+    /// No check begins before this.
     not_before: Option<Instant>,
-    /// The last attempt's outcome counts for planning only until the volume is mounted again.
+    /// The latest outcome no longer counts for planning, since the volume was mounted or unmounted after it.
     stale: bool,
 }
 
-/// What a task did.
+/// Result of a task.
 enum Done {
     Checked(Option<Ended>),
     Cleared(bool),
 }
 
-/// By the drive that they are busy on, and the volume that is checked.
+/// Tasks by the drive that they occupy, and the volume that is checked.
 type Running = Tasks<(DriveId, Option<Uuid>), Done>;
 
-/// Everything followed.
+/// State of all volumes and drives.
 #[derive(Default)]
 struct Followed {
     volumes: BTreeMap<Uuid, Tracked>,
-    /// Drives that have no left-overs of earlier checks, as far as is known.
+    /// Drives that have no left-over snapshots of earlier checks, as far as is known.
     clear: BTreeSet<DriveId>,
     /// Drives with a task.
     busy: BTreeSet<DriveId>,
-    /// Drives to be left alone until then.
+    /// Drives on which no left-overs are removed before this.
     later: BTreeMap<DriveId, Instant>,
 }
 
 impl Followed {
-    /// A task panicked. It may have left its snapshot. Other volumes of the drive are checked meanwhile.
+    /// Handles a task that panicked and may have left its snapshot. Other volumes of the drive are checked meanwhile.
     fn panicked(&mut self, drive: DriveId, volume: Option<Uuid>, now: Instant) {
         self.busy.remove(&drive);
         self.clear.remove(&drive);
@@ -101,7 +101,7 @@ impl Tracked {
     }
 }
 
-/// Follows them until `stop`.
+/// Runs checks until `stop`.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let mut followed = Followed::default();
     let mut tasks = Running::default();
@@ -110,7 +110,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => {
-                // Their tasks end by themselves and remove what they made; the pool waits for that, within reason.
+                // The tasks end and remove what they made; the pool waits for that, within limits.
                 volumes.call_off_checks();
                 tasks.detach_all();
                 return;
@@ -136,7 +136,7 @@ pub async fn run(volumes: Volumes, stop: CancellationToken) {
     }
 }
 
-/// The filesystem on a volume that was made and mounted by us.
+/// Returns type and UUID of the filesystem on a volume, if Drivebay has made and mounted it and the volume is ready.
 fn filesystem(volume: &Volume) -> Option<(FsType, Uuid)> {
     match (&volume.placed.record.state, volume.placed.record.mode) {
         (
@@ -151,7 +151,7 @@ fn filesystem(volume: &Volume) -> Option<(FsType, Uuid)> {
     }
 }
 
-/// Takes up volumes that are new, lets go of those that are gone, and notes what has changed.
+/// Adds new volumes, removes deleted ones with their state files, and updates the state of the others.
 async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot) {
     let gone: Vec<Uuid> = followed
         .volumes
@@ -201,7 +201,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
                 tracked.in_use = volume.in_use;
             }
             _ => {
-                // What cannot be read is a finding of the host; the volume is checked as if it never was.
+                // A file that cannot be read is a finding of the host; the volume counts as never checked.
                 let file = checked::file(volumes.node().state_dir(), volume.uuid);
                 let kept = file.load().await;
                 let checked = kept
@@ -228,7 +228,7 @@ async fn follow(volumes: &Volumes, followed: &mut Followed, snapshot: &Snapshot)
     }
 }
 
-/// Whether a volume is still there, if only in memory.
+/// True if a volume exists and is not being erased; a missing one exists, too.
 fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
     snapshot
         .volumes
@@ -236,7 +236,7 @@ fn is_there(snapshot: &Snapshot, uuid: Uuid) -> bool {
         .is_some_and(|volume| volume.state != VolumeState::Erasing)
 }
 
-/// Removes what snapshots left on drives that are seen for the first time, or where one was deleted.
+/// Removes left-over snapshots on drives that are new, or where a check left some.
 fn clear(volumes: &Volumes, followed: &mut Followed, tasks: &mut Running, snapshot: &Snapshot) {
     let littered = volumes.littered();
     followed
@@ -265,7 +265,7 @@ fn layout(drive: &Drive) -> Option<Layout> {
     drive.contents.as_ref().map(|contents| contents.layout)
 }
 
-/// Why nothing is read from a drive now.
+/// Returns the reason why nothing is read from a drive now.
 fn trouble(drive: &Drive) -> Option<&str> {
     if drive.state != DriveState::Claimed || drive.contents.is_none() {
         Some("its drive cannot be reached now")
@@ -280,7 +280,7 @@ fn trouble(drive: &Drive) -> Option<&str> {
     }
 }
 
-/// Begins what is due, as far as there is room.
+/// Begins checks that are due, within the limits.
 fn begin(
     volumes: &Volumes,
     followed: &mut Followed,
@@ -329,7 +329,7 @@ fn begin(
     }
 }
 
-/// Between 0 and 1, another for each volume and always the same.
+/// Returns a number between 0 and 1, different for each volume and constant.
 fn share(uuid: Uuid) -> f64 {
     let (high, _) = uuid.as_u64_pair();
     (high >> 32) as f64 / f64::from(u32::MAX)
@@ -364,7 +364,7 @@ fn planned(volumes: &Volumes, volume: &Volume, drive: &Drive, tracked: &Tracked)
     })
 }
 
-/// A mount of all of a volume. The mount table is read, nothing else.
+/// Returns the path of a mount of the whole volume. Reads only the mount table.
 fn mounted_at(volume: &Volume) -> Option<PathBuf> {
     let dev = volume.placed.dev?;
     let entries = mountinfo::read()
@@ -378,7 +378,7 @@ fn mounted_at(volume: &Volume) -> Option<PathBuf> {
         .map(|entry| entry.mount_point)
 }
 
-/// Takes what a task did on a drive, or on a volume of it.
+/// Processes the result of a task on a drive, or on a volume of it.
 async fn take(
     volumes: &Volumes,
     followed: &mut Followed,
@@ -402,13 +402,13 @@ async fn take(
         return;
     };
     tracked.running = false;
-    // Not begun: a call had the volume. It is due as before.
+    // Not begun, since a call had the volume. It stays due.
     let Some(ended) = ended else { return };
     if ended.litter {
         followed.clear.remove(&drive);
     }
     volumes.answer_check(uuid, ended.result.clone());
-    // Called off: what it was due for is over, or comes again with the next unmounting.
+    // Called off: its occasion has passed, or comes again with the next unmount.
     let Some(check) = ended.result else { return };
     tracked.unmounted = None;
     tracked.news = false;
@@ -434,7 +434,7 @@ async fn take(
     let _ = tracked.file.save(tracked.checked.clone()).await;
 }
 
-/// The result, and the condition that follows from it.
+/// Records the result, and the condition that follows from it.
 fn record(volumes: &Volumes, uuid: Uuid, checked: &Checked, fs_type: FsType) {
     let conditions = verdict::conditions(checked, fs_type);
     volumes.node().inventory().update(|known| {

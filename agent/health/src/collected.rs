@@ -1,4 +1,4 @@
-//! Evidence that the tasks of this crate collect for one another and for those who show it.
+//! Evidence that the tasks of this crate collect for one another, for metrics and for commands.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use drivebay_evidence::suspects::Suspects;
 use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
 
-/// Cheap to clone; every clone is the same one. In memory only.
+/// Shared handle: clones refer to the same data, which is in memory only.
 #[derive(Debug, Clone, Default)]
 pub struct CollectedEvidence {
     inner: Arc<Inner>,
@@ -22,27 +22,27 @@ struct Inner {
 }
 
 impl CollectedEvidence {
-    /// The last SMART poll of each drive.
+    /// Returns the last SMART poll of each drive.
     pub fn polls(&self) -> &LatestPolls {
         &self.inner.polls
     }
 
-    /// The latencies of each drive in the last minute.
+    /// Returns the latencies of each drive in the last minute.
     pub fn speeds(&self) -> &LatestSpeeds {
         &self.inner.speeds
     }
 
-    /// Places of drives that were reported as unreadable, and are not read again yet.
+    /// Returns the places of drives that were reported as unreadable, and were not read since.
     pub fn suspects(&self) -> &Suspects {
         &self.inner.suspects
     }
 
-    /// Has every drive polled now instead of at the next interval.
+    /// Requests a SMART poll of every drive now instead of at the next interval.
     pub fn request_polls(&self) {
         self.inner.poll_requested.notify_one();
     }
 
-    /// Waits for such a request.
+    /// Waits for [request_polls](Self::request_polls).
     pub(crate) async fn polls_requested(&self) {
         self.inner.poll_requested.notified().await;
     }

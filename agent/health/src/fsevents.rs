@@ -1,7 +1,7 @@
-//! Filesystems tell of their own errors: the task that listens (fanotify), and whose an event is.
+//! Task that listens to error events of filesystems (fanotify), and maps them to volumes.
 //!
-//! Only ext4 does so before Linux 7.0; a mark on another filesystem succeeds and proves nothing (linux.md, "Kernel
-//! error signals"). Other errors are found without it, later or less surely.
+//! Only ext4 reports them before Linux 7.0; a mark on another filesystem succeeds and proves nothing (linux.md, "Kernel
+//! error signals"). Other errors are found without them, later or less surely.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -19,30 +19,30 @@ use drivebay_sys::{
     offload::offload,
 };
 
-/// A mark is set in microseconds, and waits for no drive.
+/// Limit of setting marks, each of which takes microseconds and waits for no drive.
 const MARK_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Between two tries to mark a filesystem that was being unmounted.
+/// Interval of retrying to mark a filesystem that was being unmounted.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// A volume with a filesystem that is mounted.
+/// Volume with a mounted filesystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     pub volume: Uuid,
     pub drive: DriveId,
-    /// Device number of its filesystem.
+    /// Device number of the filesystem.
     pub dev: (u32, u32),
-    /// Its life, which names the filesystem's UUID.
+    /// State in the volume's record, which has the filesystem's UUID.
     pub record: RecordState,
-    /// Filesystem type, as the kernel says it.
+    /// Filesystem type in the mount table.
     pub fs_type: String,
     /// One of its mount points.
     pub path: PathBuf,
-    /// Id of that mount.
+    /// Id of the mount at `path`.
     pub mount: u64,
-    /// Which call staged it; 0 when that is not known.
+    /// Number of the call that staged it; 0 if that is not known.
     pub call: u64,
-    /// False: its drive hangs.
+    /// False if its drive does not respond.
     pub answers: bool,
 }
 
@@ -53,7 +53,7 @@ fn error_events(fs_type: &str) -> Option<&'static ErrorEvents> {
         .as_ref()
 }
 
-/// Whether filesystems of this type report their errors, by the kernel's version. Pure.
+/// True if filesystems of this type report their errors with this kernel version. Pure.
 fn reports_errors(fs_type: &str, kernel: KernelVersion) -> bool {
     error_events(fs_type).is_some_and(|events| {
         let (major, minor) = events.since;
@@ -61,7 +61,7 @@ fn reports_errors(fs_type: &str, kernel: KernelVersion) -> bool {
     })
 }
 
-/// The id that statfs gives of a volume's filesystem, from what is known of it: nothing has to be asked. Pure.
+/// Computes the id that statfs reports for a volume's filesystem, without accessing it. Pure.
 fn fsid(mounted: &Mounted) -> Option<FsId> {
     let fs_uuid = match mounted.record {
         RecordState::Fs { fs_uuid, .. } => Some(fs_uuid),
@@ -70,19 +70,20 @@ fn fsid(mounted: &Mounted) -> Option<FsId> {
     (error_events(&mounted.fs_type)?.fsid)(fs_uuid, mounted.dev)
 }
 
-/// A superblock as far as the mount table tells it from another: a filesystem mounted anew has lost its mark.
+/// Identity of a superblock as far as the mount table has it: a filesystem that is unmounted and mounted again has lost its mark.
 type Superblock = (Uuid, (u32, u32), u64);
 
 fn superblock(mounted: &Mounted) -> Superblock {
     (mounted.volume, mounted.dev, mounted.mount)
 }
 
-/// What is marked, with the call that staged it, 0 while none is known: a mount id is used again, a call's number is not.
+/// Marked superblocks with the number of the call that staged each, 0 while none is known: mount ids are reused, call
+/// numbers are not.
 #[derive(Debug, Default)]
 struct Marked(BTreeMap<Superblock, u64>);
 
 impl Marked {
-    /// Forgets what is no longer mounted, and takes the call's number where it is known only now.
+    /// Removes superblocks that are no longer mounted, and adds call numbers that were unknown before.
     fn follow(&mut self, now: &[Mounted]) {
         let here: BTreeMap<Superblock, u64> =
             now.iter().map(|one| (superblock(one), one.call)).collect();
@@ -95,20 +96,21 @@ impl Marked {
         });
     }
 
-    /// Without a number (before the call that staged it ends, and once it is to be unmounted) it is the same as before.
+    /// True if the superblock is marked. Without a call number (before the call that staged it ends, and once it is being
+    /// unmounted) it counts as the same.
     fn has(&self, mounted: &Mounted) -> bool {
         let marked = self.0.get(&superblock(mounted));
         marked.is_some_and(|call| mounted.call == 0 || *call == mounted.call)
     }
 }
 
-/// Listens until `stop`. Without the right, or on a kernel without it, this is said once.
+/// Listens until `stop`. Logs a warning and returns if the kernel or missing rights do not allow it.
 pub async fn run(
     volumes: Volumes,
     mut mounted: watch::Receiver<Vec<Mounted>>,
     stop: CancellationToken,
 ) {
-    // Not known: marks are set where they may prove nothing.
+    // If the version is unknown, marks are set even where they may prove nothing.
     let kernel = KernelVersion::current().unwrap_or(KernelVersion::new(u8::MAX, 0, 0));
     let group = match FsErrors::new() {
         Ok(group) => group,
@@ -154,8 +156,8 @@ pub async fn run(
     }
 }
 
-/// Marks what is not marked yet. What fails is tried again with the next change. Answers those that are being
-/// unmounted: setting a mark opens the mount point, and unmounting it at that moment is refused as busy.
+/// Marks new superblocks. A failed mark is retried at the next change of the mount table. Returns the volumes that are being unmounted:
+/// setting a mark opens the mount point, and unmounting it at that moment fails as busy.
 async fn mark(
     volumes: &Volumes,
     group: &FsErrors,
@@ -201,7 +203,7 @@ async fn mark(
                 }
             }
         }
-        // Not again: each try that hangs would leave a thread behind.
+        // Not retried: each blocked attempt would leave a thread behind.
         Err(error) => {
             tracing::warn!(%error, volumes = ?new.iter().map(|one| one.volume).collect::<Vec<_>>(), "filesystem error events not monitored until the volumes are mounted again");
             let tried = new.iter().map(|one| (superblock(one), one.call));
@@ -266,12 +268,12 @@ mod tests {
         let mut marked = Marked::default();
         assert!(!marked.has(&staged(0)));
         marked.0.insert(superblock(&staged(0)), 0);
-        // The call that staged it ends; then it is to be unmounted.
+        // The call that staged it ends; then it is being unmounted.
         for call in [0, 7, 7, 0] {
             marked.follow(&[staged(call)]);
             assert!(marked.has(&staged(call)), "call {call}");
         }
-        // Staged anew, with the mount id of before.
+        // Staged again, with the same mount id.
         assert!(!marked.has(&staged(8)));
         marked.follow(&[]);
         assert!(!marked.has(&staged(0)));

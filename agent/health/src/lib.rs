@@ -1,7 +1,9 @@
-//! The tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
-//! `fsevents` (ext4's error events), `look` (reads a little of each drive periodically), `unreadable` (which sectors do not read, and
-//! whose they are), `smart` (with `logged`, what the drives' logs have of such sectors), and `checks`, which runs filesystem checks; `slow` compares the drives' latencies. `memory` keeps over a
-//! restart what cannot be observed again, `collected` is what they collect for one another. `state_dir` reports state files that cannot be saved or were lost. `changes` logs what has changed.
+//! Tasks that collect evidence about drives and volumes: `watch` (the kernel log and error counters), `mount_watch`,
+//! `fsevents` (error events of filesystems), `look` (reads samples of each drive periodically), `unreadable` (finds the
+//! unreadable sectors and their owners), `smart` (with `logged`, the unreadable sectors in the drives' logs), `checks` (runs
+//! filesystem checks), and `slow` (compares the drives' latencies). `memory` persists what cannot be observed again,
+//! `collected` is what the tasks collect for one another. `state_dir` reports state files that cannot be saved or were lost.
+//! `changes` logs changes.
 
 #![allow(
     missing_docs,

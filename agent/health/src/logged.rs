@@ -1,22 +1,23 @@
-//! Places that a drive's own logs have as unreadable. A log is history: each entry is read once, and not reported when it reads.
+//! Unreadable places in a drive's own logs. A log is history: each entry is read once, and not reported if the read
+//! succeeds.
 
 use std::collections::BTreeSet;
 
 use drivebay_model::Extent;
 use drivebay_smart::facts::LoggedPlace;
 
-/// Entries that are remembered; those of one poll are fewer.
+/// Largest number of entries that are kept; one poll has fewer.
 const MOST: usize = 256;
-/// What is read at least: places within one such block are one.
+/// Least bytes of a read: places within one such block are read together.
 const BLOCK: u64 = 4096;
 
-/// Entries whose places were handed over to be read.
+/// Entries whose places were queued to be read.
 #[derive(Debug, Default)]
 pub(super) struct ReadEntries(BTreeSet<LoggedPlace>);
 
 impl ReadEntries {
-    /// Hands over the places of entries that are new; `take` says whether it has room for one, which otherwise is handed over
-    /// after the next poll. A light poll has not all logs, so what it lacks is not forgotten.
+    /// Passes the places of new entries to `take`, which returns false if it has no room; such a place is passed again after
+    /// the next poll. A light poll does not have all logs, so entries that it lacks are not forgotten.
     pub(super) fn hand_over(
         &mut self,
         logged: &[LoggedPlace],
@@ -41,7 +42,7 @@ impl ReadEntries {
     }
 }
 
-/// The block or blocks of a logical sector.
+/// Returns the blocks that contain a logical sector of `sector` bytes; None if they are beyond the address space.
 fn extent(lba: u64, sector: u32) -> Option<Extent> {
     let sector = u64::from(sector);
     let start = lba.checked_mul(sector)?;

@@ -1,8 +1,8 @@
 //! Samples each drive at intervals: reads a little of it past the cache, samples its filesystems, and
 //! compares its volumes' devices with what the last scan found.
 //!
-//! What touches a drive runs in a worker that drives share, and once the drive is too slow for that one in its own background
-//! slot, where one that hangs is seen as one that stalls. A turning drive that was not used since the last look is let sleep.
+//! Jobs on a drive run in a worker that drives share, and once the drive is too slow for that one in its own background
+//! slot, where a hang is detected as a stall. A rotating drive that was not used since the last sample is not woken.
 
 use std::{
     collections::BTreeMap,
@@ -39,28 +39,28 @@ use drivebay_worker::{
     read::{ReadError, ReadSample},
 };
 
-/// How often a drive is looked at.
+/// Interval of sampling a drive.
 const EVERY: Duration = Duration::from_secs(60);
-/// Drives looked at at a time.
+/// Limit of drives that are sampled concurrently.
 const AT_ONCE: usize = 8;
-/// How often it is looked which drives are due.
+/// Interval of checking which drives are due.
 const TICK: Duration = Duration::from_secs(2);
-/// How often devices are compared, in ticks.
+/// Interval of comparing devices, in ticks.
 const DEVICES_EVERY: u32 = 5;
-/// One read. A drive that recovers a bad sector takes several seconds, and says so in the end.
+/// Limit of one read. A drive that recovers a bad sector takes several seconds, and reports it in the end.
 const READ_DEADLINE: Duration = Duration::from_secs(60);
-/// One statfs, behind whatever the slot is doing.
+/// Limit of one statfs, including the wait for the slot.
 const STATS_DEADLINE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 struct Tracked {
     due: Option<Instant>,
     looking: bool,
-    // Requests that it had completed after the last look.
+    // Number of completed requests after the last sample.
     completed: Option<u64>,
 }
 
-/// What is to be done at one drive.
+/// Sample of one drive to take.
 struct Task {
     id: DriveId,
     drive: DriveRef,
@@ -70,14 +70,14 @@ struct Task {
     filesystems: Vec<(Uuid, Stats)>,
 }
 
-/// What came of it.
+/// Result of one sample.
 #[derive(Debug, Default)]
 struct Sampled {
     completed: Option<u64>,
     usages: Vec<(Uuid, Usage)>,
 }
 
-/// Looks until `stop`.
+/// Samples drives and compares devices until `stop`.
 pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: CancellationToken) {
     let mut drives: BTreeMap<DriveId, Tracked> = BTreeMap::new();
     let mut looking: Tasks<DriveId, Sampled> = Tasks::default();
@@ -109,13 +109,13 @@ pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: Cancellati
     }
 }
 
-/// Takes up drives that are new, lets go of those that are gone.
+/// Adds new drives, and removes those that are no longer present.
 fn follow(drives: &mut BTreeMap<DriveId, Tracked>, snapshot: &Snapshot) {
     let here = |drive: &Drive| drive.state.is_present();
     drives.retain(|id, tracked| tracked.looking || snapshot.drives.get(id).is_some_and(here));
     for (id, _) in snapshot.drives.iter().filter(|(_, drive)| is_ours(drive)) {
         drives.entry(id.clone()).or_insert_with(|| Tracked {
-            // Not all of a shelf at the same moment.
+            // Spread over time for drives that appear together.
             due: Some(Instant::now() + Duration::from_secs(10).mul_f64(fastrand::f64())),
             ..Tracked::default()
         });
@@ -155,7 +155,7 @@ fn due(
         .collect()
 }
 
-/// The drive's filesystems that are mounted, each by one of its paths.
+/// Returns the drive's mounted filesystems, each with one of its paths.
 fn filesystems(volumes: &Volumes, snapshot: &Snapshot, drive: &DriveId) -> Vec<(Uuid, Stats)> {
     let here = snapshot.volumes.values().filter(|volume| {
         volume.drive == *drive && volume.in_use && volume.placed.record.mode == Mode::Mount
@@ -198,7 +198,7 @@ async fn sample_drive(volumes: Volumes, evidence: CollectedEvidence, task: Task)
             let (start, len) = (place, u64::from(reading::SAMPLE));
             evidence.suspects().add(&id, Extent { start, len });
         }
-        // It was not read: that is no evidence. A drive that hangs is seen as one that stalls.
+        // It was not read, which is no evidence. A drive that hangs is detected as a stall.
         Err(error) => {
             tracing::debug!(drive = %id, error = %chain(&error), "drive read check skipped");
         }
@@ -240,7 +240,7 @@ fn take(volumes: &Volumes, drives: &mut BTreeMap<DriveId, Tracked>, id: &DriveId
         let mut conditions: Vec<Condition> = Vec::new();
         match looked.usages.iter().find(|(sampled, _)| sampled == volume) {
             Some((_, usage)) => conditions.extend(unreadable(usage)),
-            // Not asked now: what was seen of its filesystem stays, as long as it is mounted.
+            // Not sampled now: the earlier result about its filesystem stays, as long as it is mounted.
             None => conditions.extend(inventory.health(|registry| {
                 let mounted = snapshot
                     .volumes
@@ -285,7 +285,7 @@ async fn compare_devices(volumes: &Volumes, snapshot: &Snapshot, debounced: &mut
             return;
         }
     };
-    // What was compared with is no longer so, or a call is changing it.
+    // Dropped if the device that was compared has changed since, or a call is changing it.
     let now = volumes.node().inventory().current();
     seen.retain(|volume, conditions| {
         let placed = |of: &Snapshot| of.volumes.get(volume).map(|volume| volume.placed.clone());

@@ -1,5 +1,5 @@
-//! What of health cannot be seen again is kept over a restart of the agent: what the kernel has said, how far its log
-//! was read, and what should be mounted. One small file; losing it loses no data.
+//! Persists evidence that cannot be observed again: kernel reports, the position in the kernel log, and the expected mounts.
+//! One small file; losing it loses no data.
 
 use std::{
     collections::BTreeMap,
@@ -28,48 +28,48 @@ use drivebay_node::{
 };
 use drivebay_sys::{clock::unix_seconds, offload::offload, process};
 
-/// Format of the file; one of another version is not read.
+/// Version of the file format; a file of another version is not read.
 const VERSION: u32 = StateKind::Health.version();
-/// How often it is looked whether there is something new to be written.
+/// Interval of checking whether there are changes to save.
 const EVERY: Duration = Duration::from_secs(2);
-/// Reading or writing a small file.
+/// Limit of reading or writing a small file.
 const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Kernel names, and whose they were when the log was read last: `sda` may be another drive by now.
+/// Owners of kernel names when the log was last read: `sda` may be another drive by now.
 pub type Names = BTreeMap<String, String>;
 
-/// How far the kernel log was read.
+/// Position in the kernel log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogPosition {
-    /// Number of the last record that was read; None when there is none of this boot.
+    /// Sequence number of the last record that was read; None if none of this boot was.
     pub sequence: Option<u64>,
-    /// Whose the names in it are.
+    /// Owners of the names in the log.
     pub names: Names,
 }
 
-/// The file.
+/// Contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     version: u32,
     boot_id: String,
-    // When it was written, on both clocks: the registry's, and the wall's, in seconds since 1970.
+    // Time of writing on both clocks: the registry's, and Unix time in seconds.
     at: Duration,
     unix: u64,
     notes: Notes,
     heard: LogPosition,
     mounts: Places,
-    // Since when what was found is so.
+    // Time since which each finding and condition exists.
     #[serde(default)]
     since: Earlier,
-    // Left out while every drive reads.
+    // Left out while no drive has unreadable ranges.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     unreadable: BTreeMap<DriveId, UnreadableRanges>,
-    // What calls found of volumes. Left out while nothing is wrong.
+    // Conditions that calls found. Left out while there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     of_calls: BTreeMap<Uuid, Vec<Condition>>,
 }
 
-/// Whose each kernel name is. A drive that is plugged in again has another sequence number. Pure.
+/// Returns the owner of each kernel name. A drive that is plugged in again has another sequence number. Pure.
 pub fn names(snapshot: &Snapshot) -> Names {
     let drives = snapshot.drives.values();
     let drives = drives.filter(|drive| drive.state.is_present());
@@ -83,7 +83,7 @@ pub fn names(snapshot: &Snapshot) -> Names {
     drives.chain(volumes).collect()
 }
 
-/// The appearance of each drive in these names. Pure.
+/// Returns the sequence number (diskseq) of each drive in these names. Pure.
 fn appearances(names: &Names) -> BTreeMap<DriveId, u64> {
     let owners = names.values().filter_map(|owner| owner.split_once(' '));
     owners
@@ -91,7 +91,7 @@ fn appearances(names: &Names) -> BTreeMap<DriveId, u64> {
         .collect()
 }
 
-/// What still counts of what was written, now. Pure.
+/// Returns what still counts of a file's contents; after a reboot only evidence about drives. Pure.
 pub fn recall(
     old: Remembered,
     boot_id: &str,
@@ -109,7 +109,7 @@ pub fn recall(
     (notes, LogPosition::default(), Places::new())
 }
 
-/// How far the log was read, shared with the task that reads it.
+/// Position in the kernel log, shared with the task that reads it, and the state file.
 #[derive(Debug, Clone)]
 pub struct PersistedEvidence {
     file: Arc<StateFile<Remembered>>,
@@ -137,8 +137,8 @@ impl Stored for Remembered {
 }
 
 impl PersistedEvidence {
-    /// Reads the file and gives everybody what they knew. A file that cannot be used is said, put aside, and counts as
-    /// empty.
+    /// Reads the file and restores its contents to the inventory and the expected mounts. A file that is damaged (it is
+    /// moved aside) or cannot be read is logged, and counts as empty.
     pub async fn load(node: &NodeContext, kubelet_dir: &Path) -> Self {
         let file = StateFile::new(node.state_dir());
         let dir = kubelet_dir.to_owned();
@@ -148,7 +148,7 @@ impl PersistedEvidence {
         });
         let kubelet_dir = match resolved.await.and_then(|resolved| resolved) {
             Ok(resolved) => resolved,
-            // None of its mounts can be there either.
+            // If it cannot be resolved, none of its mounts exist either.
             Err(_) => kubelet_dir.to_owned(),
         };
         let old: Remembered = file.load().await.ok().flatten().unwrap_or_default();
@@ -187,12 +187,12 @@ impl PersistedEvidence {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far the log was read.
+    /// Returns the position in the kernel log.
     pub fn position(&self) -> LogPosition {
         self.lock().clone()
     }
 
-    /// It was read so far.
+    /// Sets the sequence number of the last record that was read.
     pub fn advance_to(&self, sequence: u64) {
         self.lock().sequence = Some(sequence);
     }
@@ -219,7 +219,7 @@ impl PersistedEvidence {
         }
     }
 
-    /// Writes what is new until `stop`, and once more then.
+    /// Saves changes until `stop`, and once more then.
     pub async fn keep(self, node: NodeContext, stop: CancellationToken) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -230,7 +230,7 @@ impl PersistedEvidence {
                 _ = ticks.tick() => false,
             };
             let next = self.gather(&node);
-            // That the log was read further is worth a write only together with something else, or at the end.
+            // A new position in the log alone is not saved, except at the end.
             let same = next.notes == written.notes
                 && next.mounts == written.mounts
                 && next.since == written.since

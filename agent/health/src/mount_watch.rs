@@ -1,4 +1,4 @@
-//! The task that follows the mount table: which volumes are in use, and whether what should be mounted is.
+//! Task that follows the mount table: which volumes are in use, and whether the expected mounts exist.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,18 +26,18 @@ use drivebay_node::{
 };
 use drivebay_sys::{mountinfo::MountEntry, mountwatch::MountWatch};
 
-/// Without a change in the table there can be one on the other side: a drive comes back as another device, a filesystem turns
+/// Interval of comparing without a change in the table: a drive may return as another device, or a filesystem become
 /// read-only.
 const TICK: Duration = Duration::from_secs(10);
-/// Every so many ticks the mounts of others are read, too: a directory above them may have another name.
+/// Number of ticks after which mounts of others are read, too: a directory above them may have been renamed.
 const ALL_EVERY: u32 = 6;
-/// Which mounts come and go is taken in this much after the first change, once for all changes in between: calls take in what
-/// they change themselves, and a host with thousands of mounts is not kept busy by each of them.
+/// Delay from the first change until new and removed mounts are read, once for all changes in between: calls update their
+/// own changes, and a host with thousands of mounts is not kept busy by each of them.
 const REFRESH_AFTER: Duration = Duration::from_millis(100);
-/// How the mounts of volumes changed is read this much later.
+/// Delay until changed options of the volumes' mounts are read.
 const REREAD_AFTER: Duration = Duration::from_secs(1);
 
-/// Whether a mount is of the volume: of its device, or for block its device's node.
+/// True if a mount is of the volume: of its device, or for block a bind of its device's node.
 pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
     let Some(dev) = placed.dev else {
         return false;
@@ -50,7 +50,7 @@ pub fn is_of(mount: &MountEntry, placed: &Placed) -> bool {
     }
 }
 
-/// Follows it until `stop`. `mounted` gets the volumes with a mounted filesystem.
+/// Follows the mount table until `stop`. `mounted` gets the volumes with a mounted filesystem.
 pub async fn run(node: NodeContext, mounted: watch::Sender<Vec<Mounted>>, stop: CancellationToken) {
     let mut table = match MountWatch::new() {
         Ok(watch) => Some(watch),
@@ -88,12 +88,12 @@ pub async fn run(node: NodeContext, mounted: watch::Sender<Vec<Mounted>>, stop: 
                 Mounts::reread_of_volumes
             }
             () = due(refresh_at) => Mounts::refresh,
-            // The first look must not wait for a tick.
+            // The first comparison must not wait for a tick.
             known = snapshots.wait_for(|snapshot| snapshot.ready), if !ready => {
                 ready = known.is_ok();
                 Mounts::reread
             }
-            // Nobody is woken by what comes before the next look at the table; the kernel's signal is kept.
+            // Further changes before the refresh cause no wakeup; the kernel's signal is kept.
             () = node.expected().changed(), if !is_refresh_due => {
                 refresh_at = Some(Instant::now() + REFRESH_AFTER);
                 continue;
@@ -111,7 +111,7 @@ pub async fn run(node: NodeContext, mounted: watch::Sender<Vec<Mounted>>, stop: 
                 }
             },
         };
-        // Each of them takes in what came and went.
+        // Each of these reads also finds new and removed mounts.
         refresh_at = None;
         check_mounts(&node, &mounted, read);
     }
@@ -124,7 +124,7 @@ async fn due(at: Option<Instant>) {
     }
 }
 
-/// How much of the table is read.
+/// Reads a part of the table or all of it.
 type Read = fn(&Mounts) -> Result<u64, MountTableError>;
 
 fn check_mounts(node: &NodeContext, mounted: &watch::Sender<Vec<Mounted>>, read: Read) {
@@ -145,7 +145,7 @@ fn check_mounts(node: &NodeContext, mounted: &watch::Sender<Vec<Mounted>>, read:
     node.inventory()
         .record_conditions(Source::Mounts, snapshot.volumes.keys().copied(), wrong);
 
-    // The call that staged it last: a path mounted anew may have the same mount id.
+    // Number of the last stage call: after another mount at a path the mount id may be the same.
     let calls: BTreeMap<Uuid, u64> = after
         .values()
         .filter(|place| place.role == Role::Staging)

@@ -1,7 +1,7 @@
-//! Compares the latencies of the node's drives: reads the kernel's counters several times a minute, hands each minute to the
-//! comparison, and keeps over a restart what it knows.
+//! Compares the latencies of the node's drives: reads the kernel's counters several times a minute, passes each minute to
+//! the comparison, and persists its state.
 //!
-//! It reads sysfs only, which waits for no drive, and starts no process. A finding is held while nothing can be told.
+//! Reads only sysfs, which waits for no drive, and starts no process. A finding is held while the drive cannot be compared.
 
 mod acknowledger;
 mod finding;
@@ -37,7 +37,7 @@ use drivebay_sys::{
     offload::{blocking, offload},
 };
 
-/// Minutes between two writes of what is known, when nothing else happens.
+/// Minutes between two saves if no finding changes.
 const SAVE_EVERY: u32 = 30;
 
 struct Task {
@@ -49,7 +49,7 @@ struct Task {
     unsaved: u32,
 }
 
-/// Compares until `stop`.
+/// Compares latencies until `stop`.
 pub async fn run(
     volumes: Volumes,
     evidence: CollectedEvidence,
@@ -64,7 +64,7 @@ pub async fn run(
         watched: BTreeMap::new(),
         unsaved: 0,
     };
-    // What was found stays found, from the beginning.
+    // Findings persist over a restart.
     // A failure is logged, and a finding of the host; it is read again later.
     let _ = task.history.read(&mut task.comparison).await;
     task.tell();
@@ -86,7 +86,7 @@ pub async fn run(
             }
             Some(request) = acknowledgements.recv() => {
                 let done = task.take(&request).await;
-                // Whoever asked may have gone; it is written all the same.
+                // The caller may have gone; it is saved all the same.
                 let _ = request.done.send(done);
             }
             _ = ticks.tick() => {
@@ -101,8 +101,7 @@ pub async fn run(
     }
 }
 
-/// Whether its latencies are compared: what another system's drive does is of use as well, but the drives of a class are those
-/// whose findings count.
+/// True if its latencies are compared. Drives in no class are compared, too, but have no findings.
 fn is_compared(drive: &Drive) -> bool {
     drive.state.is_present() && (drive.class.is_some() || drive.facts.virtual_kind.is_none())
 }
@@ -115,7 +114,6 @@ fn kind(drive: &Drive) -> Kind {
 }
 
 impl Task {
-    /// Reads the counters of every drive once.
     async fn read(&mut self) {
         let snapshot = self.volumes.node().inventory().current();
         self.follow(&snapshot);
@@ -138,7 +136,7 @@ impl Task {
         match looked.await {
             Ok(looked) => {
                 for (id, now) in looked {
-                    // One drive that cannot be read costs the others nothing.
+                    // A drive that cannot be read does not affect the others.
                     let now = now.unwrap_or_else(|error| {
                         tracing::warn!(drive = %id, %error, "cannot read drive latency counters; will retry");
                         None
@@ -170,7 +168,7 @@ impl Task {
             let same = |watched: &Watched| watched.is(&facts.kernel_name, facts.diskseq);
             if !self.watched.get(id).is_some_and(same) {
                 if !facts.identity_is_stable {
-                    // Perhaps another drive was put in its place.
+                    // Another drive may be in its slot.
                     self.comparison.forget(id);
                 }
                 let fresh = Watched::new(&facts.kernel_name, facts.diskseq);
@@ -183,14 +181,14 @@ impl Task {
         }
     }
 
-    /// A minute is over.
+    /// Ends a minute: compares it, publishes the result, and saves it if findings changed or it is time.
     async fn minute(&mut self) {
         self.history.read_again(&mut self.comparison).await;
         let snapshot = self.volumes.node().inventory().current();
         let mut inputs = Vec::new();
         for (id, drive) in &snapshot.drives {
             let watched = self.watched.get_mut(id);
-            // A drive that is away is as slow as it was.
+            // A missing drive stays as slow as it was.
             if watched.is_some() || self.comparison.has(id) {
                 inputs.push(Input {
                     drive: id.clone(),
@@ -201,7 +199,7 @@ impl Task {
         }
         let at = unix_seconds();
         let before = self.slow();
-        // A copy: a comparison that fails loses neither what was found nor the history.
+        // A copy, so that a comparison that panics loses neither findings nor history.
         let mut comparison = self.comparison.clone();
         // Milliseconds for a shelf of drives.
         let fed = blocking(move || {
@@ -256,7 +254,7 @@ impl Task {
         self.evidence.speeds().put(self.comparison.speeds());
     }
 
-    /// Acknowledges or withdraws, durably. Answers what is acknowledged by it.
+    /// Acknowledges or withdraws, durably. Returns the findings that are newly acknowledged.
     async fn take(&mut self, request: &SlowdownRequest) -> Result<Vec<Finding>, AcknowledgeError> {
         let drive = &request.drive;
         let before = self.comparison.clone();

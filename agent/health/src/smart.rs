@@ -1,5 +1,5 @@
-//! SMART polls: each in its drive's background slot, at intervals, a few at a time, and soon
-//! after the kernel has complained of one.
+//! SMART polls: each in its drive's background slot, at intervals, with limited concurrency, and soon after the kernel has
+//! reported errors of a drive.
 
 mod operator;
 mod persisted;
@@ -33,44 +33,44 @@ use drivebay_smart::{
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
 
-/// After the kernel has complained; at most one such in this time.
+/// Least time between two polls if the kernel reports errors of the drive.
 const COMPLAINED: Duration = Duration::from_secs(5 * 60);
-/// A drive that is busy with an RPC is asked again after this.
+/// Delay until a drive that is busy with an RPC is polled again.
 const BUSY: Duration = Duration::from_secs(60);
-/// Drives asked at a time.
+/// Limit of concurrent polls.
 const AT_ONCE: usize = 4;
-/// How often it is looked which drives are due.
+/// Interval of checking which drives are due.
 const TICK: Duration = Duration::from_secs(2);
-/// smartctl's own deadline, and time to start and reap it.
+/// Limit of a poll: smartctl's own deadline, and time to start and reap it.
 const DEADLINE: Duration = Duration::from_secs(100);
-/// A drive that has given no answer for so long after it appeared, and of which nothing is known, counts as UNKNOWN and takes
-/// new volumes: most answer within seconds, and one whose SMART data hangs must not be of no use for ever.
+/// A drive that has not answered for this time after it appeared, and has no earlier report, counts as UNKNOWN and accepts
+/// new volumes: most answer within seconds, and one whose SMART data hangs must not be unusable forever.
 const FIRST_POLL: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 struct Tracked {
     history: History,
-    // Where it is kept.
+    // State file of `history`.
     file: StateFile<History>,
-    // Which appearance of the drive this is.
+    // Diskseq of the drive when it appeared.
     diskseq: u64,
     appeared: Instant,
-    // It has answered or failed to, in this appearance.
+    // It has answered or failed to, since it appeared.
     polled: bool,
-    // Its identity is its place, and the history may be of the drive that was there before.
+    // It is identified by its slot, and the history may be of the drive that was there before.
     unproven: bool,
     due: Option<Instant>,
     asked: Option<Instant>,
     deep: Option<Instant>,
     asking: bool,
     read_entries: ReadEntries,
-    // Logged once, and again when it is another.
+    // Reason of the last failed poll, logged when it changes.
     failure: Option<FailureReason>,
-    // What the inventory has; None: nothing.
+    // Report in the inventory; None: there is none.
     said: Option<DriveHealth>,
 }
 
-/// Asks until `stop`. `complaints`: drives of which the kernel has just reported trouble.
+/// Polls drives until `stop`. `complaints`: drives of which the kernel has just reported errors.
 pub async fn run(
     node: NodeContext,
     evidence: CollectedEvidence,
@@ -106,11 +106,11 @@ pub async fn run(
                 }
             }
             Some(request) = acknowledgements.recv() => {
-                // One that has just appeared is monitored from the next tick on, and may be asked about before.
+                // A drive that has just appeared may be acknowledged before the next tick.
                 let snapshot = node.inventory().current();
                 follow(&mut drives, &node, &evidence, &snapshot).await;
                 let done = operator::carry_out(&node, &mut drives, &slow, &request).await;
-                // Whoever asked may have gone; it is in the history all the same.
+                // The caller may have gone; the history has it all the same.
                 let _ = request.done.send(done);
             }
             Some(drive) = complaints.recv() => {
@@ -124,7 +124,7 @@ pub async fn run(
     }
 }
 
-/// Takes up drives that are new, lets go of those that are gone.
+/// Adds new drives, and removes those that are missing, in no class, or another drive by now.
 async fn follow(
     drives: &mut BTreeMap<DriveId, Tracked>,
     node: &NodeContext,
@@ -146,7 +146,7 @@ async fn follow(
         let reported = inventory.health(|registry| registry.report(id).cloned());
         let Some(tracked) = drives.get_mut(id) else {
             let file = histories::file(node.state_dir(), id);
-            // What cannot be read is a finding of the host, and is not overwritten.
+            // A file that cannot be read is a finding of the host, and is not overwritten.
             let history = file.load().await.ok().flatten().unwrap_or_default();
             let tracked = take_up(facts, file, history, reported);
             if let Some(said) = tracked.said.clone() {
@@ -156,7 +156,7 @@ async fn follow(
             continue;
         };
         if let Some(history) = tracked.file.read_again().await {
-            // What was polled since is in the next poll too: what a drive counts, it does not forget.
+            // Polls since then are not lost: the next one has a drive's counters, too.
             tracked.unproven = !facts.identity_is_stable;
             tracked.due = Some(Instant::now());
             let is_worse = history.verdict() > tracked.history.verdict();
@@ -181,7 +181,7 @@ async fn follow(
     }
 }
 
-/// A drive that has just appeared. `reported`: what the inventory has of it. Pure but for the time.
+/// Returns the state of a drive that has just appeared. `reported`: its report in the inventory. Pure but for the time.
 fn take_up(
     facts: &DriveFacts,
     file: StateFile<History>,
@@ -189,7 +189,7 @@ fn take_up(
     reported: Option<DriveHealth>,
 ) -> Tracked {
     let now = Instant::now();
-    // Not all of a shelf at the same moment, but for those that take no volumes before.
+    // Spread over time for drives that appear together, except those that accept no volumes before their first poll.
     let wait = match reported {
         Some(_) => Duration::from_secs(10).mul_f64(fastrand::f64()),
         None => Duration::ZERO,
@@ -214,7 +214,7 @@ fn take_up(
     }
 }
 
-/// The drives to be asked now, at most `most`.
+/// Returns the drives that are due, at most `most`.
 fn due(
     drives: &mut BTreeMap<DriveId, Tracked>,
     snapshot: &Snapshot,
@@ -247,7 +247,7 @@ fn ask(
     let given = config.device_type(facts);
     let mut poll = Poll::of(facts, &tracked.history, given, deep);
     poll.smartctl.clone_from(&config.smartctl);
-    // SMART reads are not queued, and polling a turning drive often cuts what it can do (drives.md §2).
+    // SMART commands are not queued, and frequent polls reduce the throughput of a rotating drive (drives.md §2).
     let every = if facts.media == Media::Hdd {
         config.hdd_interval
     } else {
@@ -262,7 +262,7 @@ fn ask(
     let (pool, drive) = (node.pool().clone(), DriveRef::from(facts));
     asking.spawn(id.clone(), async move {
         match poll.unsupported.clone() {
-            // Nothing to ask, so no worker is started for it.
+            // No worker is started, since there is nothing to poll.
             Some(why) => failed(FailureReason::Unsupported, why),
             None => match pool
                 .run((&id, Slot::Background), Ask { drive, poll }, DEADLINE)
@@ -287,7 +287,7 @@ fn not_asked<E: std::error::Error + 'static>(error: &RunError<E>) -> Outcome {
     failed(reason, chain(error))
 }
 
-/// Judges an outcome, tells the inventory, and keeps the history.
+/// Judges an outcome, updates the inventory, and saves the history.
 async fn take(
     node: &NodeContext,
     evidence: &CollectedEvidence,
@@ -302,7 +302,7 @@ async fn take(
     let snapshot = node.inventory().current();
     let drive = snapshot.drives.get(&id);
     if drive.is_some_and(|drive| drive.facts.diskseq != tracked.diskseq) {
-        // The answer is of a drive that was there before.
+        // The result is of a drive that was there before.
         drives.remove(&id);
         return;
     }
@@ -351,7 +351,7 @@ async fn take(
             .hand_over(&logged, sector, |place| evidence.suspects().add(&id, place));
     }
     if not_started && tracked.said.is_none() {
-        // Busy, which says nothing of it: it is asked again.
+        // The drive is busy, which is no evidence: it is polled again.
         return;
     }
     tracked.polled |= match outcome {
@@ -385,7 +385,7 @@ async fn take(
     let _ = tracked.file.save(tracked.history.clone()).await;
 }
 
-/// An assessment in the inventory's words. What only an answer tells is that of the last one. Pure.
+/// Converts an assessment for the inventory. What only a successful poll reports is that of the last one. Pure.
 fn health(assessment: &Assessment, history: &History) -> DriveHealth {
     let mut health = DriveHealth {
         verdict: assessment.verdict,
@@ -400,7 +400,7 @@ fn health(assessment: &Assessment, history: &History) -> DriveHealth {
     health
 }
 
-/// The numbers that a person looks for, then the counters whose growth matters. Pure.
+/// Returns the readings that operators look for, then the counters whose growth matters. Pure.
 fn readings(facts: &Facts, logical_sector: u32) -> Vec<Reading> {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let own = smart::Reading::of(facts, logical_sector)

@@ -1,4 +1,4 @@
-//! Publishes what is wrong with the agent's own state files as findings of the host.
+//! Publishes faults of the agent's own state files as findings of the host.
 
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -8,8 +8,8 @@ use drivebay_node::{
     volumes::Volumes,
 };
 
-/// Follows the state directory until `stop`: which troubles there are, whether files that were moved aside are still there, and
-/// whether the list of mounts made by hand, which no other task holds, can be read by now.
+/// Follows the state directory until `stop`: its faults, whether files that were moved aside still exist, and whether the
+/// list of manual mounts, which no other task reads, can be read by now.
 pub async fn run(volumes: Volumes, stop: CancellationToken) {
     let state_dir = volumes.node().state_dir().clone();
     let mut troubles = state_dir.subscribe();

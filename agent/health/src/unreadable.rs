@@ -1,8 +1,8 @@
-//! Finds out which sectors of a drive do not read, and which data is in them.
+//! Finds the unreadable sectors of a drive, and the data in them.
 //!
-//! What is reported as unreadable is read past the cache until it is known which sectors are; they stay known until such a read
-//! succeeds, for which they are read again at intervals. A filesystem is asked once for each set of ranges in its volume, again when
-//! the volume was mounted or unmounted, and at intervals, since files come and go.
+//! Places reported as unreadable are read past the cache until the unreadable sectors are known; they stay known until such
+//! a read succeeds, for which they are read again at intervals. A filesystem is queried once for each set of ranges in its
+//! volume, again when the volume was mounted or unmounted, and at intervals, since files come and go.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -28,9 +28,9 @@ mod read;
 use ask::{ASK_AGAIN, FAILED_AGAIN, LATER, Question, SETTLES, TrackedVolume};
 use read::{REPORTED_AGAIN, TrackedDrive, next_interval, not_reached};
 
-/// How often it is looked what is due.
+/// Interval of checking what is due.
 const TICK: Duration = Duration::from_secs(2);
-/// Drives that are read, and filesystems that are asked, at a time.
+/// Limit of concurrent reads of drives and queries of filesystems.
 const AT_ONCE: usize = 4;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ struct Followed {
     volumes: BTreeMap<Uuid, TrackedVolume>,
 }
 
-/// Follows drives until `stop`.
+/// Finds unreadable sectors and their data until `stop`.
 pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: CancellationToken) {
     let mut followed = Followed::default();
     let mut tasks: Tasks<Of, Done> = Tasks::default();
@@ -75,7 +75,7 @@ pub async fn run(volumes: Volumes, evidence: CollectedEvidence, stop: Cancellati
     }
 }
 
-/// A drive that can be read now.
+/// True if the drive can be read now.
 fn is_reachable(drive: &Drive) -> bool {
     drive.state == DriveState::Claimed && drive.trouble.is_none() && !drive.health.stalled()
 }
@@ -157,7 +157,7 @@ impl Followed {
                     Asked::Failed(error) => {
                         tracing::warn!(volume = %uuid, error = %chain(&error), "cannot ask the filesystem which files unreadable sectors are in; will retry");
                         tracked.due = now + FAILED_AGAIN;
-                        // What it answered before is of other ranges.
+                        // The earlier result is of other ranges.
                         let why = "the filesystem could not be asked; the agent's log says why";
                         let holds = Holds::Unknown {
                             why: why.to_owned(),
@@ -176,7 +176,7 @@ impl Followed {
                     .update(|known| known.health.locate(uuid, pieces));
             }
             (Of::Volume(uuid), _) => {
-                // It panicked, which it may do again.
+                // The task panicked, and may panic again.
                 if let Some(tracked) = self.volumes.get_mut(&uuid) {
                     tracked.asking = false;
                     tracked.question = None;

@@ -1,4 +1,5 @@
-//! The task that feeds the book: the kernel log as it is written, the kernel's counters every few seconds.
+//! Task that feeds the health registry: from the kernel log as it is written, and from the kernel's counters every few
+//! seconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,20 +31,20 @@ use drivebay_sys::{
     offload::offload,
 };
 
-/// How often what no longer counts is let go.
+/// Interval of dropping evidence that no longer counts.
 const TIDY_EVERY: Duration = Duration::from_secs(600);
-/// How often requests in flight are looked at: a stall is seen within its limit and this.
+/// Interval of reading requests in flight: a stall is detected within its limit and this.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// How often ext4's counters are looked at, in looks; what they count is in the kernel log, too.
+/// Interval of reading ext4's error counters, in multiples of `LOOK_EVERY`; the errors are in the kernel log, too.
 const COUNTERS_EVERY: u32 = 10;
-/// A look at sysfs takes microseconds for each drive.
+/// Limit of reading sysfs, which takes microseconds for each drive.
 const LOOK_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What of a request that failed may not read, from its beginning: the kernel does not say how long it was.
+/// Bytes from the beginning of a failed request that may be unreadable: the kernel does not report its length.
 const FAILED_REQUEST: u64 = MIB;
 
-/// Follows it until `stop`. Without the log, drives and volumes are judged by everything else.
-/// `complaints` takes drives that the kernel has complained of.
+/// Collects evidence until `stop`. Without the kernel log, all other evidence is still collected. `complaints` gets the
+/// drives about which the kernel newly reported errors.
 pub async fn run(
     node: NodeContext,
     evidence: CollectedEvidence,
@@ -59,7 +60,7 @@ pub async fn run(
         memory,
         began: since_boot(),
     };
-    // What was said while no agent ran is read, if it is known how far the one before had read.
+    // Messages from before the start are read if the position of the earlier agent is known.
     let from = match reader.heard.sequence {
         Some(_) => From::Oldest,
         None => From::Now,
@@ -74,7 +75,7 @@ pub async fn run(
             None
         }
     };
-    // Until the drives are known a report cannot be attributed; the kernel keeps the log.
+    // A report cannot be attributed before the drives are scanned; the kernel keeps the log.
     let mut snapshots = node.inventory().subscribe();
     tokio::select! {
         () = stop.cancelled() => return,
@@ -149,7 +150,7 @@ async fn look_at_requests(node: &NodeContext, stalls: &mut Stalls) {
     if stalled.is_empty() && !node.inventory().health(HealthRegistry::any_stalled) {
         return;
     }
-    // `changes` logs what follows from it.
+    // `changes` logs the resulting conditions.
     node.inventory()
         .update(|known| known.health.stalled(stalled));
 }
@@ -189,15 +190,15 @@ async fn look_at_counters(node: &NodeContext) {
     }
 }
 
-/// Takes in the kernel log.
+/// Reads records of the kernel log into the registry.
 struct KernelLogReader {
     node: NodeContext,
     evidence: CollectedEvidence,
     memory: PersistedEvidence,
     complaints: mpsc::Sender<DriveId>,
-    // What an earlier agent had read.
+    // Position of an earlier agent.
     heard: LogPosition,
-    // Since boot.
+    // Start of this reader, since boot.
     began: Duration,
 }
 
@@ -240,7 +241,7 @@ impl KernelLogReader {
         let mut news = false;
         inventory.update(|known| news = known.health.note(&subject, report.kind, said));
         if news {
-            // `changes` logs what follows; this is the evidence.
+            // `changes` logs the resulting conditions; this is the evidence.
             tracing::debug!(
                 drive = %subject.drive,
                 volume = subject.volume.map(|volume| volume.to_string()),
@@ -248,13 +249,13 @@ impl KernelLogReader {
                 kind = ?report.kind,
                 "kernel log reports an error"
             );
-            // Full: there are enough to be asked already, and all are asked in time.
+            // If it is full, enough drives wait for a poll already, and all are polled in time.
             let _ = self.complaints.try_send(subject.drive);
         }
     }
 }
 
-/// Whether the names in a report that was made while no agent ran were then whose they are now. Pure.
+/// True if the names in a report from before the agent's start still belong to the same drive and volume. Pure.
 fn is_same(heard: &LogPosition, snapshot: &Snapshot, subject: &Subject, device: &str) -> bool {
     let now = names(snapshot);
     let drive = snapshot.drives.get(&subject.drive);
@@ -287,7 +288,7 @@ mod tests {
             names: names(&snapshot),
         };
         assert!(is_same(&heard, &snapshot, &subject, "sda"));
-        // A controller's name has no owner of its own.
+        // The name of a controller has no owner of its own.
         assert!(is_same(&heard, &snapshot, &subject, "nvme0"));
         heard.names.insert("sda".into(), "wwn-sda 2".into());
         assert!(!is_same(&heard, &snapshot, &subject, "sda"));

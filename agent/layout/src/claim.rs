@@ -1,8 +1,9 @@
-//! Making a drive ours: the one place from which a drive that is not is written to.
+//! Claims drives. No other module writes to an unclaimed drive.
 //!
-//! Nothing is written before everything is known: the drive is held with O_EXCL and locked, the
-//! probe runs again in this very process and finds it empty (and blank, if the class asks for
-//! that), the kernel has no partitions of it, and the volume will fit. What is then written is the layout's.
+//! All conditions are checked before anything is written: the drive is held with O_EXCL and locked,
+//! the probe runs again in this process and finds it empty (and blank, if the class requires that),
+//! the kernel has no partitions of it, and the volume will fit. The layout then writes its own
+//! format.
 
 use super::{
     claimable::{is_claimable, probe},
@@ -14,7 +15,8 @@ use drivebay_model::{Cause, DriveId, DriveRef, Label, Layout};
 use drivebay_sys::blockdev::BlockDev;
 use drivebay_worker::Context;
 
-/// Bytes that volumes could have on a drive of this size once it is claimed so; 0 when it is too small.
+/// Returns the bytes available to volumes on a drive of this size after claiming it with this
+/// layout; 0 if it is too small.
 pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
     match layout {
         Layout::Partition => plan::claimable_bytes(size, sector),
@@ -22,7 +24,8 @@ pub fn claimable_bytes(layout: Layout, size: u64, sector: u64) -> u64 {
     }
 }
 
-/// Whether the drive has a label already, and it is of the same cluster and node.
+/// True if the drive has a label of the same cluster and node, false if it has none. Errs for
+/// another owner's label.
 pub(super) fn is_labelled(
     dev: &BlockDev,
     layout: Layout,
@@ -39,7 +42,8 @@ pub(super) fn is_labelled(
     }
 }
 
-/// Claims a drive for a volume of so many bytes, or finishes a claim that was interrupted. The answer still holds its lock.
+/// Claims a drive for a volume of `bytes`, or finishes a claim that was interrupted. The returned
+/// device still holds its lock.
 pub(super) fn claim(
     drive: &DriveRef,
     layout: Layout,
@@ -55,7 +59,8 @@ pub(super) fn claim(
     }
     room(&dev, layout, bytes)?;
     if layout == Layout::Lvm {
-        // Before anything is written: a drive with a VG and without a volume would be of no use to the other layout.
+        // Checked before anything is written: a drive with a VG and without a volume could not be
+        // claimed with the other layout.
         drivebay_sys::lvm::presence().map_err(|error| CarveError::NoLvm {
             drive: id.to_string(),
             source: Cause::new(&error),
@@ -76,7 +81,8 @@ pub(super) fn claim(
     match layout {
         Layout::Partition => partition::claim::begin(&dev, id, claim)?,
         Layout::Lvm => {
-            // LVM takes O_EXCL itself. The lock stays: nobody who respects it comes between.
+            // LVM takes O_EXCL itself. The lock is kept: programs that respect it cannot change the
+            // drive in between.
             dev.release_exclusive();
             lvm::claim::begin(&dev, id, claim)?;
         }
@@ -84,7 +90,7 @@ pub(super) fn claim(
     Ok(dev)
 }
 
-/// Whether the volume that the drive is claimed for will fit, so carved.
+/// Fails if a volume of `bytes` does not fit on the drive in this layout.
 fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
     let id = &dev.drive().id;
     let largest = claimable_bytes(layout, dev.size(), u64::from(dev.sector()));
@@ -102,7 +108,7 @@ fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
     }
 }
 
-/// Whether a claim may go on with a drive that has this label; another owner's is refused.
+/// Fails unless cluster and node of the label are those of the claim.
 fn same_owner(id: &DriveId, label: &Label, claim: &Claim) -> Result<(), CarveError> {
     if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What must be true of a drive before anything is written to it, whichever layout it gets.
+//! Conditions that a drive must meet before anything is written to it, for both layouts.
 
 use super::{
     device::{self, Medium},
@@ -14,7 +14,7 @@ use drivebay_worker::{Context, Job};
 /// Bytes at both ends that must be zeros (design invariant 2).
 pub(super) const EDGE: u64 = 16 * MIB;
 
-/// Fails for a partition that the kernel has.
+/// Fails if the kernel has a partition of the drive.
 pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Result<(), CarveError> {
     match found {
         Some(facts) => Err(refused(
@@ -25,8 +25,8 @@ pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Resu
     }
 }
 
-/// Fails for a drive that LVM has, or had, or that does not say. What a tenant wrote in a volume of it may look like the
-/// table of a claim of ours.
+/// Fails unless the drive certainly is no LVM physical volume. Data in an LVM volume may look like
+/// the table of an unfinished claim.
 pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
     match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
         metadata::Found::NoPv => Ok(()),
@@ -37,7 +37,8 @@ pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), Car
     }
 }
 
-/// Fails for a drive with any part of a GPT: the beginning of a claim of layout lvm has none, so something was made there since.
+/// Fails if the drive has any part of a GPT: an unfinished claim of layout lvm has none, so another
+/// program made it since.
 pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
     let scanned = gpt::scan(dev).map_err(io_error(id, "reading the partition table"))?;
     match scanned.state {
@@ -53,7 +54,7 @@ pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), 
     }
 }
 
-/// Fails where a byte is found that is not zero: both ends of the run, and samples between them.
+/// Fails if a byte that is not zero is found; reads both ends of the run, and samples between them.
 pub(super) fn is_blank<D: Medium>(dev: &D, id: &DriveId, run: Extent) -> Result<(), CarveError> {
     match device::sample_nonzero(dev, run, EDGE.min(run.len)).map_err(io_error(id, "sampling"))? {
         None => Ok(()),
@@ -78,7 +79,8 @@ pub(super) fn probe(
     })
 }
 
-/// What a drive must be to be claimed. `busy` is not looked at: it is we who hold it.
+/// Fails unless a probed drive can be claimed. Does not check `busy`: this process itself holds the
+/// drive.
 pub(super) fn is_claimable(
     id: &DriveId,
     probed: &Probed,

@@ -1,8 +1,9 @@
-//! A claimed drive, read under its lock: what is decided about its volumes, once for both layouts. How it is written is
-//! the layout's.
+//! A claimed drive, read under its lock: decisions about its volumes, the same for both layouts.
+//! Each layout writes them in its own format.
 //!
-//! A change begins with a drive that was read with repair (nothing is half done) and ends with everything durable and read
-//! again. One that is so already changes nothing and says so.
+//! A change begins with a drive that was read with repair (no change is half done), and ends when
+//! everything is durable and has been read again. If the requested state is there already, nothing
+//! is changed, and the result says so (`Changed::changed`).
 
 use uuid::Uuid;
 
@@ -23,84 +24,89 @@ use drivebay_model::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Erasable {
     pub(super) uuid: Uuid,
-    /// Which deletion it is.
+    /// Identifies the deletion.
     pub(super) guid: Uuid,
-    /// Where its bytes are, in the volume's order.
+    /// Ranges of its bytes on the drive, in the volume's order.
     pub(super) runs: Vec<Extent>,
-    /// What is to be done to them.
     pub(super) policy: ErasePolicy,
-    /// Bytes known to be erased durably.
+    /// Bytes that are recorded as erased durably, from the first run on.
     pub(super) done: u64,
 }
 
 impl Erasable {
-    /// Bytes in all.
+    /// Returns the bytes of all runs.
     pub(super) fn total(&self) -> u64 {
         self.runs.iter().map(|run| run.len).sum()
     }
 
-    /// Whether both are the same deletion at the same place, however far it is.
+    /// True if both are the same deletion at the same place, regardless of their progress.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (self.guid, &self.runs) == (other.guid, &other.runs)
     }
 }
 
-/// A drive of ours that was read. Whoever calls what changes it holds its lock, and had it read with repair.
+/// A claimed drive as it was read. To call a method that changes it, the caller must hold the
+/// drive's lock and must have read the drive with repair.
 pub trait ClaimedDrive {
-    /// Its identity.
     fn id(&self) -> &DriveId;
-    /// Its bytes.
+    /// Returns the drive's device, for reading and writing its bytes.
     fn device(&self) -> &dyn Device;
-    /// Whose it is.
+    /// Returns the label: the cluster and the node that own the drive.
     fn label(&self) -> &Label;
-    /// Where it keeps what is known of free space; None: nowhere, and nothing is known.
+    /// Returns where the drive's record of free space is kept; None: it has no place for one, and
+    /// no free space counts as zeroed.
     fn space_slots(&self) -> Option<Slots>;
-    /// Everything on it, as it was read.
+    /// Returns everything on the drive, as it was read.
     fn contents(&self) -> Result<Contents, CarveError>;
-    /// Everything on it after a change, as it was read from the medium since.
+    /// Returns everything on the drive after a change, read from the medium since.
     fn changed(&self) -> Result<Contents, CarveError>;
-    /// Free space for a new volume; None: there is no place for it.
+    /// Chooses free space for a new volume of `size` bytes; None if it does not fit.
     fn place(&self, contents: &Contents, size: u64, placement: Placement) -> Option<Vec<Extent>>;
-    /// Free space for as many bytes more of a volume; Err: to how many bytes it can grow.
+    /// Chooses free space for `more` further bytes of a volume; Err: the size in bytes to which it
+    /// can grow.
     fn place_more(
         &self,
         placed: &Placed,
         contents: &Contents,
         more: u64,
     ) -> Result<Vec<Extent>, u64>;
-    /// Makes a volume in these runs.
+    /// Creates a volume in these runs.
     fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError>;
     /// Appends these runs to a volume.
     fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError>;
-    /// Fails while something else than the volume itself uses its space.
+    /// Fails while a user other than the volume itself, such as a snapshot, needs its space.
     fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError>;
-    /// Takes a volume from the kernel (`InUse`) and gives what it was another identity.
+    /// Removes a volume's device from the kernel (`InUse` if that fails because it is open), and
+    /// marks the volume as deleted with a new identity.
     fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError>;
-    /// Whether a volume whose record says that it is deleted still has the identity that it had.
+    /// True if a volume's record says that it is deleted, but the volume still has its earlier
+    /// identity.
     fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError>;
-    /// Writes what state a volume is in, and its part in a move, both at once.
+    /// Writes a volume's state, its role in a move, and the parameters of `placed`, in one step.
     fn write_record(
         &mut self,
         placed: &Placed,
         state: &RecordState,
         place: &PlaceState,
     ) -> Result<(), CarveError>;
-    /// Takes a volume from the kernel; `InUse` while somebody has it open.
+    /// Removes a volume's device from the kernel; errs with `InUse` while it is open.
     fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError>;
-    /// Reads everything again, and gives the kernel what it should have.
+    /// Reads the drive again, and makes the kernel's devices match it.
     fn settle_again(&mut self) -> Result<(), CarveError>;
-    /// Writes whose the drive is.
+    /// Writes the drive's label.
     fn write_label(&mut self, label: &Label) -> Result<(), CarveError>;
-    /// Where the bytes of a deleted volume are.
+    /// Returns the ranges of a deleted volume's bytes on the drive, in the volume's order.
     fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError>;
-    /// Makes sure that nobody can read or write a deleted volume any more (`InUse`).
+    /// Makes sure that no process can read or write a deleted volume any more; errs with `InUse` if
+    /// one has it open.
     fn seize(&self, placed: &Placed) -> Result<(), CarveError>;
-    /// Notes durably how far erasing got. The bytes are durable already.
+    /// Records durably that `done` bytes are erased. The caller must have made them durable.
     fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError>;
-    /// Gives erased space back.
+    /// Frees erased space.
     fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError>;
 
-    /// Carves a volume. One of the same name that lives and is none of `deleted` is the answer, unchanged.
+    /// Creates a volume. If a volume of this name exists that is not deleted and not one of
+    /// `deleted`, returns the contents unchanged.
     fn create(
         &mut self,
         record: &Record,
@@ -114,7 +120,7 @@ pub trait ClaimedDrive {
                 return placed.record.uuid == record.uuid && placed.record.place == record.place;
             }
             !matches!(placed.record.state, RecordState::Erasing { .. })
-                // What is left of a move is no volume that a creation could have made.
+                // The remains of a move are not a volume that an earlier call created.
                 && !matches!(
                     placed.record.place,
                     PlaceState::Incoming { .. } | PlaceState::Moved { .. }
@@ -125,7 +131,7 @@ pub trait ClaimedDrive {
         if let Some(placed) = named {
             fit(placed)?;
             if placed.record.state == RecordState::Creating {
-                // An earlier attempt that could not be undone because somebody has its partition open.
+                // An earlier attempt, which could not be undone because its partition is open.
                 return Err(in_use(placed, &self.device().holders(placed)));
             }
             return unchanged(contents);
@@ -150,7 +156,8 @@ pub trait ClaimedDrive {
             needed,
             largest: contents.largest_free(),
         };
-        // A copy is as large as its original, and every byte of it is written before anybody sees one.
+        // A copy is as large as its original, and all its bytes are written before it is used: only
+        // its ends must be zeroed.
         let (requested, need) = match record.place.is_live() {
             true => (record.requested_bytes, Need::of(record.mode, raw_space)),
             false => (record.extent.len, Need::Ends),
@@ -167,7 +174,7 @@ pub trait ClaimedDrive {
         self.answer().map_err(|error| in_doubt(self.id(), &error))
     }
 
-    /// Grows a volume to at least this size. One that is as large is left alone.
+    /// Grows a volume to at least this many bytes. A volume that is large enough is not changed.
     fn expand(
         &mut self,
         uuid: Uuid,
@@ -197,8 +204,8 @@ pub trait ClaimedDrive {
         self.answer()
     }
 
-    /// Takes a volume from the kernel, which refuses while it is in use, and gives what it was another identity. One that
-    /// is not there, or is being erased, is left alone.
+    /// Removes a volume's device from the kernel, and marks the volume as deleted. A volume that is
+    /// missing or being erased already is not changed. Errs with `InUse` while it is open.
     fn delete(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
@@ -218,8 +225,10 @@ pub trait ClaimedDrive {
         self.answer()
     }
 
-    /// The same of a volume that was never used: never mounted by its record, and zeros in its first and last MiB and in 64 samples
-    /// of each of its runs. Of a raw volume no record says whether it was written.
+    /// Deletes a volume as `delete` does, but only if it was never used: errs with `Used` if its
+    /// record says that it was mounted, or if a byte that is not zero is found in the first and
+    /// last MiB or in 64 samples of each of its runs. The record of a raw volume does not say
+    /// whether it was written.
     fn delete_unused(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         if let Some(placed) = contents.volume(uuid)
@@ -244,7 +253,8 @@ pub trait ClaimedDrive {
         self.delete(uuid)
     }
 
-    /// Moves a volume's record on, durably and read back. Only forward: nothing makes a formatted volume new again.
+    /// Changes the state in a volume's record, durably and verified by reading back. Only forward
+    /// transitions are allowed (`BadTransition`): a formatted volume never becomes new again.
     fn advance(&mut self, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let placed = self.living(&contents, uuid)?;
@@ -270,7 +280,9 @@ pub trait ClaimedDrive {
         }
     }
 
-    /// Changes a volume's part in a move, durably and read back. From then on the kernel has its device only where it is live.
+    /// Changes a volume's role in a move from `from` to `to`, durably and verified by reading back.
+    /// Afterwards the kernel has its device only if the role has one. Errs with `NotThere` if it
+    /// has another role.
     fn set_place(
         &mut self,
         uuid: Uuid,
@@ -279,13 +291,7 @@ pub trait ClaimedDrive {
         state: Option<&RecordState>,
     ) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
-        let Some(placed) = contents.volume(uuid) else {
-            return Err(CarveError::NoSuchVolume {
-                drive: self.id().to_string(),
-                uuid,
-            });
-        };
-        fit(placed)?;
+        let placed = self.placed(&contents, uuid)?;
         let record = &placed.record;
         if record.place == *to {
             return unchanged(contents);
@@ -313,7 +319,8 @@ pub trait ClaimedDrive {
                     source: Cause::new(&error),
                 });
             }
-            // Whatever the drive says now, the kernel is to have it. What fails here is done by the next look.
+            // The write may have reached the drive: make the kernel's devices match what is there.
+            // If that fails, the next `Look` with repair does it.
             if let Err(again) = self.settle_again() {
                 tracing::debug!(drive = %self.id(), error = %cause::chain(&again), "cannot settle a drive after a failed change");
             }
@@ -332,7 +339,8 @@ pub trait ClaimedDrive {
         }
     }
 
-    /// Has what a move does not need any more erased. One that is not there, or is being erased, is left alone.
+    /// Deletes a copy that a move does not need any more. One that is missing or being erased is
+    /// not changed. Errs with `NotThere` if its role is not `place`, or if it is the live volume.
     fn drop_place(&mut self, uuid: Uuid, place: &PlaceState) -> Result<Changed, CarveError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
@@ -344,7 +352,8 @@ pub trait ClaimedDrive {
         self.delete(uuid)
     }
 
-    /// The volume is here and has another part in a move than was expected.
+    /// Returns the error for a volume that is on the drive with another role in a move than
+    /// expected.
     fn not_there(&self, placed: &Placed) -> CarveError {
         let state = match placed.record.state {
             RecordState::Erasing { .. } => "being erased; ",
@@ -357,7 +366,8 @@ pub trait ClaimedDrive {
         }
     }
 
-    /// Records that it takes no new volumes, or again does. The first cordon stays until it is taken away.
+    /// Sets or removes the cordon, durably and verified by reading back. An existing cordon is not
+    /// replaced: it must be removed first.
     fn set_cordon(&mut self, cordon: Option<&Cordon>) -> Result<Changed, CarveError> {
         if self.label().cordon.is_some() == cordon.is_some() {
             return unchanged(self.contents()?);
@@ -375,7 +385,8 @@ pub trait ClaimedDrive {
         Ok(answer)
     }
 
-    /// Makes it another node's, on an operator's word, if its label is still the one that was seen, or this one already.
+    /// Changes the owner in the label at an operator's command, if the label is `from`, or `to`
+    /// already. Verified by reading back.
     fn adopt(&mut self, from: &Label, to: &Label) -> Result<Changed, CarveError> {
         self.is_adoptable(from, to)?;
         if self.label() == to {
@@ -390,7 +401,7 @@ pub trait ClaimedDrive {
         Ok(answer)
     }
 
-    /// Whether the drive still has the label that was seen, or has been adopted already.
+    /// Fails unless the label is `from`, or `to` after an earlier adoption.
     fn is_adoptable(&self, from: &Label, to: &Label) -> Result<(), CarveError> {
         let label = self.label();
         if label == from || label == to {
@@ -403,7 +414,8 @@ pub trait ClaimedDrive {
         Err(refused(self.id(), reason))
     }
 
-    /// A deleted volume; None when it is not on the drive (any more).
+    /// Returns a deleted volume; None if it is not on the drive. Errs with `BadTransition` if it is
+    /// not deleted.
     fn erasable(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
@@ -430,7 +442,8 @@ pub trait ClaimedDrive {
         }))
     }
 
-    /// The same, once nobody can read or write it any more.
+    /// Returns a deleted volume as `erasable` does, after making sure that no process can read or
+    /// write it (`InUse`).
     fn seized(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
         let erasable = self.erasable(uuid)?;
         if erasable.is_some()
@@ -441,14 +454,15 @@ pub trait ClaimedDrive {
         Ok(erasable)
     }
 
-    /// What is known of its free space.
+    /// Returns the record of the drive's free space; the default, with nothing zeroed, if there is
+    /// none.
     fn space(&self) -> Space {
         let slots = self.space_slots();
         let read = |slots| zeroed::read(self.device(), slots, self.label().drive_uuid);
         slots.map(read).unwrap_or_default()
     }
 
-    /// Keeps it, durably.
+    /// Writes the record of free space durably; does nothing if the drive has no place for one.
     fn keep_space(&self, space: &Space) -> Result<(), CarveError> {
         let Some(slots) = self.space_slots() else {
             return Ok(());
@@ -457,14 +471,15 @@ pub trait ClaimedDrive {
             .map_err(io_error(self.id(), "noting what is known of free space"))
     }
 
-    /// These free runs were zeroed, flushed and read back.
+    /// Records that these free runs are zeros. The caller must have zeroed, flushed and read them
+    /// back.
     fn note_zeroed(&self, zeroed: &[Extent]) -> Result<(), CarveError> {
         let mut space = self.space();
         space.zeroed = runs::joined([space.zeroed.as_slice(), zeroed].concat());
         self.keep_space(&space)
     }
 
-    /// Somebody gets these free runs now: nothing is known of them any more.
+    /// Removes runs that a volume or snapshot gets now from the record of zeroed space, durably.
     fn take(&self, taken: &[Extent]) -> Result<(), CarveError> {
         let space = self.space();
         let zeroed = runs::without(&space.zeroed, taken);
@@ -474,7 +489,8 @@ pub trait ClaimedDrive {
         self.keep_space(&Space { zeroed, ..space })
     }
 
-    /// Zeros that were made as the drive says (`Space::zeroing`) did not read back: the next ones are made another way.
+    /// Records that zeros made with the current method (`Space::zeroing`) did not read back.
+    /// Returns the method to use from now on.
     fn note_unzeroed(&self) -> Result<Zeroing, CarveError> {
         let mut space = self.space();
         space.zeroing = space.zeroing.after_failure();
@@ -491,22 +507,33 @@ pub trait ClaimedDrive {
         Ok(space.zeroing)
     }
 
-    /// A volume that lives and about which everything agrees.
-    fn living<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
-        let unknown = || CarveError::NoSuchVolume {
+    fn no_such_volume(&self, uuid: Uuid) -> CarveError {
+        CarveError::NoSuchVolume {
             drive: self.id().to_string(),
             uuid,
-        };
-        let placed = contents.volume(uuid).ok_or_else(unknown)?;
+        }
+    }
+
+    /// Returns a volume in any state; errs if it is missing or ambiguous.
+    fn placed<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
+        let placed = contents.volume(uuid);
+        let placed = placed.ok_or_else(|| self.no_such_volume(uuid))?;
         fit(placed)?;
+        Ok(placed)
+    }
+
+    /// Returns a volume that is neither being created nor deleted and is live; errs otherwise, or
+    /// if it is ambiguous.
+    fn living<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
+        let placed = self.placed(contents, uuid)?;
         match placed.record.state {
-            RecordState::Erasing { .. } | RecordState::Creating => Err(unknown()),
+            RecordState::Erasing { .. } | RecordState::Creating => Err(self.no_such_volume(uuid)),
             _ if !placed.record.place.is_live() => Err(self.not_there(placed)),
             _ => Ok(placed),
         }
     }
 
-    /// The answer after a change.
+    /// Returns the result of a change, with the drive's contents read again.
     fn answer(&self) -> Result<Changed, CarveError> {
         Ok(Changed {
             contents: self.changed()?,
@@ -515,13 +542,13 @@ pub trait ClaimedDrive {
     }
 }
 
-/// A creation of which it is not known what came: what is read says what a drive answers that nothing was done on, which this
-/// one is not any more.
+/// Returns the error of a creation whose outcome is unknown. `error` itself would mean that nothing
+/// was done on the drive, which is not certain any more.
 pub(super) fn in_doubt(id: &DriveId, error: &CarveError) -> CarveError {
     in_doubt_of("creating a volume", id, error)
 }
 
-/// The same of another change.
+/// Returns the error of the change `what` whose outcome is unknown; see [`in_doubt`].
 pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &CarveError) -> CarveError {
     CarveError::InDoubt {
         drive: id.to_string(),
@@ -530,7 +557,8 @@ pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &CarveError) -> Carve
     }
 }
 
-/// Why a volume of `old` bytes did not get `more`. What there is too little of is said for the whole volume.
+/// Converts the error of growing a volume of `old` bytes by `more`: `NoSpace` becomes `CannotGrow`,
+/// with sizes of the whole volume.
 fn not_grown(error: CarveError, uuid: Uuid, old: u64, more: u64) -> CarveError {
     match error {
         CarveError::NoSpace { largest, .. } => CarveError::CannotGrow {
@@ -542,7 +570,8 @@ fn not_grown(error: CarveError, uuid: Uuid, old: u64, more: u64) -> CarveError {
     }
 }
 
-fn unchanged(contents: Contents) -> Result<Changed, CarveError> {
+/// Returns the result of a request that needed no change.
+pub(super) fn unchanged(contents: Contents) -> Result<Changed, CarveError> {
     Ok(Changed {
         contents,
         changed: false,

@@ -1,20 +1,27 @@
-//! Copying a volume to its place on another drive, or a volume or a snapshot to a new volume, a bounded piece at a time.
+//! Copies a volume to another drive, or a volume or a snapshot to a new volume, one bounded step at
+//! a time.
 //!
-//! Each drive's lock is held for reading its records only. While bytes are written they are held (`open::unlock_to_zero`): nobody
-//! gets them before the process that writes has ended. What a step answers as done was flushed and then read again from both
-//! drives past the page cache, and was equal. Nothing is noted on the drives: where a copy goes on is the caller's to keep.
+//! Each drive's lock is held only while its records are read. The ranges that are written are
+//! reserved instead (`open::unlock_to_zero`): they are given to no other volume until the writing
+//! process has ended. Bytes that a step reports as done were flushed, then read again from both
+//! drives past the page cache, and were equal. The drives do not record progress: the caller keeps
+//! the offset at which the next step continues.
 
 mod ahead;
 mod compare;
 mod engine;
 mod error;
+mod parameters;
 mod rate;
 mod spans;
 mod tail;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use uuid::Uuid;
 
@@ -27,18 +34,19 @@ use self::{
 use super::{
     claimed::ClaimedDrive,
     device::Medium,
-    error::{CarveError, fit, io_error},
+    error::{CarveError, LOST, ambiguous, io_error},
     jobs::{CopyOf, CopyProgress, CopyStep},
     layout, open,
 };
-use drivebay_model::{Contents, DriveId, Extent, PlaceState, RecordState, runs};
+use drivebay_model::{Contents, DriveId, Extent, PlaceState, RecordState, SnapshotRecord, runs};
 use drivebay_sys::{blockdev::BlockDev, dm::Reader};
 use drivebay_worker::Context;
 
-/// The agent hears of a step that goes on at most this often.
+/// Shortest time between two reports of the same step to the agent.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Copies for about the budget.
+/// Copies for about `budget_ms`, and then zeroes the rest of the target if the copy is complete.
+/// Returns the progress; see [`CopyStep`].
 pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress, CopyError> {
     context.step("copy volume: read records");
     let mut source = open::shared(&job.source).map_err(CopyError::Source)?;
@@ -69,6 +77,9 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         ),
     };
     let done = done.and_then(|mut progress| {
+        if !progress.unreadable.is_empty() {
+            still_answers(job)?;
+        }
         let tail = Tail {
             dev: &target,
             id: &job.target.id,
@@ -77,13 +88,14 @@ pub(super) fn step(job: &CopyStep, context: &mut Context) -> Result<CopyProgress
         };
         tail.zero(
             runs::bytes(&original.runs),
+            job.from_bytes,
             &mut progress,
             &mut rate,
             &mut begin,
         )?;
         Ok(progress)
     });
-    // So that udevd finds the drive locked when the writing descriptor closes.
+    // udevd must find the drive locked when the writing descriptor closes.
     let locked = open::lock(&mut target).map_err(CopyError::Target);
     let progress = done?;
     locked?;
@@ -116,18 +128,33 @@ fn copy_from<S: Medium + Sync>(
     both.run(job.from_bytes, rate, begin)
 }
 
-/// What is copied.
+/// Distinguishes bad blocks from an unplugged drive, which fails every read: ranges count as
+/// unreadable only if the drive answers after the failures.
+///
+/// # Errors
+/// `Source`: the drive does not answer, or does not have the original any more.
+fn still_answers(job: &CopyStep) -> Result<(), CopyError> {
+    let read = open::shared(&job.source).and_then(|source| {
+        let drive = layout::claimed(&source, false)?;
+        original(&*drive, job).map(drop)
+    });
+    read.map_err(CopyError::Source)
+}
+
+/// The volume or snapshot that is copied.
 #[derive(Debug)]
 struct Original {
     /// The uuid in the label of its drive.
     label: Uuid,
-    /// In its order: of the drive, or of `device`.
+    /// Ranges of its bytes, in its order: of the drive, or of `device` if there is one.
     runs: Vec<Extent>,
-    /// A snapshot is read through its device alone: its drive has only what differs.
+    /// Device of a snapshot. A snapshot must be read through it: its drive holds only the blocks
+    /// that differ from the volume.
     device: Option<Reader>,
 }
 
-/// What the job copies, as it is on its drive.
+/// Finds the volume or snapshot that the job copies. Errs if it is not live, or of another
+/// generation than the job expects.
 fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Original, CarveError> {
     let contents = drive.contents()?;
     let label = drive.label().drive_uuid;
@@ -159,30 +186,41 @@ fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Origi
     })
 }
 
-/// The device of a snapshot that holds its volume.
+/// Opens the device of a snapshot that is complete and not lost.
+///
+/// # Errors
+/// `NoSnapshot`: it is missing, lost or incomplete, and a retry does not help. Others: a retry may
+/// succeed.
 fn snapshot_device(id: &DriveId, contents: &Contents, uuid: Uuid) -> Result<Reader, CarveError> {
     let failed = |why: &str| CarveError::NoSnapshot {
         drive: id.to_string(),
         uuid,
         why: why.to_owned(),
     };
-    let mut all = contents.volumes.iter().flat_map(|placed| &placed.snapshots);
-    let snapshot = all.find(|one| one.record.uuid == uuid);
+    let snapshot = contents.snapshot(uuid);
     let snapshot = snapshot.ok_or_else(|| failed("it is not there"))?;
-    if let Some(why) = &snapshot.ambiguous {
-        return Err(failed(why));
-    }
     if snapshot.is_overflowed {
-        return Err(failed(
-            "more was written to its volume than it had room for",
-        ));
+        return Err(failed(LOST));
+    }
+    if let Some(why) = &snapshot.ambiguous {
+        return Err(ambiguous(snapshot.record.volume, why.clone()));
+    }
+    let group = snapshot.record.group.as_ref().map(|group| group.uuid);
+    let is_of_group =
+        |one: &SnapshotRecord| one.uuid == uuid || group.is_some_and(|group| one.is_of(group));
+    let mut all = contents.snapshots().map(|one| &one.record);
+    if all.any(|one| is_of_group(one) && !one.is_complete) {
+        return Err(failed("it, or its group, is not complete"));
     }
     let device = snapshot.device.as_deref().zip(snapshot.dev);
-    let (name, dev) = device.ok_or_else(|| failed("the kernel does not have it"))?;
-    Reader::open(name, dev, &snapshot.dm_uuid).map_err(io_error(id, "opening a snapshot"))
+    let device = device.ok_or_else(|| io::Error::other("the kernel does not have its device"));
+    device
+        .and_then(|(name, dev)| Reader::open(name, dev, &snapshot.dm_uuid))
+        .map_err(io_error(id, "opening a snapshot"))
 }
 
-/// Where the copy of it is to be.
+/// Returns the ranges of the copy on its drive. Errs with `NotThere` unless it is a copy of this
+/// original and generation, and large enough.
 fn copy<D: ClaimedDrive + ?Sized>(
     drive: &D,
     job: &CopyStep,
@@ -190,13 +228,7 @@ fn copy<D: ClaimedDrive + ?Sized>(
 ) -> Result<Vec<Extent>, CarveError> {
     let (uuid, generation) = (job.uuid, job.generation);
     let contents = drive.contents()?;
-    let placed = contents
-        .volume(uuid)
-        .ok_or_else(|| CarveError::NoSuchVolume {
-            drive: drive.id().to_string(),
-            uuid,
-        })?;
-    fit(placed)?;
+    let placed = drive.placed(&contents, uuid)?;
     let is_meant = matches!(
         &placed.record.place,
         PlaceState::Incoming { generation: of, from } if *of == generation && from.label == original.label

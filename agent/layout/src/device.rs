@@ -1,56 +1,60 @@
-//! What carving needs of a drive, small enough that tests run the same code on a drive in
-//! memory that loses power. Decides nothing.
+//! Operations that layouts need of a drive, few enough that tests run the same code on a drive in
+//! memory that loses power. Contains no policy.
 
 use std::io;
 
 use drivebay_model::{Extent, Placed, drive::PartitionFacts};
 use drivebay_sys::{blockdev::BlockDev, busy, dm::Reader, holders};
 
-/// A run of sectors that can be read. Offsets and lengths are multiples of `sector`.
+/// Storage that can be read. Offsets and lengths must be multiples of `sector`.
 pub trait Medium {
-    /// Reads what is on the medium (never a page cache) at this byte offset.
+    /// Reads the medium, never a page cache, from this byte offset.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-    /// Bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> u64;
-    /// Logical sector, bytes: the unit of GPT addresses and of atomic writes.
+    /// Returns the bytes of a logical sector: the unit of GPT addresses and of atomic writes.
     fn sector(&self) -> u64;
 }
 
-/// One with a volatile cache that can be written.
+/// Writable storage with a volatile cache.
 pub trait Device: Medium {
-    /// Writes; durable only after `flush`.
+    /// Writes `data` at this byte offset; durable only after `flush`.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Makes every earlier write durable.
     fn flush(&self) -> io::Result<()>;
-    /// Makes a run read as zeros, by the cheapest means that guarantee it. Durable only after `flush`.
+    /// Zeroes a run by the cheapest means that guarantee zeros. Durable only after `flush`.
     fn zero(&self, extent: Extent) -> io::Result<()>;
-    /// Has the drive make a run zeros by itself; false where it has no command for that. Durable only after `flush`.
+    /// Zeroes a run with the drive's command for it; false if the drive has none. Durable only
+    /// after `flush`.
     fn zero_on_command(&self, extent: Extent) -> io::Result<bool>;
-    /// Writes zeros, whatever commands the drive has. Durable only after `flush`.
+    /// Zeroes a run by writing zeros, also if the drive has a command. Durable only after `flush`.
     fn write_zeros(&self, extent: Extent) -> io::Result<()>;
-    /// Bytes of a run that a process which has not ended may still be zeroing, without the drive's lock.
+    /// Returns a part of a run that another process has reserved and may still be zeroing, without
+    /// the drive's lock; None if there is none.
     fn held(&self, _run: Extent) -> io::Result<Option<Extent>> {
         Ok(None)
     }
-    /// Up to three programs that have a volume's own device open or mounted, by name. Reads /proc, and no drive.
+    /// Returns the names of up to three programs that have a volume's own device open or mounted.
+    /// Reads /proc, and no drive.
     fn holders(&self, placed: &Placed) -> Vec<String>;
 }
 
-/// What the kernel believes of a drive's partitions, and how to tell it (BLKPG).
+/// The kernel's partitions of a drive, which are changed with BLKPG.
 pub trait Kernel {
-    /// Partitions as the kernel has them now.
+    /// Returns the partitions that the kernel has now.
     fn partitions(&self) -> io::Result<Vec<PartitionFacts>>;
-    /// The one of this number, if the kernel has it: after a change of that one there is no need to read the others again.
+    /// Returns the partition of this number, if the kernel has it: after a change of one partition
+    /// the others need not be read again.
     fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>>;
-    /// Adds one.
+    /// Adds a partition.
     fn add(&self, number: u32, extent: Extent) -> io::Result<()>;
-    /// Takes one away; EBUSY while anybody has it open.
+    /// Removes a partition; errs with EBUSY while a process has it open.
     fn del(&self, number: u32) -> io::Result<()>;
-    /// The same, asked again for a moment while anybody has it open.
+    /// Removes a partition; repeats that for a short time while a process has it open.
     fn del_patiently(&self, number: u32) -> io::Result<()> {
         self.del(number)
     }
-    /// Gives one a new length, also while it is in use.
+    /// Changes the length of a partition, also while it is in use.
     fn resize(&self, number: u32, extent: Extent) -> io::Result<()>;
 }
 
@@ -125,7 +129,8 @@ impl Kernel for BlockDev {
     }
 }
 
-/// The first thing that one of several looks finds. One that failed is the answer only where none finds anything.
+/// Returns the first result of several searches. An error is returned only if no search has a
+/// result.
 pub fn first<T>(looks: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::Result<Option<T>> {
     let mut failed = None;
     for look in looks {
@@ -138,13 +143,13 @@ pub fn first<T>(looks: impl IntoIterator<Item = io::Result<Option<T>>>) -> io::R
     failed.map_or(Ok(None), Err)
 }
 
-/// The same where only whether is asked.
+/// Returns true if one of several tests is true. An error is returned only if none is.
 pub fn any(looks: impl IntoIterator<Item = io::Result<bool>>) -> io::Result<bool> {
     let looks = looks.into_iter();
     first(looks.map(|look| look.map(|found| found.then_some(())))).map(|found| found.is_some())
 }
 
-/// The first byte that is not zero in a run, read in pieces of at most 1 MiB.
+/// Returns the offset of the first byte in a run that is not zero. Reads pieces of at most 1 MiB.
 pub fn first_nonzero<D: Medium + ?Sized>(dev: &D, extent: Extent) -> io::Result<Option<u64>> {
     let piece = drivebay_model::MIB.min(extent.len.max(dev.sector()));
     let mut buf = vec![0; usize::try_from(piece).unwrap_or(usize::MAX)];
@@ -161,8 +166,8 @@ pub fn first_nonzero<D: Medium + ?Sized>(dev: &D, extent: Extent) -> io::Result<
     Ok(None)
 }
 
-/// Where the first byte is that is not zero. Compares blocks, since a loop over the bytes of 36 MiB is what a scan's time goes
-/// into; then looks into one.
+/// Returns the index of the first byte that is not zero. Compares whole blocks first: most of a
+/// scan's time would go into a loop over the bytes of 36 MiB.
 pub(super) fn nonzero(bytes: &[u8]) -> Option<usize> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let block = bytes
@@ -176,13 +181,13 @@ pub(super) fn nonzero(bytes: &[u8]) -> Option<usize> {
         .map(|i| at + i)
 }
 
-/// Samples per check; the number that claiming uses too (design invariant 2).
+/// Samples per run, as many as claiming needs (design invariant 2).
 const SAMPLES: u64 = 64;
-/// Bytes of one sample: a multiple of every logical sector size there is.
+/// Bytes of one sample: a multiple of every logical sector size.
 const SAMPLE: u64 = 4096;
 
-/// The first byte found that is not zero, looking at all of the first and last `edge` bytes of a
-/// run and at 64 samples spread over it.
+/// Returns the offset of a byte that is not zero, among the first and last `edge` bytes of a run
+/// and 64 samples spread over it; None if all of these are zero.
 pub fn sample_nonzero<D: Medium + ?Sized>(
     dev: &D,
     run: Extent,
@@ -201,8 +206,8 @@ pub fn sample_nonzero<D: Medium + ?Sized>(
             len: edge,
         },
     ];
-    // One in each of 64 equal shares, at a place in it that differs from share to share, so that
-    // data at a regular stride is not missed every time.
+    // One sample in each of 64 equal shares, at an offset that differs from share to share: data at
+    // a regular stride is not missed every time.
     let share = run.len / SAMPLES / SAMPLE * SAMPLE;
     for i in 0..SAMPLES {
         let slack = share - SAMPLE;

@@ -1,11 +1,14 @@
-//! Making deleted space zeros again, a bounded piece at a time, and freeing it when all of it is.
+//! Zeroes the space of deleted volumes, one bounded step at a time, and frees it when all of it is
+//! zeroed.
 //!
-//! The drive's lock is held for changes of what is noted on the drive only; while zeroing, the bytes that are zeroed are
-//! (`open::unlock_to_zero`): nobody gets them before the process that zeroes has ended. What is
-//! durable is noted at least every GiB and never more often, because each such note is flushed writes to the same few
-//! sectors; a crash repeats at most that much. The end: everything flushed, both ends and 64 samples of each run read back as
-//! zeros from the medium, the space given back, and noted as zeroed. A drive that answers to its command to zero and keeps what
-//! it had is noted as such, and zeros are written from then on; one that does not keep those either is not asked again.
+//! The drive's lock is held only while its records are changed; while zeroing, the ranges are
+//! reserved instead (`open::unlock_to_zero`): they are given to no other volume until the zeroing
+//! process has ended. Progress is recorded once per GiB, because each record is a flushed write to
+//! the same few sectors; after a crash at most a GiB is zeroed again. At the end everything is
+//! flushed, both ends and 64 samples of each run must read back as zeros from the medium, and the
+//! space is freed and recorded as zeroed. If a drive confirms its command to zero and keeps its
+//! data, that is recorded, and zeros are written from then on; if it does not keep those either,
+//! that is recorded too.
 
 use uuid::Uuid;
 
@@ -20,20 +23,23 @@ use super::{
 use drivebay_model::{Contents, DriveRef, ErasePolicy, GIB, MIB};
 use drivebay_worker::Context;
 
-/// It is noted this often how far erasing is, in bytes.
+/// Bytes erased between two records of the progress.
 const NOTED_EVERY: u64 = GIB;
 
-/// Where erasing goes on: `noted` on the drive, `from` known to this agent. Pure.
+/// Returns the offset at which erasing continues: the larger of `noted`, which is on the drive, and
+/// `from`, which the agent knows. Without `from` it starts at 0. Pure.
 fn begin(noted: u64, from: Option<u64>, total: u64) -> u64 {
     from.map_or(0, |from| noted.max(from / MIB * MIB).min(total))
 }
 
-/// Whether so many bytes are to be noted, when `noted` are. Not at the end: freeing says more. Pure.
+/// True if the progress `done` must be recorded, after `noted` was. Not at the end: freeing
+/// replaces it. Pure.
 fn is_to_be_noted(done: u64, noted: u64, total: u64) -> bool {
     done.saturating_sub(noted) >= NOTED_EVERY && done < total
 }
 
-/// Erases for about `budget_ms`.
+/// Erases for about `budget_ms`, and frees the space when all of it is erased. Finished at once if
+/// the volume is not on the drive any more.
 pub(super) fn step(
     drive: &DriveRef,
     uuid: Uuid,
@@ -66,7 +72,7 @@ pub(super) fn step(
             if is_to_be_noted(done, noted, total) {
                 open::lock(&mut dev)?;
                 let mut session = layout::claimed(&dev, false)?;
-                // Somebody may have come between.
+                // Another process may have changed the volume while the lock was free.
                 let now = session.erasable(uuid)?;
                 if !now.is_some_and(|now| now.is_same(&erasable)) {
                     break;
@@ -80,7 +86,7 @@ pub(super) fn step(
                 break;
             }
         }
-        // Also so that udevd finds the drive locked when the writing descriptor closes.
+        // The lock also keeps udevd from probing the drive when the writing descriptor closes.
         open::lock(&mut dev)?;
         if done < total {
             return Ok(EraseProgress {
@@ -100,7 +106,8 @@ pub(super) fn step(
     })
 }
 
-/// Ends it: checks, and gives the space back.
+/// Checks that the space is erased, and frees it. Changes nothing if the deletion is not on the
+/// drive any more.
 pub(super) fn free(
     drive: &mut (impl ClaimedDrive + ?Sized),
     erased: &Erasable,
@@ -115,7 +122,7 @@ pub(super) fn free(
             dev.flush().map_err(io_error(id, "flushing"))?;
             let done = space::is_zeros(dev, id, &erasable.runs, "checking that it is erased");
             if let Err(CarveError::NotErased { .. }) = done {
-                // It begins again, in another way.
+                // Erasing starts again, with another method.
                 drive.note_unzeroed()?;
                 drive.note_erased(&erasable, 0)?;
             }
@@ -152,7 +159,7 @@ mod tests {
         assert!(!is_to_be_noted(2 * GIB - MIB, GIB, total));
         assert!(is_to_be_noted(2 * GIB, GIB, total));
         assert!(!is_to_be_noted(total, GIB, total));
-        // Begun again, whatever was noted.
+        // Started again from 0: `done` is less than what was recorded.
         assert!(!is_to_be_noted(MIB, 2 * GIB, total));
     }
 }

@@ -1,4 +1,4 @@
-//! Why carving fails, and what both layouts refuse in the same words.
+//! Errors of layout jobs, and refusals that both layouts word in the same way.
 
 use std::io;
 
@@ -10,8 +10,7 @@ use drivebay_model::{
     units::{count, human_millis, size_beside},
 };
 
-/// Why a carving job failed. Every variant leaves the drive as it was, or in a state that the
-/// next look repairs.
+/// Error of a layout job. Every variant leaves the drive as it was, or in a state that the next `Look` repairs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CarveError {
     /// The device at this name is not the expected drive any more.
@@ -19,30 +18,30 @@ pub enum CarveError {
     NotThisDrive {
         /// Expected identity.
         drive: String,
-        /// Where it was looked for.
+        /// Kernel name at which the drive was expected.
         kernel_name: String,
-        /// What was there.
+        /// Device that has this name now.
         seen: String,
     },
     /// Reading or writing failed.
     #[error("{what} on drive {drive} failed")]
     Io {
         drive: String,
-        /// What was being done.
+        /// The operation that failed.
         what: String,
         #[source]
         source: Cause,
     },
-    /// The host could not be asked, or refused. Says nothing of the drive.
+    /// An operation on the host failed or was refused. It is no evidence about the drive.
     #[error("{what} failed on this host; nothing on drive {drive} is damaged or was changed")]
     Host {
         drive: String,
-        /// What was being done, and what to do about it.
+        /// The operation that failed, and the remedy.
         what: String,
         #[source]
         source: Cause,
     },
-    /// The flock was not to be had in time.
+    /// The flock of the drive was not acquired within the time limit.
     #[error(
         "drive {drive} is locked by another program (flock), and stayed so for {}",
         human_millis(*waited_ms)
@@ -52,27 +51,26 @@ pub enum CarveError {
         /// Milliseconds.
         waited_ms: u64,
     },
-    /// Not ours and not to be claimed.
+    /// The drive is not claimed, and may not be.
     #[error("drive {drive} may not be claimed: {reason}")]
     NotClaimable {
         drive: String,
         /// Reject codes and details.
         reason: String,
     },
-    /// The table is ours and the label was never written: a claim that was interrupted. A
-    /// `Create` with `claim` finishes it.
+    /// The table is ours and the label was never written: a claim was interrupted. A `Create` with `claim` completes it.
     #[error(
         "claiming drive {drive} was interrupted before its label was written; creating a volume finishes it"
     )]
     Unlabelled { drive: String },
-    /// Ours, but table and records cannot be trusted.
+    /// The drive is ours, but its table or records are not valid.
     #[error("the label of drive {drive} is damaged: {reason}; nothing was changed")]
     Damaged {
         drive: String,
-        /// What is wrong.
+        /// Description of the damage.
         reason: String,
     },
-    /// Ours and whole, and shown with other sectors than its table was written with.
+    /// The drive is ours and undamaged, but has another sector size than when its table was written.
     #[error("drive {drive} {}; nothing was changed", sector_size(*written, *now))]
     OtherSector {
         drive: String,
@@ -81,17 +79,17 @@ pub enum CarveError {
         /// Bytes.
         now: u64,
     },
-    /// A change was begun, and what came of it cannot be read: the volume may be on the drive.
+    /// A change was begun, and its outcome cannot be read: the volume may be on the drive.
     #[error("what came of {what} on drive {drive} is not known; the next attempt looks first")]
     InDoubt {
         drive: String,
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// Why it cannot be read.
+        /// Reason for which the outcome cannot be read.
         #[source]
         source: Cause,
     },
-    /// No free run is large enough, or with LVM all of them together are not.
+    /// No free run is large enough; with LVM: all of them together are not.
     #[error(
         "drive {drive} has no room for a volume of {}; the largest that would fit is {}",
         size_beside(*needed, *largest),
@@ -104,28 +102,28 @@ pub enum CarveError {
         /// Bytes.
         largest: u64,
     },
-    /// Every table entry is taken, or LVM's metadata area.
+    /// All table entries are used, or LVM's metadata area is full.
     #[error(
         "drive {drive} takes no more volumes: its partition table, or LVM's metadata area, is full ({entries} entries)"
     )]
     TableFull {
         drive: String,
-        /// How many entries it has.
+        /// Number of entries of the table.
         entries: u32,
     },
-    /// Not on this drive.
+    /// The volume is not on this drive.
     #[error("volume {uuid} is not on drive {drive}")]
     NoSuchVolume { drive: String, uuid: Uuid },
-    /// It is on this drive, and does not live there, or not as was expected. Nothing was changed.
+    /// The volume is on this drive, but its place is not the expected one. Nothing was changed.
     #[error("volume {uuid} on drive {drive} is {place}; nothing was changed")]
     NotThere {
         drive: String,
         uuid: Uuid,
-        /// Its place there, in words.
+        /// Current place of the volume on the drive, in words.
         place: String,
     },
-    /// The drive refuses the record that the volume leaves it. Nobody has the volume open: the kernel has no device of it until the
-    /// next look.
+    /// The drive refuses to write the record by which the volume leaves it. No process has the volume open: the kernel has no device of it
+    /// until the next `Look`.
     #[error("drive {drive} refuses to be written that volume {uuid} leaves it")]
     NotWritten {
         drive: String,
@@ -133,14 +131,14 @@ pub enum CarveError {
         #[source]
         source: Cause,
     },
-    /// The kernel holds it.
+    /// The volume's device is in use in the kernel.
     #[error("volume {uuid} is in use: {held}")]
     InUse {
         uuid: Uuid,
-        /// What holds it, and what to do.
+        /// The user of the device, and the remedy.
         held: String,
     },
-    /// It would take its snapshots along, or cannot be changed while it has them. Nothing was changed.
+    /// The volume has snapshots: the change would delete them, or is not possible with them. Nothing was changed.
     #[error(
         "volume {uuid} has {}: {}; delete {} first. Nothing was changed",
         count(snapshots.len(), "snapshot"),
@@ -152,29 +150,42 @@ pub enum CarveError {
         /// Their names.
         snapshots: Vec<String>,
     },
-    /// Somebody reads the snapshot, e.g. to copy it to a volume.
+    /// A process has the snapshot's device open, e.g. to copy it to a volume.
     #[error(
         "snapshot {uuid} on drive {drive} is open, e.g. since it is being copied to a volume; nothing was changed"
     )]
     SnapshotInUse { drive: String, uuid: Uuid },
-    /// No snapshot of this identity, or it cannot be read.
+    /// No snapshot of this uuid, or it cannot be read.
     #[error("snapshot {uuid} on drive {drive} cannot be copied: {why}")]
     NoSnapshot {
         drive: String,
         uuid: Uuid,
         why: String,
     },
-    /// It was to be deleted only if nobody ever used it.
+    /// The snapshots of a group are not of one point in time, or cannot be completed. Their volumes were not changed.
+    #[error(
+        "the group snapshot was not taken: {why}; nothing was changed on its volumes. Take it again"
+    )]
+    NotTogether { why: String },
+    /// Volumes may still be suspended: resuming them failed, or has not ended because their drive does not answer.
+    #[error(
+        "volumes may be suspended, so that all I/O to them waits: {why}. They are resumed when their drive answers; check it (dmesg). `dmsetup info -c` lists suspended devices; `dmsetup clear NAME` drops a table of one that was loaded and not used, then `dmsetup resume NAME` resumes it; if that fails, restart the host"
+    )]
+    StillSuspended {
+        /// Names of the devices in device-mapper, their drives, and what failed or has not ended.
+        why: String,
+    },
+    /// `Delete::only_unused` was set, and the volume may have been used. Nothing was changed.
     #[error("volume {uuid} is not deleted: it may have been used, {why}; nothing was changed")]
     Used {
         uuid: Uuid,
-        /// What says so.
+        /// Evidence of a use.
         why: String,
     },
     /// Record and table disagree.
     #[error("volume {uuid} is ambiguous: {reason}; nothing was changed")]
     Ambiguous { uuid: Uuid, reason: String },
-    /// The space behind it is taken, or with LVM all of the drive's.
+    /// The space behind the volume is not free; with LVM: the drive has too little free space.
     #[error(
         "volume {uuid} cannot grow to {} on its drive; it could grow to {}",
         size_beside(*needed, *possible),
@@ -193,24 +204,24 @@ pub enum CarveError {
         uuid: Uuid,
         /// State on the drive.
         from: String,
-        /// State asked for.
+        /// Requested state.
         to: String,
     },
-    /// An `lvm` command failed. What it had begun may be on the drive.
+    /// An `lvm` command failed. Changes that it had begun may be on the drive.
     #[error("{what} on drive {drive} failed")]
     Lvm {
         drive: String,
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What LVM said.
+        /// Error of LVM.
         #[source]
         source: Cause,
     },
-    /// Somebody else's `lvm` command holds the lock of this drive's VG. Nothing was changed.
+    /// An `lvm` command that is not this agent's holds the lock of this drive's VG. Nothing was changed.
     #[error("nothing was changed on drive {drive}")]
     LvmLocked {
         drive: String,
-        /// Which VG, for how long.
+        /// The VG, and the time for which its lock was waited for.
         #[source]
         source: Cause,
     },
@@ -221,18 +232,18 @@ pub enum CarveError {
     )]
     NoLvm {
         drive: String,
-        /// What is missing.
+        /// The missing requirement.
         #[source]
         source: Cause,
     },
-    /// Somebody holds the drive exclusively, or it is mounted.
+    /// A process or device holds the drive exclusively, or it is mounted.
     #[error("drive {drive} is in use: {reason}")]
     Busy {
         drive: String,
-        /// By what.
+        /// User of the drive.
         reason: String,
     },
-    /// A process that was told to zero these bytes, or to copy a volume there, has not ended. Nothing was changed.
+    /// A process that zeroes these bytes, or copies a volume there, has not ended. Nothing was changed.
     #[error(
         "bytes {start} to {end} of drive {drive} may still be zeroed, or written by a copy, by a process that has not ended, also if it was killed: a `drivebay-agent worker` of this agent or an earlier one; nothing was changed. It ends when the drive answers; if it never does, restart the host"
     )]
@@ -243,7 +254,7 @@ pub enum CarveError {
         /// First byte behind them.
         end: u64,
     },
-    /// A raw volume would show what is in these bytes, and they are not zeroed yet. Nothing was changed.
+    /// A raw volume would expose the contents of these bytes, which are not zeroed yet. Nothing was changed.
     #[error(
         "drive {drive} is still being zeroed: {} of {} for this raw volume are zeros by now; it is made once all of them are. `raw-space = \"sampled\"` of the class does not wait, and may show a former owner's data",
         size_beside(*zeroed, *needed),
@@ -251,14 +262,14 @@ pub enum CarveError {
     )]
     NotZeroed {
         drive: String,
-        /// Bytes of it that are zeros.
+        /// Bytes that are zeros already.
         zeroed: u64,
         /// Bytes.
         needed: u64,
-        /// What is to be zeroed for it.
+        /// Runs to zero for the volume.
         runs: Vec<Extent>,
     },
-    /// An operator has decided that it takes no new volumes.
+    /// An operator has cordoned the drive.
     #[error("drive {drive} is cordoned by {by} and takes no new volumes ({reason})")]
     Cordoned {
         drive: String,
@@ -272,19 +283,19 @@ pub enum CarveError {
     NotErased { drive: String, offset: u64 },
 }
 
-/// What an error says something about.
+/// Subject of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// What is on the drive, or the drive itself.
+    /// The drive, or its contents.
     Drive,
-    /// The host: what it lacks or refuses it lacks for every drive.
+    /// The host: the error applies to every drive.
     Host,
-    /// The moment: somebody else was at the drive, or its name went to another device.
+    /// A temporary condition: another program uses the drive, or its kernel name belongs to another device now.
     Moment,
 }
 
 impl CarveError {
-    /// What it says something about. A new error has to decide that here.
+    /// Returns the subject of the error. Exhaustive: each new variant must be assigned here.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Host { .. } | Self::NoLvm { .. } => Fault::Host,
@@ -296,6 +307,8 @@ impl CarveError {
             | Self::StillZeroed { .. }
             | Self::NotZeroed { .. }
             | Self::NotThere { .. }
+            | Self::NotTogether { .. }
+            | Self::StillSuspended { .. }
             | Self::Lvm { .. } => Fault::Moment,
             Self::Io { .. }
             | Self::NotClaimable { .. }
@@ -319,6 +332,9 @@ impl CarveError {
         }
     }
 }
+
+/// Reason in errors about a snapshot that the kernel has invalidated.
+pub(super) const LOST: &str = "it is lost: its reserve was full, or its store could not be written";
 
 /// A question to the host that failed. The device may also have gone meanwhile.
 pub(super) fn host_error(
@@ -353,7 +369,7 @@ pub(super) fn io_error(
     }
 }
 
-/// What happened to a drive whose table of ours was written with sectors of another size, and what to do.
+/// Returns the description of a drive whose table was written with sectors of another size, and the remedy.
 pub fn sector_size(written: u64, now: u64) -> String {
     format!(
         "has Drivebay's partition table, written with sectors of {written} bytes, and is attached with sectors of {now} bytes now; its data is not damaged: attach it as before (without the USB dock, at the former HBA, or formatted as before)"

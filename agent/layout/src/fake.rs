@@ -1,5 +1,5 @@
 //! A drive in memory with a volatile write cache, for crash tests: it keeps a log of what was
-//! written and flushed, and can be asked what it would hold had the power gone at any point.
+//! written and flushed, and returns its contents after a power failure at any point.
 
 mod cells;
 
@@ -16,19 +16,19 @@ type Sectors = BTreeMap<u64, Vec<u8>>;
 pub(super) enum Event {
     Write(u64, Vec<u8>),
     Flush,
-    /// What the test wants to find again in the log: an acknowledged step.
+    /// A label in the log, which a test finds again: an acknowledged step.
     Mark(usize),
 }
 
-/// What a drive does when it is told to zero.
+/// Behaviour of a drive on a command to zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Zeroes {
     OnCommand,
-    /// It has no such command: zeros are written.
+    /// The drive has no such command: zeros are written.
     Written,
-    /// It answers success and keeps what it had.
+    /// The drive reports success and keeps its data.
     NotOnCommand,
-    /// The same for zeros that are written.
+    /// The drive keeps its data also when zeros are written.
     Never,
 }
 
@@ -47,19 +47,19 @@ pub(super) struct FakeDrive {
     pub(super) fail_after: Cell<Option<usize>>,
     /// BLKPG calls after this many fail with EBUSY.
     pub(super) kernel_refuses: Cell<bool>,
-    /// How often the kernel's partitions were listed.
+    /// Number of times that the kernel's partitions were listed.
     pub(super) listings: Cell<usize>,
     /// A run that does not read (EIO) until it is written, as a drive replaces a bad sector.
     pub(super) unreadable: Cell<Option<Extent>>,
-    /// What commands to zero do.
+    /// Behaviour on commands to zero.
     pub(super) zeroes: Cell<Zeroes>,
-    /// Commands to zero that were given.
+    /// Number of commands to zero.
     pub(super) commands: Cell<usize>,
     /// Bytes of zeros that were written by `write_zeros`.
     pub(super) zeros_written: Cell<u64>,
     /// A run that cannot be written (EIO).
     pub(super) unwritable: Cell<Option<Extent>>,
-    /// So many writes to this run are confirmed and lost.
+    /// This many writes to the range are confirmed and lost.
     pub(super) loses: Cell<Option<(Extent, usize)>>,
 }
 
@@ -85,7 +85,7 @@ impl FakeDrive {
         }
     }
 
-    /// Forgets the log; what is on the drive now is durable.
+    /// Clears the log; the present contents are durable.
     pub(super) fn settle(&self) {
         *self.start.borrow_mut() = self.now.borrow().clone();
         self.log.borrow_mut().clear();
@@ -99,7 +99,7 @@ impl FakeDrive {
         self.log.borrow().len()
     }
 
-    /// Whether something written was never flushed.
+    /// True if a write was not flushed.
     pub(super) fn is_dirty(&self) -> bool {
         self.log
             .borrow()
@@ -121,8 +121,8 @@ impl FakeDrive {
             .count()
     }
 
-    /// The drive after a power cut before event `at`: unflushed sectors for which `kept` says no
-    /// are lost. Its kernel has no partitions. Also the last mark that was reached.
+    /// Returns the drive after a power failure before event `at`, and the last mark before it.
+    /// Unflushed sectors for which `kept` returns false are lost. The kernel has no partitions.
     pub(super) fn after_cut(
         &self,
         at: usize,
@@ -155,7 +155,7 @@ impl FakeDrive {
         (drive, mark)
     }
 
-    /// Changes one byte as if the medium had.
+    /// Changes one byte without a write, like a defect of the medium.
     pub(super) fn rot(&self, offset: u64, change: u8) {
         let mut buf = vec![0; self.sector as usize];
         let at = offset / self.sector * self.sector;
@@ -165,7 +165,7 @@ impl FakeDrive {
         put(&mut self.start.borrow_mut(), at / self.sector, &buf);
     }
 
-    /// Writes without the log, e.g. a tenant's data.
+    /// Writes without logging, e.g. a tenant's data.
     pub(super) fn fill(&self, extent: Extent, byte: u8) {
         for at in (extent.start..extent.end()).step_by(self.sector as usize) {
             put(

@@ -1,4 +1,4 @@
-//! The carving work an agent asks a drive's worker for, as it travels: plain data. `run` does it.
+//! Layout jobs that an agent sends to a drive's worker: plain data. `run` executes them.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -18,70 +18,69 @@ pub struct Look {
     pub repair: bool,
 }
 
-/// Carves a volume, claiming the drive first when it is not ours yet.
+/// Creates a volume, and claims the drive first if it is not claimed yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Create {
     pub drive: DriveRef,
-    /// For a drive that is not ours yet: how to claim it. None: it must be ours.
+    /// Parameters for claiming a drive that is not claimed yet. None: the drive must be claimed already.
     pub claim: Option<Claim>,
     /// The volume, with a new identity and a rounded size; its extent and its first state are decided on the drive. A copy
     /// (`PlaceState::Incoming`) has the identity, the state and the size of its original.
     pub record: Record,
-    /// What it is made of if it is raw.
+    /// Space that a raw volume may get.
     pub raw_space: RawSpace,
-    /// Which free place it gets.
+    /// Policy for choosing the free run.
     pub placement: Placement,
-    /// Volumes that were deleted while their drive was away. No drive knows of that: one of them must not be taken for the
-    /// volume that is asked for.
+    /// Volumes that were deleted while their drive was missing. Their records on that drive are unchanged: none of them may be taken for
+    /// the requested volume.
     pub deleted: Vec<Uuid>,
 }
 
-/// How to claim a drive.
+/// Parameters for claiming a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
-    /// How it is to be carved.
     pub layout: Layout,
-    /// The mark to write. `drive_uuid` is fresh.
+    /// Label to write, with a new `drive_uuid`.
     pub label: Label,
-    /// What must be true of the drive's bytes; checked again under the lock.
+    /// Required contents of the drive, e.g. blank; checked again under the lock.
     pub policy: ClaimPolicy,
 }
 
-/// Records on a claimed drive that it takes no new volumes, or again does. One that is so already is left as it is.
+/// Records on a claimed drive that it is cordoned, or not cordoned any more. Changes nothing if it is so already.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetCordon {
     pub drive: DriveRef,
-    /// None: it takes new volumes again.
+    /// None: the drive is uncordoned.
     pub cordon: Option<Cordon>,
 }
 
-/// What a change left on the drive.
+/// Result of a change, read from the drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Changed {
-    /// Everything on the drive, read again after the change.
+    /// Label, volumes and free space, read again after the change.
     pub contents: Contents,
-    /// False when it was so already.
+    /// False if nothing had to be changed.
     pub changed: bool,
 }
 
-/// Grows a volume in place.
+/// Expands a volume in place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Expand {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// New size in bytes, a multiple of the extent. A volume at least this large is left alone.
+    /// New size in bytes, a multiple of the extent. A volume that is at least this large is not changed.
     pub size_bytes: u64,
-    /// What it grows into if it is raw.
+    /// Space that a raw volume may be expanded into.
     pub raw_space: RawSpace,
 }
 
-/// Takes a volume from the kernel (which refuses while it is in use) and marks it for erasing.
+/// Removes a volume's device from the kernel, which refuses while it is in use, and marks the volume for erasing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delete {
     pub drive: DriveRef,
-    /// The volume. Not there, or erasing already: nothing is changed.
+    /// The volume. If it is absent, or is being erased already, nothing is changed.
     pub uuid: Uuid,
-    /// Only if it was never used (`CarveError::Used`).
+    /// Delete only a volume that was never used; else errs with `CarveError::Used`.
     pub only_unused: bool,
 }
 
@@ -89,23 +88,23 @@ pub struct Delete {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseStep {
     pub drive: DriveRef,
-    /// The volume (its record's uuid).
+    /// Uuid in the volume's record.
     pub uuid: Uuid,
-    /// Bytes known to be erased from earlier steps of this agent; the record may know of fewer. None: begin again, whatever
-    /// the record says, since something was found that should be erased.
+    /// Bytes erased by earlier steps of this agent; the record may have a lower number. None: begin again, whatever the record says,
+    /// because data was found that should be erased.
     pub from_bytes: Option<u64>,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }
 
-/// How far erasing got.
+/// Progress of erasing a volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EraseProgress {
-    /// Bytes erased from its start.
+    /// Bytes erased, from the volume's start.
     pub done_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
-    /// The drive after the space was freed; None while there is more to do.
+    /// Contents of the drive after the space was freed; None while erasing is not complete.
     pub finished: Option<Contents>,
 }
 
@@ -113,44 +112,44 @@ pub struct EraseProgress {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ZeroStep {
     pub drive: DriveRef,
-    /// Runs that somebody waits for.
+    /// Runs to zero first, because a creation waits for them.
     pub first: Vec<Extent>,
-    /// Whether zeros are written where the drive does not zero on command.
+    /// True if zeros may be written where the drive does not zero on command.
     pub may_write: bool,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }
 
-/// How far zeroing free space got.
+/// Progress of zeroing free space.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ZeroProgress {
     /// Bytes zeroed by this step.
     pub zeroed_bytes: u64,
-    /// Zeros were written: the drive has no command for them.
+    /// True if zeros were written, because the drive has no command for zeroing.
     pub written: bool,
     /// Free bytes that are not known to be zeros.
     pub left_bytes: u64,
-    /// The drive, when there is nothing more to do on it.
+    /// Contents of the drive, once nothing is left to zero; else None.
     pub ended: Option<Contents>,
 }
 
-/// Makes a used drive blank, a bounded piece at a time: the start and the end first, then all of it.
+/// Makes a used drive blank, for a bounded time: the start and the end first, then all of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WipeStep {
-    /// The drive. It must be held by nobody (O_EXCL).
+    /// The drive. It must not be in use (O_EXCL).
     pub drive: DriveRef,
-    /// Bytes done in earlier steps.
+    /// Bytes zeroed by earlier steps.
     pub from_bytes: u64,
-    /// Volumes that are known to go with it (another node's). One that is not among them was made since
-    /// the operator looked: nothing is wiped then.
+    /// Volumes of another node that the operator agreed to lose. Nothing is wiped if the drive has any other volume: it was created since
+    /// then.
     pub going: Vec<Uuid>,
-    /// Zeros are written, since what the drive zeroed by itself did not read back.
+    /// True: zeros are written, because those of the drive's own command did not read back.
     pub written: bool,
     /// Stop after about this long, in milliseconds.
     pub budget_ms: u64,
 }
 
-/// How far wiping got.
+/// Progress of wiping a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WipeProgress {
     /// Bytes zeroed.
@@ -159,171 +158,241 @@ pub struct WipeProgress {
     pub total_bytes: u64,
 }
 
-/// Takes our mark from a drive without volumes, so that it is as blank as before it was claimed.
+/// Removes the label from a drive without volumes, so that it is as blank as before it was claimed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Release {
-    /// The drive. It must be held by nobody (O_EXCL).
+    /// The drive. It must not be in use (O_EXCL).
     pub drive: DriveRef,
-    /// The label as it was when an operator decided. Another one by now: nothing is changed.
+    /// Label at the time of the operator's decision. If the drive has another one now, nothing is changed.
     pub label: Label,
 }
 
-/// What a released drive is.
+/// Result of releasing a drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Released {
-    /// Its free space is zeros wherever it is sampled. Else it was claimed with somebody's bytes on it, which are still there.
+    /// True if every sampled block of its free space is zero. False: it was claimed with foreign data on it, which is still there.
     pub blank: bool,
 }
 
-/// Makes the short-lived snapshot by which a volume of layout `lvm` is checked, from free space of its drive.
+/// Creates the short-lived snapshot by which a volume of layout `lvm` is checked, in free space of its drive.
 ///
-/// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.
+/// Must not be killed: the volume is suspended while LVM creates the snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MakeSnapshot {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Room for what is written to the volume meanwhile, in bytes; rounded up to whole MiB.
+    /// Room for writes to the volume during the check, in bytes; rounded up to whole MiB.
     pub bytes: u64,
 }
 
-/// Takes every snapshot of this kind from a drive, and what an earlier agent left of them. What they hold is a tenant's: it is
-/// erased before the space is free again. One that is in use stays (`Busy`).
+/// Removes every snapshot of a check from a drive, and what an earlier agent left of them. They hold a tenant's data: it is erased before
+/// the space becomes free. A snapshot that is in use stays (`Busy`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClearSnapshots {
     pub drive: DriveRef,
 }
 
-/// Takes a snapshot of a volume of layout `lvm`, from free space of its drive. One of its name is the answer, unchanged.
+/// Takes a snapshot of a volume of layout `lvm`, in free space of its drive. Returns an existing one of its name unchanged.
 ///
-/// Never to be killed in the middle: the volume stands still for the moment in which LVM makes it.
+/// Must not be killed: the volume is suspended while LVM creates the snapshot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeSnapshot {
     pub drive: DriveRef,
-    /// With a new identity. Its size is decided on the drive.
+    /// Needs a new uuid. The worker sets `size_bytes` and `is_complete`: a member of a group is complete only after `TakeTogether` and
+    /// `CompleteSnapshots`.
     pub record: SnapshotRecord,
-    /// Room for what is written to the volume meanwhile, in bytes: at least 8 MiB and at most what all of the volume takes.
+    /// Room for writes to the volume since the snapshot, in bytes: at least 8 MiB, and at most what the whole volume needs.
     pub reserve_bytes: u64,
 }
 
-/// Takes a snapshot away. What it stored is erased by `ClearSnapshots`. Not there: nothing is changed.
+/// Makes incomplete snapshots hold their volumes as of one point in time, on all drives of the members: suspends every volume, with its
+/// filesystem frozen, then restarts all snapshots, then resumes the volumes. Starts no process and runs no LVM meanwhile, and holds the
+/// flocks of the drives. A volume is resumed within `patience_ms` and the time that its own drive takes to answer, even if the agent dies.
+/// Only a worker that is killed leaves volumes suspended (`ResumeLeft`).
+///
+/// Errs with `StillSuspended`, which names the drive, if a drive does not answer within a few seconds more; the flocks of the other drives
+/// are released by then. The blocked thread stays in this worker, and resumes the volume when the drive answers. If the worker ends before
+/// that, the volume stays suspended.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakeTogether {
+    /// Drives of the members, each once, ordered by id. Each stays locked (flock) until the threads of its members have ended: a `Look`
+    /// would take a suspended volume for an interrupted change, and a repair would resume it.
+    pub drives: Vec<DriveRef>,
+    /// One for each volume, at least one, suspended all at once. Errs with `NotTogether` if a snapshot is complete already.
+    pub members: Vec<Member>,
+    /// Longest time that the volumes are suspended, milliseconds; at most one minute.
+    pub patience_ms: u64,
+}
+
+/// A snapshot and its volume, by their devices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The snapshot.
+    pub uuid: Uuid,
+    /// Device-mapper uuid of the volume's device.
+    pub origin: String,
+    /// Device-mapper uuid of the snapshot's device. The uuid of its store has the suffix `-cow` in addition.
+    pub snapshot: String,
+}
+
+/// Result of `TakeTogether`: the snapshots are of one point in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenTogether {
+    /// Milliseconds from the first suspend until the last volume was resumed.
+    pub suspended_ms: u64,
+}
+
+/// Marks snapshots as complete in their records, durably; leaves those that are complete already. Errs with `NotTogether` if one is lost or
+/// missing. After an error some of them may be complete.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CompleteSnapshots {
+    pub drive: DriveRef,
+    pub uuids: Vec<Uuid>,
+}
+
+/// Resumes devices of Drivebay's volumes that were left suspended, with their active tables; a loaded inactive table is dropped. Returns
+/// their device-mapper names. Reads no drive.
+///
+/// Must be repeated until it succeeds, by the worker that suspended them or, once the kernel has ended that one, by its replacement: it
+/// errs with `StillSuspended` as long as its worker still suspends or resumes a device. Any other worker sees only what is suspended now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResumeLeft {
+    /// Device-mapper uuids of the devices to resume; others, e.g. those that LVM suspends for another job, are not touched. If the flock of
+    /// their drive is not available within ten seconds, they are resumed without it: a worker that was killed holds it until the last drive
+    /// that it waits for answers. None: all devices, at the start of an agent, when no other job runs; a drive whose flock another process
+    /// holds longer, e.g. a worker of an earlier agent that finishes a change, is skipped (`StillSuspended`).
+    pub only: Option<Vec<String>>,
+}
+
+/// Deletes a snapshot; changes nothing if it is absent. Its data is erased by `ClearSnapshots`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DropSnapshot {
     pub drive: DriveRef,
     pub uuid: Uuid,
 }
 
-/// Asks the kernel how full snapshots are. Reads no drive.
+/// Queries the usage of snapshots in the kernel. Reads no drive.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReadUsage {
-    /// Their device-mapper uuids.
+    /// Uuid and device-mapper uuid of each.
     pub snapshots: Vec<(Uuid, String)>,
 }
 
-/// How full a snapshot is.
+/// Usage of a snapshot's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotUsage {
     pub uuid: Uuid,
-    /// Bytes of its store that are used; None: it is lost.
+    /// Used bytes of its store; None: the snapshot is lost.
     pub used_bytes: Option<u64>,
 }
 
-/// A check's snapshot, as the kernel has it.
+/// Device of a check's snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotDevice {
     pub device: String,
     pub dev: (u32, u32),
-    /// Its device-mapper uuid.
     pub dm_uuid: String,
 }
 
-/// Changes the part that a volume's record has in a move, durably and read back.
+/// Changes the place in a volume's record, durably and verified by reading back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetPlace {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// What the record says now (`NotThere`). One that says `to` already is left as it is.
+    /// Place that the record must have, else errs with `NotThere`. A record that has `to` already is not changed.
     pub from: PlaceState,
     pub to: PlaceState,
-    /// The state of the volume, of a copy that becomes live; None: as it is.
+    /// New state of the volume, for a copy that becomes live; None: unchanged.
     pub state: Option<drivebay_model::RecordState>,
 }
 
-/// Has a place that is not served erased: a copy that is not wanted any more, or what was left behind by a move.
+/// Marks a place that is not served for erasing: an abandoned copy, or the old place of a move.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DropPlace {
     pub drive: DriveRef,
-    /// Not there, or erasing already: nothing is changed.
+    /// The volume. If it is absent, or is being erased already, nothing is changed.
     pub uuid: Uuid,
-    /// What the record says (`NotThere`); never `live`.
+    /// Place that the record must have, else errs with `NotThere`; never `live`.
     pub place: PlaceState,
 }
 
-/// What a volume becomes a copy of.
+/// Source of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CopyOf {
-    /// Itself, on the drive where it lives at the generation before that of the copy (`NotThere`). The caller sees to it that nobody
+    /// The same volume on the drive where it is live, at the generation before that of the copy (else `NotThere`). The caller must prevent
     /// writes to it.
     Itself,
-    /// Another volume, which is not larger. The caller sees to it that nobody writes to that one.
+    /// Another volume, which is not larger. The caller must prevent writes to it.
     Volume(Uuid),
     /// A snapshot, whose volume was not larger.
     Snapshot(Uuid),
 }
 
-/// Copies a volume to the place that was made for it (`PlaceState::Incoming`), for a bounded time. The same step can be repeated, also
-/// after one that failed or was cut off. It takes both drives, which may be the same one, and writes to the target only. What the
-/// target is larger becomes zeros.
+/// Copies a volume to the place that was created for it (`PlaceState::Incoming`), for a bounded time. The same step can be repeated, also
+/// after one that failed or was interrupted. Uses both drives, which may be the same one, and writes to the target only. Space of the
+/// target behind the end of the source becomes zeros.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CopyStep {
     pub of: CopyOf,
-    /// The drive of what is copied.
+    /// Drive of the source.
     pub source: DriveRef,
     pub target: DriveRef,
     /// The volume that gets the bytes.
     pub uuid: Uuid,
-    /// Of the copy.
+    /// Generation of the copy.
     pub generation: u64,
     /// `CopyProgress::done_bytes` of the step before; 0 for the first one.
     pub from_bytes: u64,
-    /// An earlier copy is brought up to date: what is there is read first, and only what differs is written.
+    /// True if the target may have the data of an earlier copy: it is read first, and only differences are written.
     pub may_match: bool,
-    /// Ranges of the volume that hold nothing, as the caller knows from its filesystem. Around places that do not read they are zeros
-    /// on the target, are not read, and are not reported.
+    /// Ranges of the volume that hold no data according to its filesystem, or that the caller gives up. Where a read fails, they are not
+    /// read block by block, are zeros on the target, and are not reported.
     pub holds_nothing: Vec<Extent>,
-    /// Bytes of the volume. Comparing reads each of them once more. None: as fast as the drives are.
+    /// Limit, counted in bytes of the volume; comparing reads each of them once more. None: no limit.
     pub bytes_per_second: Option<u64>,
     /// Stop copying after about this long, in milliseconds; flushing and comparing the last 64 MiB or less comes after that.
     pub budget_ms: u64,
 }
 
-/// How far a copy got.
+/// Progress of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyProgress {
-    /// Bytes from the volume's start that are copied, flushed and compared, except what does not read.
+    /// Bytes from the volume's start that are copied, flushed and compared, except unreadable ones.
     pub done_bytes: u64,
-    /// Bytes in all. A copy that has got there is whole if no step of it answered `unreadable`.
+    /// Total bytes. A copy with this many `done_bytes` is complete if none of its steps returned `unreadable`.
     pub total_bytes: u64,
     /// Bytes that this step wrote.
     pub written_bytes: u64,
-    /// What did not read on the source, from the volume's start, in order; among the bytes that this step did. The target has there
-    /// what it had before.
+    /// Ranges that could not be read in this step although the source drive answered afterwards, relative to the volume's start, in order.
+    /// The target keeps its earlier contents there.
     pub unreadable: Vec<Extent>,
 }
 
-/// Moves a volume's record on, durably, before the step that needs it.
+/// Replaces the parameters in the record of an incomplete copy to a new volume, durably and verified by reading back. Changes nothing if
+/// they are the same already.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetParameters {
+    pub drive: DriveRef,
+    pub uuid: Uuid,
+    /// Place that the record must have, and a place of an incomplete copy (`is_filling`); else `NotThere`.
+    pub place: PlaceState,
+    pub parameters: std::collections::BTreeMap<String, String>,
+}
+
+/// Advances the state in a volume's record, durably, before the step that needs it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advance {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// Its next state (`Fs` or `Block`).
+    /// Next state: `Fs` or `Block`.
     pub to: drivebay_model::RecordState,
 }
 
-/// Makes a drive of ours another node's: only its label changes.
+/// Assigns a drive with our label to another node. Changes only the label.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Adopt {
     pub drive: DriveRef,
-    /// The label as it was when an operator decided. Another one by now: nothing is changed.
+    /// Label at the time of the operator's decision. If the drive has another one now, nothing is changed.
     pub from: Label,
     /// Cluster that it belongs to from now on.
     pub cluster: String,

@@ -1,5 +1,5 @@
-//! Which layout a drive has: what is on it decides, read at that moment under its lock; only for a drive that has neither
-//! does the claim say how it is to be carved.
+//! Determines a drive's layout from its contents, read under its lock. Only a drive without a
+//! layout gets the one of the claim.
 
 use uuid::Uuid;
 
@@ -7,7 +7,9 @@ use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
     error::{CarveError, damaged, io_error, other_sector},
-    jobs::{Changed, Create, DropSnapshot, SetCordon, SnapshotDevice, TakeSnapshot},
+    jobs::{
+        Changed, CompleteSnapshots, Create, DropSnapshot, SetCordon, SnapshotDevice, TakeSnapshot,
+    },
     lvm,
     marks::{self, Mark},
     open, partition,
@@ -16,7 +18,8 @@ use drivebay_model::{Contents, DriveRef, Label, Layout, RecordState, cause::chai
 use drivebay_sys::blockdev::BlockDev;
 use drivebay_worker::Context;
 
-/// Which layout a drive carries; None: neither is ours.
+/// Returns the layout of a claimed drive; None if it has no mark of Drivebay. Errs if it has marks
+/// of both layouts, or of another sector size.
 pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
     let id = &dev.drive().id;
     match marks::read(dev).map_err(io_error(id, "looking for our label"))? {
@@ -27,7 +30,8 @@ pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
     }
 }
 
-/// A drive of ours through one that is open and locked, repaired when asked to.
+/// Reads a claimed drive, which must be open and locked; with `repair`, repairs what is safe to
+/// repair.
 pub(super) fn claimed(
     dev: &BlockDev,
     repair: bool,
@@ -35,7 +39,7 @@ pub(super) fn claimed(
     as_layout(dev, of(dev)?, repair)
 }
 
-/// One that is none says so in the words of layout `partition`.
+/// Reads a drive in this layout. A drive without layout gets the error of layout `partition`.
 fn as_layout(
     dev: &BlockDev,
     layout: Option<Layout>,
@@ -47,8 +51,8 @@ fn as_layout(
     })
 }
 
-/// What a drive of ours holds. With `repair`, what is safe to repair is repaired, and the kernel gets the volumes that it
-/// lacks; without it nothing is written and no process is run.
+/// Returns the contents of a claimed drive. With `repair`, repairs what is safe to repair, and adds
+/// missing volumes to the kernel; without it nothing is written and no process is started.
 pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     if !repair {
         return read(&open::shared(drive)?);
@@ -56,7 +60,7 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     let dev = open::locked(drive)?;
     match claimed(&dev, true) {
         Ok(session) => session.contents(),
-        // What cannot be repaired now may still be read, and volumes that are active be used.
+        // A drive that cannot be repaired now may still be readable, and its active volumes usable.
         Err(error @ CarveError::Damaged { .. }) => {
             let mut contents = read(&dev)?;
             contents.notes.push(chain(&error));
@@ -66,12 +70,12 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     }
 }
 
-/// The same through a drive that is open and locked already, without repairs.
+/// Returns the contents of a claimed drive that is open and locked already, without repairs.
 pub(super) fn read(dev: &BlockDev) -> Result<Contents, CarveError> {
     claimed(dev, false)?.contents()
 }
 
-/// Makes a change to a drive of ours; see `ClaimedDrive`.
+/// Locks a claimed drive, reads it with repair, and makes a change; see `ClaimedDrive`.
 pub(super) fn change(
     drive: &DriveRef,
     change: impl FnOnce(&mut dyn ClaimedDrive) -> Result<Changed, CarveError>,
@@ -79,7 +83,7 @@ pub(super) fn change(
     change(&mut *claimed(&open::locked(drive)?, true)?)
 }
 
-/// Moves a volume's record on; see `Advance`.
+/// Changes the state in a volume's record; see `Advance`.
 pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
     change(drive, |drive| drive.advance(uuid, to))
 }
@@ -89,7 +93,7 @@ pub(super) fn set_cordon(job: &SetCordon) -> Result<Changed, CarveError> {
     change(&job.drive, |drive| drive.set_cordon(job.cordon.as_ref()))
 }
 
-/// Carves a volume, claiming the drive first when that is asked for and needed.
+/// Creates a volume. Claims the drive first if it has no label and the job has a claim.
 pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, CarveError> {
     let drive = &job.drive;
     let mut dev = open::locked(drive)?;
@@ -105,15 +109,15 @@ pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, Car
     as_layout(&dev, layout, true)?.create(&job.record, job.raw_space, job.placement, &job.deleted)
 }
 
-/// Makes the drive another node's, if its label is still the one that was seen.
+/// Changes the owner of a drive if its label is still `from`.
 pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Changed, CarveError> {
     let dev = open::locked(drive)?;
-    // Nothing is repaired or activated before it is certain that it is the label that was meant.
+    // Nothing may be repaired or activated before the label is known to be the expected one.
     claimed(&dev, false)?.is_adoptable(from, to)?;
     claimed(&dev, true)?.adopt(from, to)
 }
 
-/// The snapshot by which a volume is checked, when there is one and it is active.
+/// Returns the snapshot for checking a volume, if there is one and it is active.
 pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, CarveError> {
     let dev = open::shared(drive)?;
     match of(&dev)? {
@@ -144,6 +148,15 @@ pub(super) fn take_snapshot(
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::take(&dev, job, context),
+        _ => Err(no_snapshots(&job.drive)),
+    }
+}
+
+/// See `CompleteSnapshots`.
+pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, CarveError> {
+    let dev = open::locked(&job.drive)?;
+    match of(&dev)? {
+        Some(Layout::Lvm) => lvm::snapshot::complete(&dev, &job.uuids),
         _ => Err(no_snapshots(&job.drive)),
     }
 }

@@ -1,9 +1,13 @@
-//! Carving: volumes out of drives.
+//! Lays volumes out on drives, as partitions or with LVM.
 //!
-//! `jobs` is what the agent asks workers for, `run` does it. `marks` tells whose a drive is, `layout` which layout it has;
-//! `claim` makes a drive ours that is `claimable`; `claimed` decides about the volumes of one that is, for both layouts; `erase` makes deleted
-//! space zeros again, `wipe` a whole drive, `zero_free` free space; `copy` copies a volume that moves to its other drive; `zeroed` is what a drive keeps of that. The layouts: `partition`, on `gpt` (both copies of the table), `record` (the
-//! label, byte by byte) and `plan` (decides, purely); and `lvm`. Below all of them: `open`, `device`, `pace`, `space`, `error`.
+//! `jobs` has the requests of the agent, `run` executes them in a worker. `marks` reads which node
+//! owns a drive, `layout` which layout a drive has. `claim` claims a drive that is `claimable`;
+//! `claimed` decides about the volumes of a claimed drive, for both layouts. `erase` zeroes the
+//! space of deleted volumes, `wipe` a whole drive, `zero_free` free space, and `zeroed` records
+//! which free space is zero. `copy` copies a volume to another drive. The layouts are `partition`,
+//! which uses `gpt` (both copies of the table), `record` (the byte format of labels and records)
+//! and `plan` (pure decisions), and `lvm`. All of them use `open`, `device`, `pace`, `space` and
+//! `error`.
 
 #![allow(
     missing_docs,

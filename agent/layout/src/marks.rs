@@ -1,5 +1,6 @@
-//! Tells whether a drive is ours, by what Drivebay writes on drives: read before any other signature, by readers that
-//! need one good copy of each structure. The bytes of a volume are its user's: none of them counts more than a mark of ours.
+//! Determines whether a drive belongs to Drivebay, from the structures that only Drivebay writes.
+//! Read before any other signature, by readers that need one good copy of each structure. The bytes
+//! of a volume belong to its user: none of them takes precedence over a mark of Drivebay.
 
 use std::io;
 
@@ -11,26 +12,28 @@ use super::{
 };
 use drivebay_model::{Layout, MIB};
 
-/// How the tags in the LVM metadata of a VG of ours begin, in quotes.
+/// The beginning of a tag of Drivebay in a VG's LVM metadata, in quotes.
 const TAG: &[u8] = b"\"drivebay.";
 
-/// What a drive's marks say.
+/// Result of reading a drive's marks.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// No mark of ours; the LVM metadata found.
+    /// No mark of Drivebay; the LVM metadata found.
     None(metadata::Found),
-    /// Ours, with this layout.
+    /// A drive of Drivebay with this layout.
     Ours(Layout),
-    /// Ours, with a table that was written while the drive had sectors of this many bytes. It has others now.
+    /// A drive of Drivebay whose table was written while it had sectors of this many bytes. It has
+    /// another sector size now.
     OtherSector(u64),
     /// Marks of both layouts: which one is valid is unknown.
     Both,
 }
 
-/// Whose the drive is.
+/// Reads a drive's marks.
 ///
-/// An LVM volume may own the last bytes of its drive, so a backup table alone, which its user can write there, is no mark
-/// beside a volume group of ours. An error: what does not read could be a mark.
+/// An LVM volume may own the last bytes of its drive, so that a user can write a backup table
+/// there: a backup table alone is not a mark if the drive has a volume group of Drivebay. Errs if a
+/// range cannot be read that may hold a mark.
 pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
     let (pv, table) = (metadata::read(dev), gpt::read(dev));
     let by_pv = pv.as_ref().is_ok_and(lvm::is_ours);
@@ -57,8 +60,8 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
     }
 }
 
-/// What only Drivebay writes, on a drive without a mark that says whose it is, in words: it was ours and is damaged, or a part
-/// of it was wiped. An error: what does not read could be a trace.
+/// Returns a description of a structure that only Drivebay writes, on a drive without a valid mark:
+/// such a drive was damaged or partly wiped. Errs if a range cannot be read that may hold a trace.
 pub fn traces<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<&'static str>> {
     let looks: [(&'static str, &dyn Fn() -> io::Result<bool>); 3] = [
         ("a Drivebay label", &|| record::has_traces(dev)),
@@ -70,7 +73,8 @@ pub fn traces<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<&'static str>> {
     device::first(looks.map(|(what, look)| look().map(|found| found.then_some(what))))
 }
 
-/// Whether there is a text with our tags where our metadata areas are. Texts are never erased, only written over.
+/// True if there is a text with Drivebay's tags where its LVM metadata areas are. Texts are never
+/// erased, only overwritten.
 fn has_tags<D: Medium + ?Sized>(dev: &D) -> io::Result<bool> {
     let end = plan::METADATA_END.min(dev.size() / MIB * MIB);
     let mut piece = vec![0; MIB as usize];

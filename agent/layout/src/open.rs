@@ -1,4 +1,5 @@
-//! Real drives, opened as the drive that is meant and locked against other programs: below both layouts.
+//! Opens real drives, verifies their identity, and locks them against other programs; used by both
+//! layouts.
 
 use std::time::Duration;
 
@@ -12,18 +13,25 @@ use drivebay_sys::{
     drive::OpenError,
 };
 
-/// How long another program may hold the drive's flock. Holders that behave (udevd probing, a
+/// Time after which waiting for the drive's flock fails. Well-behaved holders (udevd probing, a
 /// table being written) need well under a second.
-const LOCK_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
 
-/// A drive to be changed: verified, with its flock.
+/// Opens a drive for changes: identity verified, with its exclusive flock. Errs with `Locked` after
+/// `LOCK_LIMIT`.
 pub(super) fn locked(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+    locked_within(drive, LOCK_LIMIT)
+}
+
+/// Opens a drive like `locked`, but waits up to `limit` for the flock.
+pub(super) fn locked_within(drive: &DriveRef, limit: Duration) -> Result<BlockDev, CarveError> {
     let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
-    lock(&mut dev)?;
+    dev.lock(limit).map_err(|error| lock_error(drive, error))?;
     Ok(dev)
 }
 
-/// A drive to be read only: without its flock, a change that another worker makes right now would look like damage.
+/// Opens a drive for reading, with a shared flock: without it a concurrent change by another worker
+/// would look like damage.
 pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
     dev.lock_shared(LOCK_LIMIT)
@@ -31,7 +39,8 @@ pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     Ok(dev)
 }
 
-/// A drive that nobody else has: O_EXCL, its flock, and no bytes that a process may still be zeroing.
+/// Opens a drive with O_EXCL and its flock. Errs if another process may still be zeroing a part of
+/// it.
 pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     lock(&mut dev)?;
@@ -43,7 +52,8 @@ pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, CarveError> {
     Ok(dev)
 }
 
-/// Fails while a process that was told to zero some of these bytes has not ended: whatever they hold by then belongs to nobody.
+/// Fails while another process has reserved some of these bytes for zeroing and has not ended:
+/// their contents are undefined until then.
 pub(super) fn nobody_zeroes(
     dev: &dyn Device,
     id: &DriveId,
@@ -62,7 +72,8 @@ pub(super) fn nobody_zeroes(
     Ok(())
 }
 
-/// Lets the drive's flock go for zeroing these runs, which nobody else zeroes: they are held instead, for as long as `dev` lives.
+/// Releases the drive's flock for zeroing these runs; they are reserved instead for as long as
+/// `dev` exists. Errs if another process has reserved some of them.
 pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), CarveError> {
     let id = dev.drive().id.clone();
     nobody_zeroes(dev, &id, runs)?;
@@ -70,7 +81,7 @@ pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), 
         .map_err(io_error(&id, "holding the bytes to be zeroed"))
 }
 
-/// Takes the drive's flock, again.
+/// Takes the drive's flock again.
 pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
     dev.lock(LOCK_LIMIT)
         .map_err(|error| lock_error(&dev.drive().clone(), error))

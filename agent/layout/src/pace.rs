@@ -1,11 +1,11 @@
-//! Zeroing in pieces that a drive finishes soon, whatever its speed.
+//! Zeroing in pieces that each take a short time, regardless of the drive's speed.
 
 use std::time::{Duration, Instant};
 
 use super::device::Device;
 use drivebay_model::{Extent, GIB, MIB, Zeroing};
 
-/// Zeroing in pieces that each take well under a second.
+/// State of zeroing for a limited time, in pieces that each take well under a second.
 #[derive(Debug)]
 pub(super) struct Pace {
     piece: u64,
@@ -14,7 +14,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Starts with 16 MiB: 0.1 s on a disk that has to write them.
+    /// Starts with pieces of 16 MiB: 0.1 s on a disk that has to write them.
     pub(super) fn new(budget_ms: u64) -> Self {
         Self {
             piece: 16 * MIB,
@@ -23,13 +23,13 @@ impl Pace {
         }
     }
 
-    /// Whether the budget is used up.
+    /// True if the time is used up.
     pub(super) fn is_over(&self) -> bool {
         self.begin.elapsed() >= self.budget
     }
 
-    /// Zeros the next piece of a run, flushes it, and answers with its length. Flushing belongs to
-    /// the piece: otherwise a fast cache would make one late flush take long.
+    /// Zeroes the next piece of a run, flushes it, and returns its length in bytes. The flush is
+    /// part of each piece: otherwise a fast cache would make one late flush take long.
     pub(super) fn zero<D: Device + ?Sized>(
         &mut self,
         dev: &D,
@@ -52,7 +52,8 @@ impl Pace {
     }
 }
 
-/// Twice as much when a piece took under 100 ms, half when it took over 400 ms; 1 MiB to 1 GiB.
+/// Returns the next piece's bytes: doubled after a piece that took under 100 ms, halved after one
+/// of 400 ms or more; 1 MiB to 1 GiB.
 fn next_piece(piece: u64, took: Duration) -> u64 {
     match took.as_millis() {
         0..100 => (piece * 2).min(GIB),
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(nonzero(run(8, 16)), None);
         assert_eq!(nonzero(run(24, 1)), Some(24 * MIB));
         assert_eq!(nonzero(run(7, 1)), Some(7 * MIB));
-        // What is left of a run is not exceeded by the piece.
+        // A piece does not exceed the rest of its run.
         assert_eq!(
             pace.zero(&drive, run(24, 2), Zeroing::Command).unwrap(),
             2 * MIB

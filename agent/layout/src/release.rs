@@ -1,7 +1,8 @@
-//! Giving a claimed drive without volumes back, blank as it was before the claim.
+//! Releases a claimed drive without volumes, as blank as before the claim.
 //!
-//! A drive that does not read whole is not released: a record that cannot be read may be a volume's. The end goes first, then
-//! the start, where the label is: what an interruption leaves is a claimed drive, or one whose remains `drive wipe` takes away.
+//! A drive that cannot be read completely is not released: an unreadable record may be a volume's.
+//! The end is zeroed first, then the start, which holds the label: an interruption leaves a claimed
+//! drive, or one whose remains `drive wipe` removes.
 
 use super::{
     claimable,
@@ -17,13 +18,14 @@ use drivebay_worker::Context;
 pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, CarveError> {
     let drive = &job.drive;
     context.step("reading the drive");
-    // With repairs: what is half done is finished or undone first, and what cannot be is an error.
+    // With repairs: unfinished changes are finished or undone first; one that cannot be is an
+    // error.
     let dev = open::locked(drive)?;
     may_go(job, &*layout::claimed(&dev, true)?)?;
     drop(dev);
     lvm::deactivate(drive)?;
     let dev = open::exclusive(drive)?;
-    // A volume may have been made meanwhile.
+    // A volume may have been created while the lock was free.
     let contents = may_go(job, &*layout::claimed(&dev, false)?)?;
     context.step("checking whether it is blank");
     let mut free = contents.free.iter();
@@ -43,7 +45,8 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     Ok(Released { blank })
 }
 
-/// What is on the drive, when that is nothing, and its label is the one that was seen.
+/// Returns the drive's contents if nothing is on it and its label is the one of the job; errs with
+/// `Busy` otherwise.
 fn may_go(job: &Release, session: &dyn ClaimedDrive) -> Result<Contents, CarveError> {
     let contents = session.contents()?;
     match obstacle(job, &contents) {
@@ -55,7 +58,7 @@ fn may_go(job: &Release, session: &dyn ClaimedDrive) -> Result<Contents, CarveEr
     }
 }
 
-/// Why a drive with these contents is kept. Pure.
+/// Returns the reason for keeping a drive with these contents; None if it can be released. Pure.
 fn obstacle(job: &Release, contents: &Contents) -> Option<String> {
     if contents.label != job.label {
         return Some("its label is not the one that was scanned; scan again".to_owned());
@@ -68,7 +71,7 @@ fn obstacle(job: &Release, contents: &Contents) -> Option<String> {
     Some(format!("{name:?} is on it, which no record names"))
 }
 
-/// The start and the end, where all that is ours is.
+/// Returns the first and the last bytes of a drive, which hold all structures of Drivebay.
 fn ends(size: u64) -> [Extent; 2] {
     let edge = wipe::edge_of(size);
     let at = |start| Extent { start, len: edge };

@@ -1,15 +1,18 @@
-//! The carving jobs at work, in a drive's worker: each opens the drive, checks that it is the expected one, takes its
-//! flock, looks at what is on it, plans, executes, and reads everything again for its answer.
+//! Runs the layout jobs in a drive's worker: each opens the drive, verifies its identity, takes its
+//! flock, reads it, plans, executes, and reads the drive again for its answer.
 
 use super::{
     copy, erase,
     jobs::{
-        Adopt, Advance, CarveError, Changed, ClearSnapshots, CopyError, CopyProgress, CopyStep,
-        Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep, Expand, Look,
-        MakeSnapshot, ReadUsage, Release, Released, SetCordon, SetPlace, SnapshotUsage,
-        TakeSnapshot, WipeProgress, WipeStep, ZeroProgress, ZeroStep,
+        Adopt, Advance, CarveError, Changed, ClearSnapshots, CompleteSnapshots, CopyError,
+        CopyProgress, CopyStep, Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep,
+        Expand, Look, MakeSnapshot, ReadUsage, Release, Released, ResumeLeft, SetCordon, SetPlace,
+        SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
+        ZeroProgress, ZeroStep,
     },
-    layout, release, wipe, zero_free,
+    layout,
+    lvm::{left, together},
+    release, wipe, zero_free,
 };
 use drivebay_model::{Contents, Label};
 use drivebay_sys::dm::{self, SnapshotStatus};
@@ -122,6 +125,36 @@ impl Job for TakeSnapshot {
     }
 }
 
+impl Job for TakeTogether {
+    const NAME: &'static str = "take-together";
+    type Answer = TakenTogether;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<TakenTogether, CarveError> {
+        together::take(&self, context)
+    }
+}
+
+impl Job for CompleteSnapshots {
+    const NAME: &'static str = "complete-snapshots";
+    type Answer = Changed;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+        context.step("complete snapshots");
+        layout::complete_snapshots(&self)
+    }
+}
+
+impl Job for ResumeLeft {
+    const NAME: &'static str = "resume-left";
+    /// Device-mapper names of the resumed devices.
+    type Answer = Vec<String>;
+    type Error = CarveError;
+    fn run(self, context: &mut Context) -> Result<Vec<String>, CarveError> {
+        context.step("resume suspended volumes");
+        left::resume(&self)
+    }
+}
+
 impl Job for DropSnapshot {
     const NAME: &'static str = "drop-snapshot";
     type Answer = Changed;
@@ -136,13 +169,13 @@ impl Job for ReadUsage {
     const NAME: &'static str = "read-usage";
     const ONLY_LOOKS: bool = true;
     const COMES_AGAIN: bool = true;
-    /// Those that the kernel has.
+    /// Usage of the snapshots that the kernel has.
     type Answer = Vec<SnapshotUsage>;
     type Error = CarveError;
     fn run(self, context: &mut Context) -> Result<Vec<SnapshotUsage>, CarveError> {
         context.step("read usage of snapshots");
         let status = |(uuid, dm_uuid): (Uuid, String)| {
-            // What the kernel does not say of one keeps nobody from the others.
+            // A snapshot whose status cannot be read is skipped; the others are still returned.
             let status = dm::snapshot_status(&dm_uuid).ok()??;
             let used_bytes = match status {
                 SnapshotStatus::Valid { used_bytes, .. } => Some(used_bytes),

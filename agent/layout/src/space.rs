@@ -1,8 +1,9 @@
-//! Space about to be given out, and space that was zeroed: what must be true of its bytes.
+//! Conditions on space before it is allocated, and on space that was zeroed.
 //!
-//! Samples prove that there is data, never that there is none. So a raw volume, which shows all its bytes to its user, is made of
-//! runs that Drivebay itself zeroed and read back (`Space::zeroed`). A filesystem shows what was written through it alone; for
-//! it, both ends are zeroed, where signatures live, so that nothing old is mistaken for a filesystem of the new volume.
+//! Samples prove that there is data, never that there is none. So a raw volume, which shows all its
+//! bytes to its user, gets only runs that Drivebay itself zeroed and read back (`Space::zeroed`). A
+//! filesystem shows only what was written through it; for it both ends, where signatures are, are
+//! zeroed, so that old data is not mistaken for a filesystem of the new volume.
 
 use std::time::{Duration, Instant};
 
@@ -14,22 +15,22 @@ use super::{
 };
 use drivebay_model::{Contents, DriveId, Extent, GIB, MIB, Mode, RawSpace, Space, Zeroing, runs};
 
-/// Longest that a call has a drive zero by itself; what is left is zeroed in the background.
+/// Limit for zeroing on command within a call; the rest is zeroed in the background.
 const ON_COMMAND: Duration = Duration::from_secs(5);
 
-/// What must be true of the bytes that somebody gets.
+/// Condition on the bytes that a volume or snapshot gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
-    /// A filesystem is made in them.
+    /// Zeros at both ends: a filesystem or a copy is written there.
     Ends,
-    /// They are shown: zeros.
+    /// Zeros everywhere: all bytes are shown.
     Zeros,
-    /// The same where the drive zeroes on command; else any.
+    /// Zeros everywhere if the drive zeroes on command; else only at both ends.
     ZerosOnCommand,
 }
 
 impl Need {
-    /// Of a volume.
+    /// Returns the condition on the bytes of a volume.
     pub(super) fn of(mode: Mode, raw_space: RawSpace) -> Self {
         match (mode, raw_space) {
             (Mode::Mount, _) => Self::Ends,
@@ -39,8 +40,9 @@ impl Need {
     }
 }
 
-/// Free space that fulfils a need, and is known as zeroed no longer: whoever asked has it from now on. `place` chooses among
-/// the free runs of the contents that it is given.
+/// Returns free space that meets `need`, and removes it from the record of zeroed space: it belongs
+/// to the caller from now on. `place` chooses among the free runs of the contents that it gets.
+/// Errs with `NotZeroed` if zeroing must continue in the background.
 pub(super) fn room<D: ClaimedDrive + ?Sized>(
     drive: &D,
     contents: &Contents,
@@ -80,7 +82,8 @@ pub(super) fn room<D: ClaimedDrive + ?Sized>(
     Ok(chosen)
 }
 
-/// Looks at zeroed runs once more. A byte that is not zero means that something else wrote there: they are zeroed again.
+/// Checks zeroed runs again. A byte that is not zero means that another program wrote there: they
+/// are removed from the record of zeroed space, and the check fails.
 fn still_zeros<D: ClaimedDrive + ?Sized>(drive: &D, chosen: &[Extent]) -> Result<(), CarveError> {
     let what = "checking that free space is zeros";
     let done = is_zeros(drive.device(), drive.id(), chosen, what);
@@ -90,8 +93,8 @@ fn still_zeros<D: ClaimedDrive + ?Sized>(drive: &D, chosen: &[Extent]) -> Result
     done
 }
 
-/// Has the drive zero these runs now, where it does so on command. True: all of them are zeros, flushed and read back. What was
-/// done of them is noted when it was not all.
+/// Zeroes these runs on command for up to `ON_COMMAND`. True if all of them are zeros, flushed and
+/// read back. Otherwise the part that was zeroed is recorded.
 fn zero_now<D: ClaimedDrive + ?Sized>(
     drive: &D,
     missing: &[Extent],
@@ -134,7 +137,7 @@ fn zero_now<D: ClaimedDrive + ?Sized>(
     Ok(false)
 }
 
-/// One for each run, but none that takes a drive long.
+/// Splits runs into pieces of at most 1 GiB, which a drive zeroes quickly.
 fn pieces(all: &[Extent]) -> impl Iterator<Item = Extent> {
     all.iter().flat_map(|run| {
         let starts = (run.start..run.end()).step_by(GIB as usize);
@@ -145,7 +148,8 @@ fn pieces(all: &[Extent]) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Fails where a byte is found that is not zero: all of both ends and 64 samples are looked at.
+/// Fails with `NotErased` if a byte that is not zero is found in the first and last MiB or in 64
+/// samples of each run.
 pub(super) fn is_zeros<D: Device + ?Sized>(
     dev: &D,
     id: &DriveId,
@@ -165,7 +169,8 @@ pub(super) fn is_zeros<D: Device + ?Sized>(
     Ok(())
 }
 
-/// Makes a small run zeros, durably and read back: as the drive does it, and written where that does not read back.
+/// Zeroes a small run, durably and verified by reading back: on command if `how` allows it, else or
+/// if that does not read back, by writing.
 pub(super) fn make_zeros<D: Device + ?Sized>(
     dev: &D,
     id: &DriveId,
@@ -187,7 +192,7 @@ pub(super) fn make_zeros<D: Device + ?Sized>(
     is_zeros(dev, id, &[run], what)
 }
 
-/// Makes the first and last MiB of each run zeros.
+/// Zeroes the first and last MiB of each run, durably and verified by reading back.
 pub(super) fn zero_ends<D: ClaimedDrive + ?Sized>(
     drive: &D,
     runs: &[Extent],

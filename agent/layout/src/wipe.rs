@@ -1,6 +1,6 @@
-//! Making a used drive blank, on the operator's explicit command only. The start and the end go
-//! first, since that is where tables and signatures are: a wipe that is interrupted leaves
-//! nothing that could be mistaken for what was there.
+//! Makes a used drive blank, at the operator's explicit command only. The start and the end, where
+//! tables and signatures are, are zeroed first: an interrupted wipe leaves nothing that could be
+//! mistaken for a valid drive.
 
 use super::{
     claimable::EDGE,
@@ -15,12 +15,14 @@ use drivebay_sys as sys;
 use drivebay_sys::{self, blockdev::BlockDev};
 use drivebay_worker::Context;
 
-/// Zeroed first at each end of a drive of this size, bytes: what claiming looks at in full, in whole sectors of any size.
+/// Returns the bytes at each end of a drive of this size that are zeroed first: those that claiming
+/// reads completely, in whole sectors of any size.
 pub(super) fn edge_of(size: u64) -> u64 {
     EDGE.min(size / 2 / 4096 * 4096)
 }
 
-/// Where the bytes from `done` on are, in the order of wiping: start, end, all between.
+/// Returns the run that follows after `done` bytes, in the order of wiping: start, end, all
+/// between.
 fn next(size: u64, done: u64) -> Extent {
     let edge = edge_of(size);
     if done < edge {
@@ -41,7 +43,8 @@ fn next(size: u64, done: u64) -> Extent {
     }
 }
 
-/// Wipes for about `budget_ms`. Everything it answers for is durable.
+/// Wipes for about `budget_ms`. The progress that it returns is durable. At the end the drive must
+/// read back as zeros.
 pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, CarveError> {
     let drive = &job.drive;
     refuse_news(job, layout::look(drive, false))?;
@@ -80,8 +83,8 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
     })
 }
 
-/// Between what the operator saw and now, and between two steps, a volume may have been carved: it is not
-/// open, so O_EXCL does not tell. Pure.
+/// Fails if a volume was created since the operator's command, or between two steps: it need not be
+/// open, so O_EXCL does not detect it. Pure.
 fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(), CarveError> {
     let busy = |reason: String| {
         Err(CarveError::Busy {
@@ -104,13 +107,13 @@ fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(),
         Err(error) if matches!(error, CarveError::Io { .. }) || error.fault() != Fault::Drive => {
             Err(error)
         }
-        // No label of ours that reads: that is what wiping is for.
+        // The drive has no readable label of Drivebay: it can be wiped.
         Err(_) => Ok(()),
     }
 }
 
-/// Takes every partition from the kernel, which refuses while one is in use. O_EXCL has refused
-/// mounted ones already; this finds those that are only open.
+/// Removes all partitions from the kernel; errs with `Busy` if one is in use. O_EXCL has excluded
+/// mounted ones already; this detects those that are only open.
 pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
     let all = dev
         .partitions()
@@ -134,7 +137,8 @@ pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), Ca
     Ok(())
 }
 
-/// Fails if a part of `run` that claiming reads, its ends and samples between, is not zeros.
+/// Fails if a byte that is not zero is found in those parts of `run` that claiming reads: its ends
+/// and samples between.
 pub(super) fn reads_zeros<D: Medium + ?Sized>(
     dev: &D,
     drive: &DriveRef,
@@ -151,7 +155,7 @@ pub(super) fn reads_zeros<D: Medium + ?Sized>(
     }
 }
 
-/// LVM's commands on the host forget the volume group that was on the drive.
+/// Makes the host's LVM commands forget the volume group of the drive. A failure is logged only.
 pub(super) fn forget_group(drive: &DriveRef) {
     if let Err(error) = sys::lvm::forget_hints() {
         tracing::warn!(drive = %drive.id, %error, "host LVM commands may still expect the volume group of a drive that was given back");
@@ -171,7 +175,7 @@ mod tests {
             while done < size {
                 let run = next(size, done);
                 assert!(run.len > 0 && run.end() <= size, "{size}: {run:?}");
-                // As if the budget ended in the middle of a run.
+                // As if the time ended in the middle of a run.
                 let len = run.len.div_ceil(2).max(512).min(run.len);
                 runs.push(Extent {
                     start: run.start,

@@ -1,7 +1,8 @@
-//! Zeroing free space in the background, soon after a claim, so that raw volumes need not wait for it.
+//! Zeroes free space in the background after a claim, so that raw volumes need not wait for it.
 //!
-//! Each step is short and keeps the drive's lock to its end, so nothing is made of space that is just being zeroed. A run counts
-//! as zeroed once it was flushed, read back and noted on the drive; a step that is cut off is done again.
+//! Each step is short and holds the drive's lock to its end, so that no volume is created in space
+//! that is being zeroed. A run counts as zeroed once it was flushed, read back and recorded on the
+//! drive; an interrupted step is repeated.
 
 use super::{
     claimed::ClaimedDrive,
@@ -14,16 +15,18 @@ use super::{
 use drivebay_model::{Extent, Zeroing, runs};
 use drivebay_worker::Context;
 
-/// Zeroes for about the budget.
+/// Zeroes free space for about `budget_ms`.
 pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, CarveError> {
     let dev = open::locked(&job.drive)?;
-    // Nothing is repaired: that is for calls that need it, and the kernel keeps the partitions that it has.
+    // Without repairs: only calls that need them make them, and the kernel keeps the partitions
+    // that it has.
     let session = layout::claimed(&dev, false)?;
     context.step("zero free space");
     zero(&*session, &job.first, job.may_write, job.budget_ms)
 }
 
-/// Zeroes free runs of a drive that are not known to be zeros, `first` before all others.
+/// Zeroes a part of one free run that is not recorded as zeroed; runs in `first` precede all
+/// others. Writes zeros only with `may_write`.
 pub(super) fn zero<D: ClaimedDrive + ?Sized>(
     drive: &D,
     first: &[Extent],
@@ -87,7 +90,8 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
     Ok(progress)
 }
 
-/// Whether the drive has a command for zeroing. It is tried on the first bytes of the run, which are to be zeros anyway.
+/// True if the drive has a command for zeroing. It is tried on the first bytes of the run, which
+/// are to be zeroed anyway.
 fn on_command<D: ClaimedDrive + ?Sized>(drive: &D, run: Extent) -> Result<bool, CarveError> {
     let first = Extent {
         len: run.len.min(drivebay_model::MIB),

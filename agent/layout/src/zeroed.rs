@@ -1,11 +1,13 @@
-//! What a drive keeps of its own free space: which of it is zeros, and whether the drive zeroes when it is told to.
+//! The record of a drive's free space: which of it is zeros, and whether the drive zeroes on
+//! command.
 //!
-//! It is on the drive, because it is true of the drive wherever it is plugged in, and beside the label, because it changes with
-//! each volume: in layout `lvm` a tag would cost a command of LVM's each time. Losing it loses no data: nothing counts as
-//! zeroed then, and it is zeroed again.
+//! It is kept on the drive, because it is valid on every node to which the drive is moved, and
+//! beside the label, because it changes with each volume: in layout `lvm` a tag would cost an LVM
+//! command each time. Losing it loses no data: nothing counts as zeroed then, and is zeroed again.
 //!
-//! A run stands in the list once it was zeroed, flushed and read back, and no longer when a volume is about to get some of it:
-//! each version is durable before what it says is acted upon. So bytes of the list are free, and zeros.
+//! A run is listed once it was zeroed, flushed and read back, and removed before a volume gets a
+//! part of it; each version is durable before it is acted upon. So listed bytes are free, and
+//! zeros.
 //!
 //! # Format
 //! Two slots of 4 KiB, little-endian. Layout `partition`: the last 4 KiB of each slot of the label. Layout `lvm`: the last
@@ -32,16 +34,17 @@ use drivebay_model::{Extent, Space, Zeroing, runs};
 
 /// Bytes of a slot.
 pub(super) const SLOT: u64 = 4 * 1024;
-/// Where the two slots begin.
+/// Byte offsets of the two slots.
 pub(super) type Slots = [u64; 2];
 
 const MAGIC: &[u8; 8] = b"DRVBAYSP";
 const FORMAT: u32 = 1;
 const HEADER: usize = 64;
-/// Of more, the smallest are let go, and zeroed again.
+/// Runs that fit into a slot. If there are more, the smallest are dropped, and zeroed again.
 const MOST_RUNS: usize = (SLOT as usize - HEADER - 4) / 16;
 
-/// What is kept of the drive of this claim. Where nothing reads that can be believed, nothing is zeroed.
+/// Returns the record that was written under this claim of the drive. Without a valid slot nothing
+/// counts as zeroed.
 pub(super) fn read<D: Medium + ?Sized>(dev: &D, slots: Slots, drive: Uuid) -> Space {
     newest(dev, slots, drive)
         .map(|(_, space)| space)
@@ -51,7 +54,7 @@ pub(super) fn read<D: Medium + ?Sized>(dev: &D, slots: Slots, drive: Uuid) -> Sp
 fn newest<D: Medium + ?Sized>(dev: &D, slots: Slots, drive: Uuid) -> Option<(u64, Space)> {
     let read = |at| {
         let mut raw = vec![0; SLOT as usize];
-        // A slot that does not read says nothing.
+        // A slot that cannot be read is not valid.
         dev.read_at(at, &mut raw).ok()?;
         decode(&raw, drive)
     };
@@ -59,7 +62,7 @@ fn newest<D: Medium + ?Sized>(dev: &D, slots: Slots, drive: Uuid) -> Option<(u64
     versions.max_by_key(|(sequence, _)| *sequence)
 }
 
-/// Keeps it, in both slots: flushed and read back, one after the other.
+/// Writes the record to both slots, one after the other, each flushed and verified by reading back.
 pub(super) fn write<D: Device + ?Sized>(
     dev: &D,
     slots: Slots,
@@ -166,7 +169,7 @@ mod tests {
             assert_eq!(read(&drive, SLOTS, id), kept);
             assert_eq!(read(&drive, SLOTS, Uuid::new_v4()), Space::default());
         }
-        // Either slot may be lost, and a drive with neither has nothing that is zeroed.
+        // Either slot may be lost; without both, nothing counts as zeroed.
         drive.rot(SLOTS[0] + 70, 1);
         assert_eq!(read(&drive, SLOTS, id).zeroed.len(), 2);
         drive.rot(SLOTS[1] + 70, 1);

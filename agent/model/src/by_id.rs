@@ -1,24 +1,24 @@
-//! The links below /dev/disk/by-id that udev makes for a drive, derived from what sysfs says of it. Pure.
+//! Links below /dev/disk/by-id that udev makes for a drive, derived from its attributes in sysfs. Pure.
 //!
-//! Derived and not read: udevd may not run here, may not have made them yet, and a link may lead to another device by then.
-//! Only those that follow from identity, model and serial number; udev makes others from what only it asks the drive for.
+//! Derived instead of read: udevd may not run here, may not have made them yet, and a link may lead to another device by then.
+//! Only links that follow from identity, model and serial number are covered; udev makes others from data that it queries from the drive.
 
 use super::{DriveFacts, Transport};
 
-/// Where they are.
+/// Directory of the links, with a trailing slash.
 pub const DIR: &str = "/dev/disk/by-id/";
 
-/// How the names of those begin that are derived.
+/// Prefixes of the names of all links that are derived.
 pub const KINDS: [&str; 5] = ["ata-", "nvme-", "scsi-3", "virtio-", "wwn-"];
 
-/// All that are derived for this drive, with the directory.
+/// Returns the absolute paths of all links that are derived for this drive; none for a partition or a virtual device.
 pub fn links(drive: &DriveFacts) -> Vec<String> {
     if drive.is_partition || drive.virtual_kind.is_some() {
         return Vec::new();
     }
     let mut names = Vec::new();
     match drive.wwn.split_once('.') {
-        // Another drive has the same WWN: to which one the link leads is udev's choice, and not the operator's.
+        // Another drive has the same WWN: udev, and not the operator, decides to which one the link leads.
         Some((_, name)) if is_shared(drive, name) => {}
         Some(("naa", number)) => {
             let number = number.to_ascii_lowercase();
@@ -44,19 +44,19 @@ pub fn links(drive: &DriveFacts) -> Vec<String> {
         .collect()
 }
 
-/// Whether the drive's identity has more than the name in its WWN.
+/// True if the drive's identity has more than the name in its WWN, because another drive has the same WWN.
 fn is_shared(drive: &DriveFacts, name: &str) -> bool {
     let (id, name) = (drive.id.0.as_str(), name.to_ascii_lowercase());
     id.contains(&name) && !id.ends_with(&name)
 }
 
-/// As udev's ata_id does it: each run of white space is one underscore.
+/// Replaces each run of white space by one underscore, as udev's ata_id does, and escapes the result.
 fn joined(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     escaped(&words.join("_"))
 }
 
-/// As udev does it for a link (`string_escape=replace`).
+/// Replaces characters that udev does not allow in a link by underscores (`string_escape=replace`).
 fn escaped(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii();
     text.trim()
@@ -117,7 +117,7 @@ mod tests {
             ]
         );
         assert_eq!(of(Transport::Virtio, "virtio", "db-1", ""), ["virtio-db-1"]);
-        // Of a USB bridge udev takes names that sysfs has elsewhere.
+        // For a USB bridge, udev takes the names from elsewhere in sysfs.
         assert!(of(Transport::Usb, "Disk", "123", "").is_empty());
     }
 

@@ -1,24 +1,23 @@
-//! An error that crossed from a worker process: the whole chain of reasons as text,
-//! with the system's error number where there was one.
+//! An error that was sent from a worker process: the whole error chain as text, with errno for the links that had one.
 
 use std::{error::Error, fmt, io};
 
 pub use drivebay_common::cli::chain;
 use serde::{Deserialize, Serialize};
 
-/// The reason behind an error, fit to travel between processes.
+/// An error chain that can be sent between processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// What this link of the chain says.
+    /// Text of this link of the chain alone.
     pub message: String,
-    /// errno, when the reason was a system call.
+    /// errno, if this link is a failed system call.
     pub os_error: Option<i32>,
-    /// The reason behind this one.
+    /// The next link of the chain.
     pub source: Option<Box<Cause>>,
 }
 
 impl Cause {
-    /// Takes a whole error chain along.
+    /// Converts a whole error chain. errno is kept for each link that is an `io::Error` of the system.
     pub fn new(error: &(dyn Error + 'static)) -> Self {
         Self {
             message: error.to_string(),
@@ -29,7 +28,7 @@ impl Cause {
         }
     }
 
-    /// A reason that is a sentence of our own.
+    /// Returns a cause without errno and without a source.
     pub fn text(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -38,7 +37,7 @@ impl Cause {
         }
     }
 
-    /// The first errno in the chain.
+    /// Returns the first errno in the chain.
     pub fn errno(&self) -> Option<i32> {
         self.os_error
             .or_else(|| self.source.as_deref().and_then(Self::errno))

@@ -1,4 +1,4 @@
-//! What a read-only check of a volume's filesystem found, and when.
+//! Results of read-only checks of a volume's filesystem.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -7,33 +7,33 @@ use drivebay_proto::words::CheckResult;
 
 pub use drivebay_proto::words::CheckMethod;
 
-/// Why a check that was begun says nothing about the filesystem.
+/// Reason why a check that was started has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Inconclusive {
-    /// Its log holds changes that were not replayed, so that what the tool finds may be their absence.
+    /// The filesystem's log holds changes that were not replayed; what the tool reports may be only their absence.
     DirtyLog,
-    /// The device, or what is on it, cannot be opened by the tool.
+    /// The tool cannot open the device, or the filesystem on it.
     CannotOpen,
-    /// The device could not be read: the drive's trouble, not the filesystem's.
+    /// The device could not be read: an error of the drive, not of the filesystem.
     CannotRead,
-    /// Somebody used or changed the volume meanwhile.
+    /// The volume was used or changed during the check.
     InUse,
-    /// The snapshot did not last: more was written than it had room for, or it is gone.
+    /// The snapshot overflowed, or does not exist any more.
     SnapshotFull,
-    /// A signal ended the tool (out of memory?).
+    /// A signal ended the tool, e.g. because memory ran out.
     Killed,
-    /// It took longer than it may.
+    /// The check exceeded its time limit.
     TimedOut,
     /// The tool is not installed.
     ToolMissing,
-    /// The tool does not know a feature of the filesystem, which is newer.
+    /// The filesystem has a feature that is newer than the tool.
     ToolTooOld,
-    /// The tool said something that nobody here knows.
+    /// The tool's answer is not recognised.
     Unclear,
 }
 
 impl Inconclusive {
-    /// The code in tables and metrics; the same as in serde.
+    /// Returns the code in tables and metrics, which is equal to the name in serde.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DirtyLog => "DirtyLog",
@@ -50,39 +50,38 @@ impl Inconclusive {
     }
 }
 
-/// What came of a check.
+/// Outcome of a check. Only `Clean` and `Corrupt` are statements about the filesystem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum CheckOutcome {
-    /// Nothing wrong was found.
+    /// No damage was found.
     Clean,
     /// The filesystem is damaged.
     Corrupt {
-        /// The tool's first complaint, shortened; names of files are left out.
+        /// The tool's first message about damage, shortened, without names of files.
         what: String,
-        /// Every damaged block has a good copy (btrfs), so that nothing is lost yet.
+        /// True if every damaged block has a good copy (btrfs), so that no data is lost yet.
         mendable: bool,
     },
-    /// Nothing is known from it.
+    /// The check was started and does not show whether the filesystem is damaged.
     Inconclusive {
         why: Inconclusive,
-        /// In words.
+        /// Details, shown after the code.
         detail: String,
     },
-    /// It was not begun: there is no way to check it now that could be believed.
+    /// The check was not started: no method that is available now would give a reliable result.
     NotCheckable {
-        /// Why, and what would make it checkable.
+        /// Reason, and what would make the volume checkable.
         why: String,
     },
 }
 
 impl CheckOutcome {
-    /// Whether it says something about the filesystem.
+    /// True if it shows whether the filesystem is damaged.
     pub fn is_conclusive(&self) -> bool {
         matches!(self, Self::Clean | Self::Corrupt { .. })
     }
 
-    /// An outcome without an answer.
     pub fn inconclusive(why: Inconclusive, detail: impl Into<String>) -> Self {
         Self::Inconclusive {
             why,
@@ -90,7 +89,7 @@ impl CheckOutcome {
         }
     }
 
-    /// Without what was found. Its word is the tag in serde.
+    /// Returns the outcome without its details. The result's word is equal to the tag in serde.
     pub fn result(&self) -> CheckResult {
         match self {
             Self::Clean => CheckResult::Clean,
@@ -100,7 +99,7 @@ impl CheckOutcome {
         }
     }
 
-    /// In words, for tables.
+    /// Returns the outcome as text, for tables.
     pub fn text(&self) -> String {
         match self {
             Self::Clean => "clean".to_owned(),
@@ -113,34 +112,32 @@ impl CheckOutcome {
     }
 }
 
-/// One check.
+/// One check, or one that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastCheck {
-    /// When it ended, seconds since 1970.
+    /// Time at which it ended, seconds since 1970.
     pub at: u64,
-    /// How; None when it was not begun.
+    /// None if the check was not started.
     pub method: Option<CheckMethod>,
-    /// The command, as an operator would type it, without the device; empty when there was none.
+    /// The command without the device, as an operator would type it; empty if none was run.
     pub tool: String,
-    /// What came of it.
     pub outcome: CheckOutcome,
-    /// Milliseconds.
     pub took_ms: u64,
 }
 
-/// What is remembered of the checks of one filesystem.
+/// Results that are kept of the checks of one filesystem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
-    /// Which filesystem; another one in its place was never checked.
+    /// UUID of the filesystem; one with another UUID was never checked.
     pub fs_uuid: Uuid,
-    /// The last check that said something about it: what its condition rests on, with its age.
+    /// Last conclusive check; the volume's condition and its age derive from it.
     pub conclusive: Option<LastCheck>,
-    /// The last check, whatever came of it.
+    /// Last check, conclusive or not.
     pub latest: Option<LastCheck>,
 }
 
 impl Checked {
-    /// Of a filesystem that was never checked.
+    /// Returns the value for a filesystem that was never checked.
     pub fn never(fs_uuid: Uuid) -> Self {
         Self {
             fs_uuid,
@@ -149,7 +146,7 @@ impl Checked {
         }
     }
 
-    /// Takes a result.
+    /// Records a check. An inconclusive one does not replace the last conclusive one.
     pub fn take(&mut self, check: LastCheck) {
         if check.outcome.is_conclusive() {
             self.conclusive = Some(check.clone());
@@ -157,7 +154,7 @@ impl Checked {
         self.latest = Some(check);
     }
 
-    /// Puts what was kept of earlier checks before what is known: of each kind, the later one counts.
+    /// Merges the results of earlier checks; of each kind, the later check is kept.
     pub fn follow(&mut self, earlier: Self) {
         let later = |a: Option<LastCheck>, b: Option<LastCheck>| {
             let both = a.into_iter().chain(b);
@@ -167,14 +164,14 @@ impl Checked {
         self.latest = later(earlier.latest, self.latest.take());
     }
 
-    /// The last one that said something, then the last attempt if that is another.
+    /// Returns the last conclusive check, then the last check if that is not conclusive.
     pub fn to_show(&self) -> Vec<LastCheck> {
         let attempt = self.latest.iter();
         let attempt = attempt.filter(|latest| !latest.outcome.is_conclusive());
         self.conclusive.iter().chain(attempt).cloned().collect()
     }
 
-    /// Whether the last word on it is that it is damaged.
+    /// True if the last conclusive check found damage.
     pub fn is_corrupt(&self) -> bool {
         self.conclusive
             .as_ref()

@@ -1,4 +1,4 @@
-//! A class: a named set of drives and how they are carved.
+//! A class: a named set of drives, with their layout and policies.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ pub use drivebay_proto::words::Layout;
 
 use super::{DriveFacts, DriveRef, FsType, Media, Transport, Verdict, by_id};
 
-/// How a class chooses among its drives and, with layout `partition`, among the free places of one.
+/// Policy by which a class chooses among its drives and, with layout `partition`, among the free runs of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The emptiest drive, and a place that leaves each neighbour room to grow.
+    /// The emptiest drive, and a position that leaves each neighbour room to expand.
     #[default]
     Spread,
-    /// The fullest drive that fits, and the smallest piece: large pieces stay whole.
+    /// The fullest drive on which the volume fits, and the smallest free run: large runs stay whole.
     Pack,
 }
 
 impl Placement {
-    /// The word in the config and in tables.
+    /// Returns the word in the config and in tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Spread => "spread",
@@ -29,54 +29,54 @@ impl Placement {
     }
 }
 
-/// What must be true of a drive's bytes before it is claimed.
+/// Condition on a drive's bytes before the drive is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimPolicy {
-    /// No signature, and zeros wherever it is looked.
+    /// No signature, and every sampled block is zero.
     #[default]
     Blank,
-    /// No signature; whatever else is there is the operator's to lose.
+    /// No signature; other data on the drive is lost.
     SignatureFree,
 }
 
-/// What is done to a deleted volume's space before it is offered again.
+/// Erasure of a deleted volume's space before it is free again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ErasePolicy {
-    /// Zeros, all of it.
+    /// All of it is zeroed.
     #[default]
     Zero,
-    /// Only signatures: fast, and the next tenant can read the rest.
+    /// Only signatures are erased: fast, and the next tenant can read the rest.
     Signatures,
 }
 
-/// What a raw volume, which shows all its bytes, may be made of.
+/// Space that may be given to a raw volume, which exposes all its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RawSpace {
-    /// Of space that was zeroed and read back alone. Where the drive does not zero on command, it is waited for.
+    /// Only space that was zeroed and read back. If the drive does not zero on command, the volume waits for it.
     #[default]
     Zeroed,
-    /// Where zeros would have to be written, of any free space: a former owner's data may be in it.
+    /// Any free space, if zeros would have to be written: a former owner's data may be in it.
     Sampled,
 }
 
-/// Which verdict has the agent move the volumes off a drive without an operator's request.
+/// Verdicts at which the agent moves the volumes off a drive without an operator's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Evacuation {
-    /// None: an operator evacuates.
+    /// No verdict: an operator evacuates.
     #[default]
     Manual,
-    /// BAD.
+    /// BAD only.
     Bad,
     /// SUSPECT or BAD.
     Suspect,
 }
 
 impl Evacuation {
-    /// The word in the config.
+    /// Returns the word in the config.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Manual => "manual",
@@ -85,7 +85,7 @@ impl Evacuation {
         }
     }
 
-    /// Whether a drive with this verdict is evacuated. UNKNOWN and GOOD never are.
+    /// True if a drive with this verdict is evacuated; never for UNKNOWN and GOOD.
     pub fn covers(self, verdict: Verdict) -> bool {
         match self {
             Self::Manual => false,
@@ -95,7 +95,7 @@ impl Evacuation {
     }
 }
 
-/// Which drives a class takes. Every condition that is given must hold; a class with none selects nothing.
+/// Conditions on the drives of a class. Every condition that is given must hold; a selector without any selects no drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Selector {
@@ -117,7 +117,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Whether every condition given holds for this drive, and at least one is given.
+    /// True if at least one condition is given, and every one that is given holds for this drive.
     pub fn selects(&self, drive: &DriveFacts) -> bool {
         if *self == Self::default() {
             return false;
@@ -134,13 +134,13 @@ impl Selector {
             && self.max_bytes.is_none_or(|max| drive.size_bytes <= max)
     }
 
-    /// Whether the drive is named itself, by identity or by path: what a drive with no identity of its own needs.
+    /// True if drives are selected by identity or by path, which a drive without a stable identity needs.
     pub fn is_explicit(&self) -> bool {
         !self.drive.is_empty() || !self.path.is_empty()
     }
 }
 
-/// Whether a pattern of `drive` matches.
+/// True if a pattern of `Selector::drive` matches the drive's identity, its device node or one of its by-id links.
 pub fn names(pattern: &str, drive: &DriveFacts) -> bool {
     glob(pattern, &drive.id.0)
         || is_node(pattern, drive)
@@ -156,12 +156,13 @@ fn leads_to(pattern: &str, drive: &DriveFacts) -> bool {
         || is_node(pattern, drive)
 }
 
-/// Only what is written as a node's path: a pattern like `*` must not get to mean more.
+/// True if a pattern that is written as a path of a node matches. Others never do, so that a pattern like `*` does not match more than
+/// before.
 fn is_node(pattern: &str, drive: &DriveFacts) -> bool {
     pattern.starts_with("/dev/") && glob(pattern, &DriveRef::from(drive).node().to_string_lossy())
 }
 
-/// Shell-like match of the whole text: `*` any run, `?` any one character.
+/// True if the pattern matches the whole text: `*` matches any run of characters, `?` any single character.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
@@ -190,38 +191,32 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|&c| c == '*')
 }
 
-/// A class as the config has it, checked.
+/// A class of the config, validated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassConfig {
-    /// Name, as StorageClasses use it.
+    /// Name by which StorageClasses refer to it.
     pub name: String,
-    /// Which drives.
     pub select: Selector,
-    /// How the next drive is carved; claimed ones keep theirs.
+    /// Layout of the next drive that is claimed; claimed ones keep theirs.
     pub layout: Layout,
-    /// Which drive and which place a new volume gets.
     pub placement: Placement,
-    /// The higher one takes a drive that two classes select; equal is AmbiguousClass.
+    /// The class with the higher priority takes a drive that two classes select; with equal ones the drive is rejected as AmbiguousClass.
     pub priority: i32,
-    /// What must be true of the bytes.
     pub claim: ClaimPolicy,
-    /// What deleting does to the bytes.
     pub erase: ErasePolicy,
-    /// What raw volumes are made of.
     pub raw_space: RawSpace,
-    /// When volumes are moved off a failing drive without a request.
     pub evacuate: Evacuation,
-    /// Filesystem when nobody names one.
+    /// Filesystem of volumes whose request names none.
     pub fs_type: FsType,
-    /// Further mkfs arguments, one per element.
+    /// Additional mkfs arguments, one per element.
     pub mkfs_options: Vec<String>,
-    /// Further mount options, one per element.
+    /// Additional mount options, one per element.
     pub mount_options: Vec<String>,
-    /// Removable and USB drives too.
+    /// True if removable and USB drives may be claimed.
     pub allow_removable: bool,
-    /// XFS retries a failing metadata write for ever instead of shutting down.
+    /// True if XFS retries a failing metadata write forever instead of shutting down.
     pub xfs_retry_forever: bool,
-    /// Layout `lvm`: bytes of free space that the snapshot by which a mounted volume is checked may take; 0: none is made.
+    /// Layout `lvm`: free space that the snapshot for checking a mounted volume may take, bytes; 0: no such snapshot is made.
     pub check_reserve_bytes: u64,
 }
 
@@ -252,7 +247,7 @@ mod tests {
             ("/dev/sda", true, true),
             ("/dev/sdb", false, false),
             ("sda", false, true),
-            // What meant less before it could name a link means no more now.
+            // A pattern that does not begin with the directory of the links matches none of them.
             ("*ZC1A2B3C", false, false),
             ("*", true, true),
         ] {

@@ -1,4 +1,4 @@
-//! What was read from a claimed drive: its label, its volumes, its free space.
+//! Contents of a claimed drive: its label, its volumes, its free space.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -10,18 +10,17 @@ use super::{Cordon, DriveId, Layout, PlacedSnapshot, Record, RecordState, runs};
 pub struct Extent {
     /// Bytes from the start of the drive.
     pub start: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// The first byte after it. A damaged record may have any numbers and is shown all the same, as ambiguous: what would lie
-    /// behind the last number there is ends there.
+    /// Returns the first byte after it, saturating: a damaged record may have any numbers, and is shown anyway, as ambiguous.
     pub fn end(self) -> u64 {
         self.start.saturating_add(self.len)
     }
 
-    /// What both have in common; None where that is nothing.
+    /// Returns the bytes that both have in common; None if there are none.
     pub fn overlap(self, other: Self) -> Option<Self> {
         let start = self.start.max(other.start);
         let len = self.end().min(other.end()).checked_sub(start)?;
@@ -29,7 +28,7 @@ impl Extent {
     }
 }
 
-/// Our mark on a drive.
+/// Drivebay's label on a claimed drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
     /// Random, made at claim; also the GPT's disk GUID.
@@ -40,41 +39,40 @@ pub struct Label {
     pub node: String,
     /// Class it was claimed for.
     pub class: String,
-    /// The drive's identity when it was claimed, to tell a moved image from the drive itself.
+    /// Identity of the drive when it was claimed; distinguishes the drive from another one to which its image was moved.
     pub drive_id: DriveId,
     /// Set while the drive takes no new volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<Cordon>,
 }
 
-/// A record together with what the table and the kernel say of it.
+/// A volume's record, together with what the partition table or LVM and the kernel have for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// What the label says.
     pub record: Record,
-    /// Partition number in the table; None when the table has no entry for it.
+    /// Partition number in the table; None if the table has no entry for it.
     pub number: Option<u32>,
-    /// Kernel name of the partition, e.g. `sda2`; None when the kernel does not have it.
+    /// Kernel name of the partition, e.g. `sda2`; None if the kernel does not have it.
     pub device: Option<String>,
-    /// Device number of the partition.
+    /// Major and minor number of `device`.
     pub dev: Option<(u32, u32)>,
     /// Layout `lvm`: the device-mapper uuid that its device must have, `LVM-<VG uuid><LV uuid>` without hyphens.
     /// None for a partition.
     #[serde(default)]
     pub dm_uuid: Option<String>,
-    /// Layout `lvm`: the pieces of the drive that it has, in its own order. Empty for a partition, whose record says where it
-    /// lies.
+    /// Layout `lvm`: the extents of the drive that it occupies, in the order of the volume. Empty for a partition, whose record has its
+    /// extent.
     #[serde(default)]
     pub pieces: Vec<Extent>,
-    /// Layout `lvm`: its snapshots, by the moment that they are of.
+    /// Layout `lvm`: its snapshots, by the time at which they were taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub snapshots: Vec<PlacedSnapshot>,
-    /// Why record, table and kernel do not agree; such a volume is shown and not touched.
+    /// Reason why record, table and kernel do not agree. Such a volume is shown and not changed.
     pub ambiguous: Option<String>,
 }
 
 impl Placed {
-    /// Where its bytes lie on the drive.
+    /// Returns the extents of its bytes on the drive: `pieces` with layout `lvm`, else the record's extent.
     pub fn lies_at(&self) -> &[Extent] {
         if self.dm_uuid.is_some() {
             &self.pieces
@@ -84,21 +82,21 @@ impl Placed {
     }
 }
 
-/// How zeros are made on a drive, by what it did when it was told to zero.
+/// Method of zeroing space on a drive, by the results so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Zeroing {
-    /// By its own command, where it has one.
+    /// The drive's own command, if it has one.
     #[default]
     Command,
-    /// Written: after the command other bytes were read back.
+    /// Writing zeros: other bytes were read back after the command.
     Written,
-    /// Neither way: other bytes were read back after zeros were written.
+    /// None: other bytes were read back after zeros were written.
     Fails,
 }
 
 impl Zeroing {
-    /// The way to go after this one did not read back as zeros.
+    /// Returns the method to use after this one did not read back as zeros.
     pub fn after_failure(self) -> Self {
         match self {
             Self::Command => Self::Written,
@@ -107,53 +105,51 @@ impl Zeroing {
     }
 }
 
-/// What is known of a drive's free space.
+/// Zeroed free space of a drive, and the method of zeroing it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Space {
-    /// Runs that Drivebay zeroed and read back, in order, and has given to no volume since.
+    /// Runs that Drivebay zeroed and read back, in order, and has allocated to no volume since.
     pub zeroed: Vec<Extent>,
     pub zeroing: Zeroing,
 }
 
-/// All that a look at a claimed drive found.
+/// Result of reading the metadata of a claimed drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    /// Our mark.
     pub label: Label,
-    /// How the drive is carved.
     pub layout: Layout,
-    /// Sequence number of the label slot that was read: of two looks at one label, the higher is the later.
+    /// Sequence number of the label slot that was read: of two reads of one label, the higher one is the later.
     pub sequence: u64,
     /// Volumes, by start.
     pub volumes: Vec<Placed>,
     /// Free runs, aligned, in order.
     pub free: Vec<Extent>,
-    /// What is known of the bytes of free space.
     #[serde(default)]
     pub space: Space,
-    /// Bytes all volumes could have together.
+    /// Space that all volumes could have together, bytes.
     pub usable_bytes: u64,
-    /// Sizes and starts are multiples of this.
+    /// Allocation unit, bytes: sizes and starts are multiples of it.
     pub extent_bytes: u64,
-    /// The partition table has no entry left: whatever is free, no further volume can be made. Never of layout `lvm`.
+    /// True if the partition table has no entry left: however much is free, no further volume can be made. Never true with layout `lvm`.
     #[serde(default)]
     pub table_full: bool,
-    /// Table entries that no record knows: shown, counted as used, not touched. (name, extent)
+    /// Name and extent of table entries without a record: shown, counted as used, not changed.
     pub strangers: Vec<(String, Extent)>,
-    /// Things an operator should know, in stable words (a repaired table, a lost slot).
+    /// Messages for an operator, in stable words, e.g. of a repaired table or a lost slot.
     pub notes: Vec<String>,
 }
 
-/// Which state of a drive's metadata was read: the label's drive, and its sequence number.
+/// State of a drive's metadata that was read: uuid and sequence number of the label.
 pub type Stamp = (Uuid, u64);
 
 impl Contents {
-    /// Which state of the drive this is of.
+    /// Returns the state of the drive's metadata that this was read from.
     pub fn stamp(&self) -> Stamp {
         (self.label.drive_uuid, self.sequence)
     }
 
-    /// Whether there is something that a repairing look mends.
+    /// True if a scan with repair has work here: notes, an unfinished creation or expansion, or a volume that should have a device and has
+    /// none.
     pub fn needs_repair(&self) -> bool {
         !self.notes.is_empty()
             || self.volumes.iter().any(|placed| {
@@ -167,18 +163,18 @@ impl Contents {
             })
     }
 
-    /// Sum of the free runs, in bytes.
+    /// Returns the sum of the free runs, bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|run| run.len).sum()
     }
 
-    /// Free runs that are not known to be zeros.
+    /// Returns the free runs that are not known to be zeros.
     pub fn unzeroed(&self) -> Vec<Extent> {
         runs::without(&self.free, &self.space.zeroed)
     }
 
-    /// The largest volume that would fit now, in bytes: a partition needs one free run, a logical volume
-    /// takes several. None would fit when the table is full.
+    /// Returns the size of the largest volume that would fit now, bytes: a partition needs one free run, a logical volume takes several. 0
+    /// if the table is full.
     pub fn largest_free(&self) -> u64 {
         match self.layout {
             _ if self.table_full => 0,
@@ -187,10 +183,18 @@ impl Contents {
         }
     }
 
-    /// The volume of this identity.
     pub fn volume(&self, uuid: Uuid) -> Option<&Placed> {
         self.volumes
             .iter()
             .find(|placed| placed.record.uuid == uuid)
+    }
+
+    /// Returns the snapshots of all its volumes.
+    pub fn snapshots(&self) -> impl Iterator<Item = &PlacedSnapshot> {
+        self.volumes.iter().flat_map(|placed| &placed.snapshots)
+    }
+
+    pub fn snapshot(&self, uuid: Uuid) -> Option<&PlacedSnapshot> {
+        self.snapshots().find(|one| one.record.uuid == uuid)
     }
 }

@@ -1,11 +1,11 @@
-//! What a volume was made as a copy of. It is kept among the volume's parameters, since every release keeps those on either layout.
+//! Source of a volume that was made as a copy. Kept among the volume's parameters, which every release preserves with either layout.
 
 use std::collections::BTreeMap;
 
 use drivebay_proto::names;
 use uuid::Uuid;
 
-/// What is copied to a new volume.
+/// Source of the data of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopySource {
     Snapshot(Uuid),
@@ -13,7 +13,7 @@ pub enum CopySource {
 }
 
 impl CopySource {
-    /// As it was kept; None: the volume was made empty.
+    /// Returns the source by the parameters that are kept with a volume; None if the volume was made empty.
     pub fn of(kept: &BTreeMap<String, String>) -> Option<Self> {
         let uuid = |key: &str| kept.get(key)?.parse().ok();
         let snapshot = uuid(names::KEPT_SOURCE_SNAPSHOT).map(Self::Snapshot);
@@ -30,11 +30,11 @@ impl CopySource {
     }
 }
 
-/// So many UUIDs are kept of copies of copies none of which was ever staged.
+/// Maximum of UUIDs that are kept for copies of copies none of which was ever staged.
 const MOST: usize = 8;
 
-/// UUIDs that the filesystem of a copy can have until its first stage, the latest first: that of what was copied, and where that was
-/// a copy itself, those that it could have. Empty: the volume is no copy with a filesystem.
+/// Returns the UUIDs that the filesystem of a copy can have until its first stage, the latest first: that of the source, and if the source
+/// was a copy itself, those that it could have. Empty if the volume is no copy with a filesystem.
 pub fn copied_fs(kept: &BTreeMap<String, String>) -> Vec<Uuid> {
     let kept = kept.get(names::KEPT_COPIED_FS).map_or("", String::as_str);
     kept.split(',')
@@ -42,7 +42,8 @@ pub fn copied_fs(kept: &BTreeMap<String, String>) -> Vec<Uuid> {
         .collect()
 }
 
-/// Adds them to the parameters that are kept with the copy of a filesystem with this UUID, whose volume has kept `earlier` ones.
+/// Adds the UUIDs to the parameters that are kept with the copy of a filesystem: its UUID, and the `earlier` ones that are kept with its
+/// volume, at most `MOST` together.
 pub fn keep_copied_fs(fs_uuid: Uuid, earlier: &[Uuid], kept: &mut BTreeMap<String, String>) {
     let all = std::iter::once(&fs_uuid).chain(earlier).take(MOST);
     let all: Vec<String> = all.map(Uuid::to_string).collect();
@@ -75,7 +76,7 @@ mod tests {
             assert_eq!(CopySource::of(&kept), None);
             source.keep(&mut kept);
             assert_eq!(CopySource::of(&kept), Some(source));
-            // It is no parameter of a request.
+            // The source is no parameter of a request.
             assert!(crate::created_for::requested(&kept).is_empty());
         }
     }

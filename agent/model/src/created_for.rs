@@ -1,8 +1,8 @@
-//! Which PersistentVolumeClaim a volume was created for, as Kubernetes' provisioner named it, or what Nomad's user calls it. For
-//! people and metrics: nothing is decided by it, so a value that is unusable is left out and fails no creation. And whether it was
-//! made by hand instead, and when.
+//! PersistentVolumeClaim for which a volume was created, as named by Kubernetes' provisioner, or the name that Nomad's user gave it; also
+//! whether it was created manually, and when. For people and metrics: nothing is decided by it, so an invalid value is dropped and fails no
+//! creation.
 //!
-//! It is kept among the volume's parameters, since every release keeps those on either layout.
+//! Kept among the volume's parameters, which every release preserves with either layout.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,21 @@ use super::Record;
 const MAX_NAME: usize = 253;
 /// Longest name of a namespace that Kubernetes allows, bytes.
 const MAX_NAMESPACE: usize = 63;
-/// Longest name of a volume of Nomad's that is kept, bytes: Nomad itself has no limit.
+/// Longest name of a Nomad volume that is kept, bytes: Nomad itself has no limit.
 const MAX_NOMAD_NAME: usize = 128;
 /// Longest name of a namespace that Nomad allows, bytes.
 const MAX_NOMAD_NAMESPACE: usize = 128;
 
-/// Names in Kubernetes or Nomad; what is not known is empty.
+/// Names in Kubernetes or Nomad; unknown ones are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CreatedFor {
-    /// The claim.
     pub claim: String,
-    /// Its namespace.
+    /// Namespace of the claim.
     pub namespace: String,
-    /// The PersistentVolume.
     pub persistent_volume: String,
-    /// Nomad's dynamic host volume.
+    /// Name of the dynamic host volume.
     pub nomad_volume: String,
-    /// Nomad's namespace of it.
+    /// Namespace of `nomad_volume`.
     pub nomad_namespace: String,
 }
 
@@ -60,7 +58,7 @@ impl From<CreatedFor> for agent::CreatedFor {
 }
 
 impl CreatedFor {
-    /// Without what is not a name that Kubernetes or Nomad allows, and which fields these were.
+    /// Empties the names that Kubernetes or Nomad does not allow. Returns the rest, and the fields that were emptied.
     pub fn checked(self) -> (Self, Vec<&'static str>) {
         let mut dropped = Vec::new();
         let mut name = |field, value: String, is_name: fn(&str) -> bool| {
@@ -84,13 +82,14 @@ impl CreatedFor {
         (checked, dropped)
     }
 
-    /// Adds it to the parameters that are kept with the volume of this CSI name.
+    /// Adds the names to the parameters that are kept with the volume of the CSI name `name`; a PersistentVolume of the same name is left
+    /// out.
     pub fn keep(self, name: &str, parameters: &mut BTreeMap<String, String>) {
         let volume = self.persistent_volume;
         for (key, value) in [
             (names::KEPT_CLAIM, self.claim),
             (names::KEPT_CLAIM_NAMESPACE, self.namespace),
-            // The provisioner names both alike.
+            // The provisioner gives both the same name.
             (
                 names::KEPT_PERSISTENT_VOLUME,
                 if volume == name {
@@ -108,7 +107,8 @@ impl CreatedFor {
         }
     }
 
-    /// As it was kept. Without a name of the PersistentVolume it is the one that the provisioner gives both by default.
+    /// Returns the names that are kept. A PersistentVolume that is not kept has the CSI name, if a claim is kept or that name is one that
+    /// the provisioner gives by default.
     pub fn of(record: &Record) -> Self {
         let kept = |key: &str| record.parameters.get(key).cloned().unwrap_or_default();
         let mut this = Self {
@@ -126,27 +126,28 @@ impl CreatedFor {
     }
 }
 
-/// Notes among the parameters that are kept with a volume that it was made by hand.
+/// Records in the kept parameters that the volume was created manually.
 pub fn keep_by_hand(parameters: &mut BTreeMap<String, String>) {
     parameters.insert(names::KEPT_BY_HAND.to_owned(), "true".to_owned());
 }
 
-/// Whether a volume was made by hand, by the parameters that are kept with it.
+/// True if a volume was created manually, by the parameters that are kept with it.
 pub fn is_by_hand(kept: &BTreeMap<String, String>) -> bool {
     kept.contains_key(names::KEPT_BY_HAND)
 }
 
-/// Notes among the parameters that are kept with a volume when it is created, seconds since 1970.
+/// Records the time of creation in the kept parameters, seconds since 1970.
 pub fn keep_created_at(now: u64, parameters: &mut BTreeMap<String, String>) {
     parameters.insert(names::KEPT_CREATED_AT.to_owned(), now.to_string());
 }
 
-/// When a volume was created, seconds since 1970. None: not noted.
+/// Returns the time of a volume's creation, seconds since 1970; None if it was not recorded.
 pub fn created_at(kept: &BTreeMap<String, String>) -> Option<u64> {
     kept.get(names::KEPT_CREATED_AT)?.parse().ok()
 }
 
-/// The parameters of a request among those that are kept with its volume: by these a repeat is compared, and these are shown.
+/// Returns the request's parameters among those that are kept with its volume: a repeated request is compared with these, and these are
+/// shown.
 pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_requested = |key: &String| {
         let key = key.as_str();
@@ -156,6 +157,7 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
             names::KEPT_SOURCE_SNAPSHOT,
             names::KEPT_SOURCE_VOLUME,
             names::KEPT_COPIED_FS,
+            names::KEPT_UNREADABLE_BYTES,
         ];
         !noted.contains(&key) && !names::KEPT_CREATED_FOR.contains(&key)
     };
@@ -165,7 +167,8 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A DNS name in lower case, as Kubernetes wants it for all three.
+/// True if the text is a DNS name in lower case of at most `most` bytes, which Kubernetes requires of claim, namespace and
+/// PersistentVolume.
 fn is_name(text: &str, most: usize) -> bool {
     let plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -175,7 +178,7 @@ fn is_name(text: &str, most: usize) -> bool {
         && bytes.last().is_some_and(|&c| plain(c))
 }
 
-/// Nomad takes any text.
+/// True if the text is not too long and has no control characters; Nomad itself takes any text.
 fn is_nomad_name(text: &str) -> bool {
     text.len() <= MAX_NOMAD_NAME && !text.chars().any(char::is_control)
 }
@@ -288,7 +291,8 @@ mod tests {
         assert_eq!(created_at(&parameters), None);
         keep_created_at(1_700_000_000, &mut parameters);
         assert_eq!(created_at(&parameters), Some(1_700_000_000));
-        assert_eq!(parameters.len(), 6);
+        parameters.insert(names::KEPT_UNREADABLE_BYTES.into(), "4096".into());
+        assert_eq!(parameters.len(), 7);
         assert_eq!(requested(&parameters), request);
     }
 }

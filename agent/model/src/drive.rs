@@ -1,4 +1,4 @@
-//! A drive: its identity, its facts, and why it may not be used.
+//! Identity and sysfs facts of a drive, and the reasons why it may not be used.
 
 use std::{fmt, path::PathBuf};
 
@@ -14,7 +14,7 @@ pub use drivebay_proto::words::{DriveState, Media, Transport};
 pub struct DriveId(pub String);
 
 impl DriveId {
-    /// Whether it names a place, and not the drive that is there.
+    /// True if it names the place where a drive is attached, and not the drive itself.
     pub fn is_place(&self) -> bool {
         self.0.starts_with("path-")
     }
@@ -26,36 +26,32 @@ impl fmt::Display for DriveId {
     }
 }
 
-/// What sysfs says of a block device. Read without touching the medium.
+/// Attributes of a block device in sysfs; read without accessing the medium.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveFacts {
-    /// Stable identity.
     pub id: DriveId,
-    /// False when the identity is only the place it is plugged into (`path-…`).
+    /// False if the identity is only the place where the drive is attached (`path-…`).
     pub identity_is_stable: bool,
-    /// Kernel name now, e.g. `sda`.
+    /// Current kernel name, e.g. `sda`.
     pub kernel_name: String,
     pub major: u32,
     pub minor: u32,
-    /// Kernel's number for this appearance of the device; 0 on kernels before 5.15.
+    /// The kernel's number of this appearance of the device; 0 on kernels before 5.15.
     pub diskseq: u64,
-    /// Model as the device says it, trimmed.
+    /// Model that the device reports, trimmed.
     pub model: String,
-    /// Serial number, trimmed; empty when there is none.
+    /// Serial number, trimmed; empty if there is none.
     pub serial: String,
-    /// WWN, EUI or NGUID as text; empty when there is none.
+    /// WWN, EUI or NGUID as text; empty if there is none.
     pub wwn: String,
-    /// Firmware revision.
     pub firmware: String,
     /// Size in bytes (sysfs `size` × 512).
     pub size_bytes: u64,
-    /// Bytes.
+    /// Size of a logical sector, bytes.
     pub logical_sector: u32,
-    /// Bytes.
+    /// Size of a physical sector, bytes.
     pub physical_sector: u32,
-    /// Medium.
     pub media: Media,
-    /// Attachment.
     pub transport: Transport,
     /// sysfs `ro`.
     pub read_only: bool,
@@ -67,67 +63,56 @@ pub struct DriveFacts {
     pub zoned: bool,
     /// sysfs `partition` exists.
     pub is_partition: bool,
-    /// The kind of virtual device (`loop`, `dm`, `md`, `zram`, …); None for a real one.
+    /// Kind of virtual device (`loop`, `dm`, `md`, `zram`, …); None for a physical drive.
     pub virtual_kind: Option<String>,
-    /// SCSI or NVMe state when it is not the running one (`offline`, `dead`, `suspended`, …).
+    /// SCSI or NVMe state unless it is the running one (`offline`, `dead`, `suspended`, …).
     pub not_running: Option<String>,
-    /// Kernel names of holders of the disk and of each partition, with dm uuid where there is one.
+    /// Kernel names of the holders of the disk and of each partition, with the dm uuid if there is one.
     pub holders: Vec<Holder>,
-    /// Kernel names of its partitions.
     pub partitions: Vec<PartitionFacts>,
     /// `/sys/devices/…` path, as the by-path identity and for selection.
     pub sysfs_path: String,
-    /// For a loop device: the file behind it.
+    /// File behind a loop device.
     pub backing_file: Option<PathBuf>,
-    /// Where it sits.
     #[serde(default, skip_serializing_if = "Bay::is_unknown")]
     pub bay: Bay,
 }
 
-/// Where a drive sits, by what its enclosure or its slot says; empty where nothing does.
+/// Location of a drive, as its enclosure or slot reports it; fields that neither reports are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bay {
     /// Logical identifier of the SES enclosure, else its name in sysfs.
     pub enclosure: String,
-    /// The place in the enclosure: its number, else its name.
+    /// Slot in the enclosure: its number, else its name.
     pub slot: String,
     /// Name of the PCIe slot.
     pub pcie_slot: String,
 }
 
 impl Bay {
-    /// The host knows nothing of it.
+    /// True if the host reports no location.
     pub fn is_unknown(&self) -> bool {
         *self == Self::default()
     }
 
-    /// For a person in front of the machine; empty when nothing is known.
+    /// Returns the location as text, for a person in front of the machine; empty if it is unknown.
     pub fn describe(&self) -> String {
-        let in_enclosure = match (self.slot.as_str(), self.enclosure.as_str()) {
-            ("", _) => None,
-            (slot, "") => Some(format!("slot {slot}")),
-            (slot, enclosure) => Some(format!("slot {slot} of enclosure {enclosure}")),
-        };
-        let pcie = Some(&self.pcie_slot).filter(|slot| !slot.is_empty());
-        let all = in_enclosure
-            .into_iter()
-            .chain(pcie.map(|slot| format!("PCIe slot {slot}")));
-        all.collect::<Vec<_>>().join(", ")
+        drivebay_proto::health::describe_bay(&self.enclosure, &self.slot, &self.pcie_slot)
     }
 }
 
-/// Something stacked on a disk or partition (`/sys/class/block/X/holders`).
+/// A block device that is stacked on a disk or partition (`/sys/class/block/X/holders`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// What is held: the disk or one of its partitions.
+    /// Kernel name of what is held: the disk or one of its partitions.
     pub held: String,
     /// Kernel name of the holder, e.g. `dm-0`, `md127`.
     pub name: String,
-    /// dm uuid, when the holder is a device-mapper device.
+    /// dm uuid, if the holder is a device-mapper device.
     pub dm_uuid: Option<String>,
 }
 
-/// A partition as the kernel has it now.
+/// A partition as the kernel currently has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionFacts {
     /// Kernel name, e.g. `sda1`.
@@ -136,31 +121,30 @@ pub struct PartitionFacts {
     pub number: u32,
     /// Bytes from the start of the disk.
     pub start_bytes: u64,
-    /// Bytes.
     pub size_bytes: u64,
     pub major: u32,
     pub minor: u32,
 }
 
-/// How to find a drive again in a worker, and how to know that it is still the same one.
+/// Reference to a drive for a worker: how to find it, and how to verify that it is still the same one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveRef {
-    /// The identity that must still hold.
+    /// Identity that the device must still have.
     pub id: DriveId,
     /// Kernel name, e.g. `sda`; the node is `/dev/<kernel_name>`.
     pub kernel_name: String,
-    /// Device number that the node must have.
+    /// Major number that the device node must have.
     pub major: u32,
-    /// Device number that the node must have.
+    /// Minor number that the device node must have.
     pub minor: u32,
-    /// Must be equal when not 0.
+    /// The kernel's number that the device must still have, unless this is 0.
     pub diskseq: u64,
     /// Size in bytes that the device must still have.
     pub size_bytes: u64,
 }
 
 impl DriveRef {
-    /// The device node.
+    /// Returns the path of the device node; `!` in the kernel name is `/` in the path.
     pub fn node(&self) -> PathBuf {
         PathBuf::from("/dev").join(self.kernel_name.replace('!', "/"))
     }
@@ -182,16 +166,14 @@ impl From<&DriveFacts> for DriveRef {
 /// One reason why a drive may not be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reject {
-    /// Stable code.
     pub code: RejectCode,
-    /// What was seen, and what an operator can do about it.
+    /// The evidence, and what an operator can do about it.
     pub detail: String,
 }
 
 macro_rules! reject_codes {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Why a drive may not be claimed. The names are stable: they appear in tables,
-        /// JSON, metrics and alerts.
+        /// Reason for which a drive may not be claimed. The names are stable: they appear in tables, JSON, metrics and alerts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum RejectCode { $($(#[doc = $doc])+ $name,)+ }
 

@@ -1,17 +1,17 @@
-//! What is found out about a drive or its host besides SMART values: a closed list, as `smart::rules::Code` is for those.
+//! Findings about a drive or its host that are not from SMART values: a closed list, as `smart::rules::SmartCode` is for those.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What rules derive from evidence about a drive.
+/// Conclusion that rules derive from evidence about a drive or its host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Finding {
-    /// Stable, CamelCase: of [`Code`], of `smart::rules::Code`, or a SMART condition.
+    /// Stable CamelCase name: of [`Code`], of `smart::rules::SmartCode`, or a SMART condition.
     pub code: String,
-    /// What it is and what to do; no timestamps, no counters.
+    /// Meaning and action; no timestamps, no counters.
     pub message: String,
-    /// An operator has seen it, and it is no worse since. It still makes up the verdict, and nobody is alerted to it.
+    /// True if an operator acknowledged it and it has not become worse since. It still counts for the verdict, and raises no alert.
     #[serde(default)]
     pub acknowledged: bool,
 }
@@ -25,7 +25,7 @@ impl Finding {
         }
     }
 
-    /// Whether it is this one.
+    /// True if it has this code.
     pub fn is(&self, code: Code) -> bool {
         self.code == code.as_str()
     }
@@ -33,15 +33,15 @@ impl Finding {
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
-        /// Its name is what users see: it never changes.
+        /// Code of a finding. The variant's name is what users see: it never changes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Code { $($(#[doc = $doc])+ $name,)+ }
 
         impl Code {
-            /// Every one.
+            /// All codes, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// As it is shown.
+            /// Returns the variant's name.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
@@ -50,33 +50,33 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The kernel reported places that could not be read or written.
+    /// The kernel reported sectors that could not be read or written.
     KernelMediumError;
     /// The kernel reported requests that failed.
     KernelIoError;
     /// The kernel lost its controller or link.
     KernelDeviceLost;
-    /// It has requests and completes none.
+    /// The drive has outstanding requests and completes none.
     IoStalled;
-    /// It was missing several times within a day.
+    /// The drive was missing several times within a day.
     ComesAndGoes;
-    /// Zeros that were written to it did not read back.
+    /// Zeros that were written did not read back.
     ZerosNotKept;
-    /// It answers to commands to zero and keeps what it had.
+    /// Commands to zero succeed, and the old data still reads back.
     ZeroCommandIgnored;
-    /// A place on it did not read when the agent read it.
+    /// A read by the agent failed.
     ReadFailed;
-    /// It takes several times as long as other drives of its kind, at the same load.
+    /// The drive takes several times as long as other drives of its kind, at the same load.
     Slow;
-    /// The operator says that it is worse than the evidence.
+    /// An operator's verdict is worse than that of the evidence.
     OperatorOverride;
-    /// Of the host: udev's rules read what tenants wrote.
+    /// Of the host: udev's rules read data that tenants wrote.
     HostReadsVolumes;
     /// Of the host: layout `lvm` cannot be used.
     LvmUnavailable;
-    /// Of the host: a volume that was deleted is still in use, and not erased before that ends.
+    /// Of the host: a deleted volume is still in use, and is not erased before that ends.
     QuarantinedInUse;
-    /// Of the host: it cannot read drives that are claimed, which are shown as last known.
+    /// Of the host: it cannot read claimed drives, which are shown as last known.
     HostCannotRead;
     /// Of the host: a state file of the agent cannot be saved.
     StateNotSaved;

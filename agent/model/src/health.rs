@@ -1,4 +1,4 @@
-//! How well a drive is: a verdict, and what it rests on.
+//! Health of a drive: the verdict, and what it derives from.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ pub use drivebay_proto::words::{PollState, Verdict};
 
 use super::{DriveId, Finding, finding::Code, unreadable::UnreadableRange};
 
-/// How well a drive is.
+/// A drive's verdict, with the evidence and the operator's decisions that it derives from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveHealth {
-    /// What the findings add up to.
+    /// Derived from the findings, unless an operator decides it (`overridden`).
     pub verdict: Verdict,
     #[serde(default)]
     pub poll: PollState,
     /// Findings, in a stable order.
     pub findings: Vec<Finding>,
-    /// What a person should know besides: wear, heat, cables, why it cannot be asked.
+    /// Conditions that do not affect the verdict: wear, heat, cables, why the drive cannot be polled.
     #[serde(default)]
     pub conditions: Vec<Finding>,
-    /// Its rated endurance is used up.
+    /// True if the rated endurance is used up. The drive then takes no new volumes.
     #[serde(default)]
     pub worn_out: bool,
-    /// An operator decides the verdict.
+    /// Set while an operator decides the verdict.
     #[serde(default)]
     pub overridden: Option<Overridden>,
-    /// The acknowledgement that holds; findings that came after it, or got worse, are not acknowledged.
+    /// Acknowledgement that is in effect; findings that came after it, or got worse, are not acknowledged.
     #[serde(default)]
     pub acknowledged: Option<Acknowledged>,
-    /// What it says itself, in detail.
+    /// SMART data in detail.
     #[serde(default)]
     pub smart: Option<SmartReport>,
-    /// Since when each finding and condition holds, by code, seconds since 1970.
+    /// Time since which each finding and condition holds, by code, seconds since 1970.
     #[serde(default)]
     pub since: BTreeMap<String, u64>,
-    /// Ranges that do not read, with their owners, in the order of the drive.
+    /// Ranges that cannot be read, with their owners, in the order of the drive.
     #[serde(default)]
     pub unreadable: Vec<UnreadableRange>,
-    /// There are more unreadable ranges than are kept.
+    /// True if there are more unreadable ranges than are kept.
     #[serde(default)]
     pub unreadable_more: bool,
 }
@@ -49,33 +49,33 @@ pub struct DriveHealth {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     pub drive: DriveId,
-    /// What it counts as.
+    /// Verdict that the drive has instead of the derived one.
     pub verdict: Verdict,
     pub reason: String,
-    /// It holds before this moment, seconds since 1970; None: until it is taken out of the config.
+    /// Time from which on it no longer holds, seconds since 1970; None: it holds until it is removed from the config.
     pub until: Option<u64>,
 }
 
-/// That an operator decided a verdict.
+/// An operator's decision on a verdict that is in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overridden {
-    /// Why, in the operator's words.
     pub reason: String,
-    /// It holds before this moment, seconds since 1970.
+    /// Time from which on it no longer holds, seconds since 1970; None: no limit.
     pub until: Option<u64>,
-    /// What the evidence adds up to.
+    /// Verdict that derives from the evidence.
     pub otherwise: Verdict,
 }
 
 impl Overridden {
-    /// For whatever shows the drive.
+    /// Returns the text that is shown with the drive.
     pub fn describe(&self) -> String {
         describe_override(&self.reason, self.otherwise.as_str())
     }
 }
 
 impl Override {
-    /// Decides how well the drive counts as, at `now` (seconds since 1970), if this is about it and holds.
+    /// Sets the verdict at `now` (seconds since 1970), if this is for `drive` and holds. SUSPECT and BAD also end the acknowledgement; a
+    /// verdict worse than that of the evidence also adds a finding.
     pub fn apply(&self, drive: &DriveId, health: &mut DriveHealth, now: u64) {
         if self.drive != *drive || self.until.is_some_and(|until| now >= until) {
             return;
@@ -86,7 +86,7 @@ impl Override {
             otherwise: health.verdict,
         });
         if self.verdict.weight() > 0 {
-            // The operator's later word: nothing is silenced.
+            // The operator's later decision: no finding stays acknowledged.
             health.withdraw();
         }
         if self.verdict > health.verdict {
@@ -99,41 +99,40 @@ impl Override {
     }
 }
 
-/// What a drive says of itself, as of the last time it was asked.
+/// SMART data of a drive, as of its last poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmartReport {
-    /// When it last answered, seconds since 1970; 0 when it never has.
+    /// Time of the last answer, seconds since 1970; 0 if there was none.
     pub answered_at: u64,
-    /// Since when the verdict by these answers is held, seconds since 1970; 0 when there is none.
+    /// Time since which the verdict by these answers is held, seconds since 1970; 0 if there is none.
     pub verdict_since: u64,
-    /// How smartctl talks to it.
+    /// Device type with which smartctl reaches the drive.
     pub device_type: String,
-    /// It slept when it was asked last, and was left alone.
+    /// True if the drive was in standby at the last poll, and was not woken.
     pub asleep: bool,
-    /// Why it could not be asked the last time; empty when it could.
+    /// Reason why the last poll failed; empty if it did not.
     pub failure: String,
-    /// What the last answer showed, worst first, what is acknowledged among it.
+    /// Findings of the last answer, worst first, with the acknowledged ones.
     pub findings: Vec<SmartFinding>,
-    /// Numbers of the last answer.
+    /// Values of the last answer.
     pub readings: Vec<Reading>,
 }
 
-/// A finding with the numbers it rests on.
+/// A finding with the values that it derives from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmartFinding {
-    /// Stable code.
     pub code: String,
-    /// What was read, e.g. `ata-197`.
+    /// Attribute or field that was read, e.g. `ata-197`.
     pub subject: String,
     pub value: u64,
-    /// What it was compared with.
+    /// Value that it was compared with, if any.
     pub threshold: Option<u64>,
-    /// The value by what it counts, and how it moved lately.
+    /// The value in terms of what it counts, and its recent change.
     #[serde(default)]
     pub reading: String,
-    /// What it means and what to do.
+    /// Meaning and action.
     pub message: String,
-    /// An operator has seen it, and it is no worse since.
+    /// True if an operator acknowledged it and it has not become worse since.
     pub acknowledged: bool,
 }
 
@@ -145,30 +144,30 @@ pub struct Reading {
     pub value: i64,
 }
 
-/// Who acknowledged a drive's findings, and what was decided.
+/// An operator's acknowledgement of a drive's findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledged {
-    /// Seconds since 1970.
+    /// Time at which it was given, seconds since 1970.
     pub at: u64,
     pub by: String,
     pub note: String,
-    /// It holds before this moment, seconds since 1970; None: until it is withdrawn.
+    /// Time from which on it no longer holds, seconds since 1970; None: it holds until it is withdrawn.
     pub until: Option<u64>,
-    /// The drive takes new volumes while nothing else is found.
+    /// True if the drive takes new volumes while all of its findings are acknowledged.
     pub takes_new_volumes: bool,
 }
 
 impl Acknowledged {
-    /// For whatever shows the drive.
+    /// Returns the text that is shown with the drive.
     pub fn describe(&self) -> String {
         describe_acknowledgement(&self.by, &self.note, self.takes_new_volumes)
     }
 }
 
-/// The end of a day (`2030-12-31`, UTC), in seconds since 1970; None when it is not one.
+/// Returns the end of a day (`2030-12-31`, UTC), seconds since 1970; None if the text is not a day in this form, or one before 1970.
 pub fn day_ends(text: &str) -> Option<u64> {
     let day = Date::parse(text, &Iso8601::DATE).ok()?;
-    // ISO 8601 has other spellings of a day.
+    // ISO 8601 has other spellings of a day, which are refused.
     if day.to_string() != text {
         return None;
     }
@@ -177,17 +176,17 @@ pub fn day_ends(text: &str) -> Option<u64> {
 }
 
 impl DriveHealth {
-    /// Whether it stands still: has requests, and completes none.
+    /// True if the drive has outstanding requests and completes none.
     pub fn stalled(&self) -> bool {
         self.findings.iter().any(|one| one.is(Code::IoStalled))
     }
 
-    /// The findings that nobody has acknowledged.
+    /// Returns the findings that are not acknowledged.
     pub fn counting(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| !finding.acknowledged)
     }
 
-    /// Whether the verdict rests on acknowledged findings alone.
+    /// True if the verdict is SUSPECT or BAD and derives from acknowledged findings alone.
     pub fn is_acknowledged(&self) -> bool {
         self.verdict.weight() > 0
             && self.acknowledged.is_some()
@@ -195,7 +194,7 @@ impl DriveHealth {
             && self.counting().next().is_none()
     }
 
-    /// The verdict as it is shown: of an acknowledged drive with that word.
+    /// Returns the verdict as it is shown: with `, acknowledged` if it derives from acknowledged findings alone.
     pub fn shown_verdict(&self) -> String {
         match self.is_acknowledged() {
             true => format!("{}, acknowledged", self.verdict),
@@ -203,8 +202,8 @@ impl DriveHealth {
         }
     }
 
-    /// Ends an acknowledgement that holds only before `now` or an earlier moment (seconds since 1970), and one that silences
-    /// nothing; without one no finding is acknowledged.
+    /// Ends an acknowledgement that no longer holds at `now` (seconds since 1970), and one without an acknowledged finding. Without an
+    /// acknowledgement no finding stays acknowledged.
     pub fn expire(&mut self, now: u64) {
         let silences = self.findings.iter().any(|finding| finding.acknowledged);
         let holds = |given: &Acknowledged| given.until.is_none_or(|until| now < until);
@@ -223,15 +222,15 @@ impl DriveHealth {
         }
     }
 
-    /// Whether nothing speaks against new volumes on it, as far as is known, or an operator chose to use it all the same.
+    /// True if the verdict allows new volumes, or an operator allowed them and all findings are acknowledged; never for a worn-out drive.
     pub fn is_fit(&self) -> bool {
         let chosen = self.acknowledged.as_ref();
         let chosen = chosen.is_some_and(|given| given.takes_new_volumes);
         (self.verdict.takes_new_volumes() || (chosen && self.is_acknowledged())) && !self.worn_out
     }
 
-    /// Whether new volumes may be put on it now: UNKNOWN must not only mean that its first poll is still to come, unless an
-    /// operator says how it is.
+    /// True if new volumes may be placed on it now: it is fit, and its first poll is not awaited any more, unless an operator decides the
+    /// verdict.
     pub fn takes_new_volumes(&self) -> bool {
         self.is_fit() && (self.poll != PollState::Awaited || self.overridden.is_some())
     }
@@ -298,13 +297,13 @@ mod tests {
             assert!(used.is_fit() && used.takes_new_volumes());
             used.worn_out = true;
             assert!(!used.is_fit(), "its endurance is used up");
-            // Another finding, and both are over.
+            // A finding that is not acknowledged ends both.
             let mut more = acknowledged(verdict, true);
             more.findings.push(Finding::new(Code::IoStalled, ""));
             assert!(!more.is_acknowledged() && !more.is_fit());
             assert_eq!(more.shown_verdict(), verdict.as_str());
         }
-        // It makes nothing worse.
+        // An acknowledgement excludes no new volumes.
         assert!(acknowledged(Verdict::Good, false).is_fit());
     }
 
@@ -330,7 +329,7 @@ mod tests {
         health.expire(100);
         assert!(!health.is_acknowledged() && !health.is_fit());
         assert_eq!((health.counting().count(), health.acknowledged), (1, None));
-        // One that silences nothing is none; a finding without one is not silent.
+        // Without an acknowledged finding the acknowledgement ends; without an acknowledgement no finding is acknowledged.
         let mut over = acknowledged(Verdict::Good, true);
         over.findings.clear();
         over.expire(1);

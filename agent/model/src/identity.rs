@@ -1,11 +1,11 @@
-//! Which names tell one drive from every other. Pure.
+//! Decides which names identify a single drive. Pure.
 //!
 //! Makers leave names out, or give every drive of a batch the same one: `0x5000000000000001` of USB bridges and portable SSDs,
-//! `0x0000000000000000` of SATA SSDs, `eui.0100000000000000` of NVMe. The kernel knows such NVMe drives by their PCI ids only
-//! (`NVME_QUIRK_BOGUS_NID`), so the names themselves are judged here. A real name that is taken for a placeholder costs little:
-//! the drive is known by its serial number then. A placeholder that is believed makes two drives one.
+//! `0x0000000000000000` of SATA SSDs, `eui.0100000000000000` of NVMe. The kernel has a list of such NVMe drives only by their PCI ids
+//! (`NVME_QUIRK_BOGUS_NID`), so the names themselves are judged here. A real name that is taken for a placeholder costs little: the drive
+//! is then identified by its serial number. A placeholder that is accepted makes two drives one.
 
-/// Words that firmware and bridges give instead of a serial number, without anything but letters and digits.
+/// Words that firmware and bridges give instead of a serial number, reduced to lower-case letters and digits.
 const WORDS: [&str; 14] = [
     "default",
     "defaultstring",
@@ -22,11 +22,11 @@ const WORDS: [&str; 14] = [
     "empty",
     "sn",
 ];
-/// Hexadecimal digits of an organisation's number (OUI).
+/// Length of an organisation's number (OUI), hexadecimal digits.
 const OUI: usize = 6;
 
-/// Whether a world-wide name, as sysfs spells it (`naa.…`, `eui.…`, `uuid.…`), can be one drive's alone. False of
-/// another kind of name.
+/// True if a world-wide name, as sysfs spells it (`naa.…`, `eui.…`, `uuid.…`), can belong to a single drive. False for any other kind of
+/// name.
 pub fn is_unique_wwn(wwn: &str) -> bool {
     let Some((kind, value)) = wwn.split_once('.') else {
         return false;
@@ -41,7 +41,7 @@ pub fn is_unique_wwn(wwn: &str) -> bool {
     match (kind, value.len()) {
         ("naa", _) => is_unique_naa(&value),
         ("eui", 16) => is_assigned(&value),
-        // Its last 16 digits are built like an EUI-64; some makers put the EUI-64 into the first 16.
+        // The last 16 digits have the form of an EUI-64; some makers put the EUI-64 into the first 16.
         ("eui", 32) => {
             let (first, last) = value.split_at(16);
             is_assigned(last) || is_assigned(first)
@@ -51,19 +51,20 @@ pub fn is_unique_wwn(wwn: &str) -> bool {
     }
 }
 
-/// Whether a serial number can be one drive's alone, among those of its model.
+/// True if a serial number can belong to a single drive among those of its model.
 pub fn is_unique_serial(serial: &str) -> bool {
     let letters = alphanumeric(serial);
     !is_filler(&letters) && !is_sequence(&letters) && !WORDS.contains(&letters.as_str())
 }
 
-/// The first digit says how the rest is built (SPC: NAA formats 1, 2, 3, 5 and 6). 0: there is no name.
+/// True if a name can belong to a single drive. The first digit is the format of the rest (SPC: NAA formats 1, 2, 3, 5 and 6); 0: there is
+/// no name.
 fn is_unique_naa(value: &str) -> bool {
     let (format, rest) = value.split_at(1);
     match (format, value.len()) {
         ("0", _) => false,
         ("5", 16) => is_assigned(rest),
-        // The maker's own number, and an extension of it: either may tell drives apart.
+        // The maker's own number, and an extension of it: either may distinguish drives.
         ("6", 32) => {
             let (oui, own) = rest.split_at(OUI);
             !is_zero(oui) && !is_zero_or_one(own)
@@ -73,7 +74,7 @@ fn is_unique_naa(value: &str) -> bool {
     }
 }
 
-/// An OUI, and a number that its owner gave: neither may be left out. 0 and 1 are what nobody counted up from.
+/// True for an OUI and a number that its owner assigned. Neither may be missing; 0, 1 and one repeated digit do not count as assigned.
 fn is_assigned(text: &str) -> bool {
     let (oui, own) = text.split_at(OUI);
     !is_zero(oui) && !is_zero_or_one(own) && !is_same(own)
@@ -87,7 +88,8 @@ fn is_zero_or_one(text: &str) -> bool {
     is_zero(text.strip_suffix('1').unwrap_or(text))
 }
 
-/// One character over and over, or zeros with two others at most.
+/// True for a text that, by its letters and digits alone, is empty, one repeated character, or at least 6 characters that begin with 0 and
+/// have at most two that are not 0.
 fn is_filler(text: &str) -> bool {
     let letters = alphanumeric(text);
     let others = letters.chars().filter(|c| *c != '0').count();
@@ -100,7 +102,7 @@ fn is_same(text: &str) -> bool {
     letters.all(|c| Some(c) == first)
 }
 
-/// The digits in their order, from 0 or 1 on: `123456789`, `0123456789ABCDEF`, `12345678901234567890`.
+/// True for at least 6 digits in their order, from 0 or 1 on: `123456789`, `0123456789ABCDEF`, `12345678901234567890`.
 fn is_sequence(letters: &str) -> bool {
     let orders = ["0123456789".repeat(4), "0123456789abcdef".repeat(3)];
     let starts = letters.starts_with('0') || letters.starts_with('1');

@@ -1,4 +1,4 @@
-//! Pure types: what a drive, a volume, a class are. No side effects, nothing that blocks.
+//! Types of drives, volumes, classes and the inventory. Pure: no side effects, nothing that blocks.
 
 #![allow(
     missing_docs,
@@ -55,12 +55,12 @@ pub use volume_snapshot::{PlacedSnapshot, SnapshotRecord, SnapshotState};
 pub const MIB: u64 = 1024 * 1024;
 /// One gibibyte, in bytes.
 pub const GIB: u64 = 1024 * MIB;
-/// The smallest drive that is claimed. A label of 4 MiB, alignment, and a volume worth having fit into this; anything smaller is
-/// some firmware's boot area, not a place for volumes.
+/// Smallest drive that is claimed, bytes. A label of 4 MiB, alignment and one useful volume fit; smaller devices are boot areas of some
+/// firmware.
 pub const LEAST_BYTES: u64 = 64 * MIB;
-/// GPT type of the label partition: the mark of a drive that is ours.
+/// GPT type of the label partition, which marks a drive as claimed by Drivebay.
 pub const LABEL_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e44524956");
-/// GPT type of a volume's partition while the volume lives.
+/// GPT type of the partition of a volume that is not deleted.
 pub const VOLUME_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e564f4c31");
-/// GPT type of what was a volume until its bytes are erased.
+/// GPT type of the partition of a former volume until its bytes are erased.
 pub const ERASING_TYPE: uuid::Uuid = uuid::uuid!("6d4e5c1a-b0c8-4f5e-9d1b-1f2e45524153");

@@ -1,7 +1,7 @@
-//! Places and generations: a volume that moves is recorded on two drives, and each record says which part it has in the move.
+//! Places and generations: a volume that moves is recorded on two drives, and each record has its role in the move.
 //!
-//! The generation counts where a volume has lived: 1 where it was made, one more with each move. What follows from the records of
-//! several drives and the agent's note is decided here, purely ([judge]); nothing else decides which place is served.
+//! The generation counts the drives on which a volume has lived: 1 where it was created, a higher one with each move. [judge] alone
+//! decides, purely, which place is served, from the records of several drives and the agent's note.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -11,45 +11,45 @@ use super::DriveId;
 /// The other drive of a move.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Peer {
-    /// The uuid in its label, which it keeps whatever it is attached to.
+    /// UUID in its label, which it keeps wherever it is attached.
     pub label: Uuid,
-    /// Its identity when that was recorded, for people.
+    /// Identity of the drive when this was recorded, for messages.
     pub drive: DriveId,
 }
 
-/// The part that a record has in a move.
+/// Role of a record in a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum PlaceState {
-    /// The volume lives here.
+    /// The volume is here.
     Live {
         generation: u64,
-        /// The drive that it came from.
+        /// The drive from which it was moved, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<Peer>,
     },
-    /// A copy that is being made. Never served.
+    /// An incomplete copy. Never served.
     Incoming {
-        /// That it will have once it is live.
+        /// Generation that the copy will have once it is live.
         generation: u64,
         from: Peer,
     },
-    /// The copy is whole, and may have become live.
+    /// The source of a complete copy, which may have become live.
     Leaving {
-        /// Of the copy.
+        /// Generation of the copy.
         generation: u64,
         to: Peer,
     },
-    /// The copy is live. What is here is old.
+    /// The source of a copy that is live. The data here is outdated.
     Moved {
-        /// Of the copy.
+        /// Generation of the copy.
         generation: u64,
         to: Peer,
     },
 }
 
 impl Default for PlaceState {
-    /// Of a volume that never moved.
+    /// Returns the state of a volume that never moved.
     fn default() -> Self {
         Self::Live {
             generation: 1,
@@ -59,33 +59,33 @@ impl Default for PlaceState {
 }
 
 impl PlaceState {
-    /// Whether it is that of a volume that never moved. Such a record is written as before there were places.
+    /// True for a volume that never moved. Such a record is written in the form that was used before places existed.
     pub fn is_first(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the volume lives here, as far as this record goes.
+    /// True if the volume is here, by this record alone.
     pub fn is_live(&self) -> bool {
         matches!(self, Self::Live { .. })
     }
 
-    /// Whether it is a copy that is not complete: no volume is here.
+    /// True for an incomplete copy: no volume is here.
     pub fn is_incoming(&self) -> bool {
         matches!(self, Self::Incoming { .. })
     }
 
-    /// Whether it is a new volume that gets the bytes of a snapshot or of another volume, and is not complete: the copy of a move has
-    /// at least generation 2. Its peer is the drive that it is copied from.
+    /// True for a new volume that gets the data of a snapshot or of another volume, and is incomplete: the copy of a move has at least
+    /// generation 2. The peer is the drive from which it is copied.
     pub fn is_filling(&self) -> bool {
         matches!(self, Self::Incoming { generation: 1, .. })
     }
 
-    /// Whether the kernel has a device for it. Of all others nobody can read or write a byte.
+    /// True if the kernel has a device for it. Without one no byte can be read or written.
     pub fn has_device(&self) -> bool {
         self.is_live()
     }
 
-    /// The word on the wire and in LVM's tags.
+    /// Returns the word on the wire and in LVM's tags.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Live { .. } => "live",
@@ -104,7 +104,7 @@ impl PlaceState {
         }
     }
 
-    /// The other drive, if there is one.
+    /// Returns the other drive of the move, if there is one.
     pub fn peer(&self) -> Option<&Peer> {
         match self {
             Self::Live { from, .. } => from.as_ref(),
@@ -113,7 +113,7 @@ impl PlaceState {
         }
     }
 
-    /// In words.
+    /// Returns the state as text, for messages.
     pub fn describe(&self) -> String {
         match self {
             Self::Live { generation, .. } => format!("live, generation {generation}"),
@@ -130,7 +130,7 @@ impl PlaceState {
         }
     }
 
-    /// Whether a record may go from one to the other: the order of a move, its way back, and an operator's preference.
+    /// True if a record may change from one to the other: the order of a move, its reversal, and an operator's preference.
     pub fn may_become(&self, to: &Self) -> bool {
         match (self, to) {
             (Self::Live { generation: g, .. }, Self::Leaving { generation: n, .. }) => *n == g + 1,
@@ -146,7 +146,7 @@ impl PlaceState {
                     from: of,
                 },
             ) => match self.is_filling() {
-                // It is a volume of its own from then on.
+                // From then on it is a separate volume.
                 true => to.is_first(),
                 false => n == g && of.as_ref() == Some(from),
             },
@@ -160,7 +160,7 @@ impl PlaceState {
                     to: b,
                 },
             ) => g == n && a == b,
-            // Back, before a commit was issued, or above every generation that may be live elsewhere.
+            // Reversal, before a commit was issued, or above every generation that may be live elsewhere.
             (Self::Leaving { generation: g, .. }, Self::Live { generation: n, .. }) => {
                 n + 1 == *g || n > g
             }
@@ -173,42 +173,42 @@ impl PlaceState {
     }
 }
 
-/// The agent's note that the commit of a move was issued: from then on its copy may be live, whatever the target says later.
+/// The agent's note that the commit of a move was issued. From then on the copy may be live, whatever the target's record is later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitNote {
-    /// Of the copy.
+    /// Generation of the copy.
     pub generation: u64,
     pub from: Peer,
     pub to: Peer,
-    /// The source could not be written, and still says that the volume lives there.
+    /// True if the source could not be written, so that its record still has the volume as live.
     #[serde(default)]
     pub unfenced: bool,
 }
 
-/// One place, on a drive that was read.
+/// One place of a volume, on a drive that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceSeen<'a> {
-    /// The uuid in the drive's label.
+    /// UUID in the drive's label.
     pub label: Uuid,
     pub state: &'a PlaceState,
 }
 
-/// Why it is not known which place has the volume's data. Nothing is mounted until another drive is seen, or an operator prefers a
+/// Reason why it is unknown which place has the volume's data. Nothing is mounted until another drive is read, or an operator prefers a
 /// place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Doubt {
-    /// What is here is old, or may be: the newer place is on a drive that was not read, or that was read without it.
+    /// The data here is outdated, or may be: the newer place is on a drive that was not read, or that was read without it.
     TargetNotSeen(Peer),
-    /// The source says that the copy is live, the copy says that it is not: a drive lost a write that it had confirmed.
+    /// The source has the copy as live, and the copy itself does not: a drive lost a write that it had confirmed.
     TargetNotCommitted(Peer),
-    /// The commit was issued, and no place has that generation.
+    /// The commit was issued, and no place that was read has that generation.
     CommitIssued(Peer),
     /// Several places are live with one generation.
     SeveralLive(u64),
 }
 
 impl Doubt {
-    /// In words, with what ends it. `name`: names a drive.
+    /// Returns the reason as text, with the action that resolves it. `name` returns the name of a drive.
     pub fn describe(&self, name: impl Fn(&DriveId) -> String) -> String {
         match self {
             Self::TargetNotSeen(to) => format!(
@@ -230,26 +230,26 @@ impl Doubt {
     }
 }
 
-/// What follows from all that was read of a volume.
+/// Decision on the places of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// This place is served.
     Serve {
-        /// Among the places that were judged.
+        /// Index among the places that were judged.
         index: usize,
-        /// It says `leaving`, and is to be live again, at the generation before, before it is served.
+        /// True if the record is `leaving` and must become live again, with the generation before, before the place is served.
         revert: bool,
     },
-    /// None is served.
+    /// No place is served.
     InDoubt(Doubt),
-    /// There is only a copy that was never complete, and its source was not read.
+    /// There is only an incomplete copy, and its source was not read.
     OnlyIncoming(Peer),
-    /// No place at all.
+    /// There is no place.
     Nowhere,
 }
 
-/// Which place of a volume is served. `remembered`: the highest generation that was read as live on a drive which was not read since,
-/// and that drive. Pure; `place_table.md` has every case of two drives.
+/// Decides which place of a volume is served. `remembered`, from the persisted state: the highest generation that was read as live on a
+/// drive which was not read since, and that drive. Pure; `place_table.md` has every case of two drives.
 pub fn judge(
     places: &[PlaceSeen<'_>],
     note: Option<&CommitNote>,
@@ -259,7 +259,7 @@ pub fn judge(
         let all = places.iter().enumerate();
         all.filter(|(_, place)| place.state.is_live())
     };
-    // The highest generation that may be live on a drive that was not read, and who says so.
+    // The highest generation that may be live on a drive that was not read, and that drive.
     let elsewhere = places
         .iter()
         .filter_map(|place| match place.state {

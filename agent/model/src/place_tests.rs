@@ -1,5 +1,5 @@
-//! What two drives can say of a volume that moves, and what the agent's note says: every combination with its outcome, as a table
-//! that is executed and printed.
+//! Table of every combination of two drives' records of a volume that moves, and of the agent's note, with its outcome; executed and
+//! printed.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ fn live(generation: u64, from: Option<Peer>) -> PlaceState {
     PlaceState::Live { generation, from }
 }
 
-/// What the source can say: it was live with generation 1.
+/// Records that the source can have; the volume was live there with generation 1.
 fn of_source() -> Vec<(&'static str, Option<PlaceState>)> {
     let to = || peer(2);
     vec![
@@ -195,7 +195,7 @@ fn a_copy_is_never_served_before_its_commit_and_never_two_places() {
                 PlaceState::Incoming { .. } | PlaceState::Moved { .. }
             ));
             assert_eq!(revert, !served.is_live());
-            // Nothing that is seen says that a higher generation is live.
+            // No record that was read has a higher generation as live.
             let generation = match served {
                 PlaceState::Leaving { generation, .. } => generation - 1,
                 other => other.generation(),

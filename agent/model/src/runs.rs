@@ -2,7 +2,7 @@
 
 use super::Extent;
 
-/// The same bytes as the fewest runs, in order.
+/// Returns the same bytes as the fewest runs, in order.
 pub fn joined(mut runs: Vec<Extent>) -> Vec<Extent> {
     runs.retain(|run| run.len > 0);
     runs.sort_unstable();
@@ -18,7 +18,7 @@ pub fn joined(mut runs: Vec<Extent>) -> Vec<Extent> {
     all
 }
 
-/// The bytes of `runs` that are in none of `others`.
+/// Returns the bytes of `runs` that are in none of `others`, as the fewest runs, in order.
 pub fn without(runs: &[Extent], others: &[Extent]) -> Vec<Extent> {
     let others = joined(others.to_vec());
     let mut left = Vec::new();
@@ -36,12 +36,12 @@ pub fn without(runs: &[Extent], others: &[Extent]) -> Vec<Extent> {
     joined(left)
 }
 
-/// The bytes that are in both.
+/// Returns the bytes that are in both, as the fewest runs, in order.
 pub fn within(runs: &[Extent], others: &[Extent]) -> Vec<Extent> {
     without(runs, &without(runs, others))
 }
 
-/// How many bytes they have.
+/// Returns the sum of the lengths, bytes.
 pub fn bytes(runs: &[Extent]) -> u64 {
     runs.iter().map(|run| run.len).sum()
 }

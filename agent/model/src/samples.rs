@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::*;
 
-/// A plain drive of this name.
+/// Returns a plain drive with this kernel name and the identity `wwn-<name>`.
 pub fn facts(name: &str) -> DriveFacts {
     DriveFacts {
         id: DriveId(format!("wwn-{name}")),
@@ -37,7 +37,7 @@ pub fn facts(name: &str) -> DriveFacts {
     }
 }
 
-/// A filesystem volume of 1 GiB in class "bulk", named like its number.
+/// Returns a filesystem volume of 1 GiB in class `bulk`, named `pvc-<uuid>`.
 pub fn placed(uuid: u128, state: RecordState) -> Placed {
     Placed {
         record: Record {
@@ -69,7 +69,7 @@ pub fn placed(uuid: u128, state: RecordState) -> Placed {
     }
 }
 
-/// A snapshot of the volume of this number, named like its own.
+/// Returns a snapshot of the volume with this number, named `snapshot-<uuid>`.
 pub fn snapshot(uuid: u128, volume: u128) -> PlacedSnapshot {
     PlacedSnapshot {
         record: SnapshotRecord {
@@ -80,7 +80,10 @@ pub fn snapshot(uuid: u128, volume: u128) -> PlacedSnapshot {
             size_bytes: 1 << 30,
             mode: Mode::Mount,
             fs: Some((FsType::Ext4, Uuid::from_u128(99))),
+            expires_at: None,
+            group: None,
             is_complete: true,
+            is_lost: false,
         },
         device: Some("dm-7".into()),
         dev: Some((253, 7)),
@@ -91,7 +94,7 @@ pub fn snapshot(uuid: u128, volume: u128) -> PlacedSnapshot {
     }
 }
 
-/// What is on a drive whose label has this number, with one free piece.
+/// Returns the contents of a drive whose label has this number, with one free run of `free` bytes.
 pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> Contents {
     Contents {
         layout: crate::Layout::Partition,
@@ -118,7 +121,7 @@ pub fn contents(label: u128, sequence: u64, volumes: Vec<Placed>, free: u64) -> 
     }
 }
 
-/// A class of this name with the defaults, that selects nothing.
+/// Returns a class of this name with the defaults, which selects no drive.
 pub fn class(name: &str) -> ClassConfig {
     ClassConfig {
         name: name.into(),
@@ -139,7 +142,7 @@ pub fn class(name: &str) -> ClassConfig {
     }
 }
 
-/// A drive of class "bulk" in this state.
+/// Returns a drive of class `bulk` in this state.
 pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive {
     let facts = facts(name);
     Drive {
@@ -159,7 +162,7 @@ pub fn drive(name: &str, state: DriveState, contents: Option<Contents>) -> Drive
     }
 }
 
-/// A volume on a drive, ready and not in use.
+/// Returns a volume on a drive, ready and not in use.
 pub fn volume(drive: &Drive, placed: Placed) -> Volume {
     Volume {
         uuid: placed.record.uuid,

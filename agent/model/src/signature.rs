@@ -1,22 +1,20 @@
-//! Signatures of superblocks and tables, as libblkid and our own readers find them.
+//! Signatures of superblocks and partition tables, as found by libblkid and by Drivebay's own readers.
 
 use serde::{Deserialize, Serialize};
 
-/// What libblkid and we ourselves found. An error of the probe is not one of these answers.
+/// Result of probing a device for signatures. A probe that failed is an error, and none of these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Signatures {
-    /// Nothing at all.
+    /// No signature.
     Empty,
-    /// These.
     Found(Vec<Signature>),
-    /// Several that exclude each other (libblkid's -2).
+    /// Signatures that exclude each other (libblkid's -2).
     Ambiguous(Vec<Signature>),
 }
 
-/// One signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
-    /// libblkid TYPE or PTTYPE, or our own word (`bluestore`, `ahdi`).
+    /// libblkid TYPE or PTTYPE, or a word of Drivebay (`bluestore`, `ahdi`).
     pub kind: String,
     /// libblkid USAGE (`filesystem`, `raid`, `crypto`, `other`), or `partition-table`.
     pub usage: String,

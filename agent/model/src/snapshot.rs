@@ -1,4 +1,4 @@
-//! The inventory: everything the agent knows, as one immutable value that readers share.
+//! The inventory: all that the agent knows, as one immutable value that readers share.
 
 use std::collections::BTreeMap;
 
@@ -14,37 +14,35 @@ use super::{
     unreadable::UnreadableRange,
 };
 
-/// A drive as the inventory shows it.
+/// A drive in the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drive {
     pub id: DriveId,
-    /// Facts now; the last known ones for a missing drive.
+    /// Current facts; the last known ones of a missing drive.
     pub facts: DriveFacts,
-    /// What may be done with it.
     pub state: DriveState,
-    /// The class that selects (or claimed) it.
+    /// Class that selects or claimed it.
     pub class: Option<String>,
-    /// Every reason against it.
+    /// All reasons why it may not be claimed.
     pub rejects: Vec<Reject>,
-    /// What is on it, when it is ours.
+    /// Contents of a claimed drive; the last known ones of a missing one.
     pub contents: Option<Contents>,
-    /// For an available drive: bytes that volumes could have after claiming.
+    /// Bytes that volumes could have after claiming, for an available drive.
     pub claimable_bytes: u64,
-    /// Condition of its worker or its probe, in stable words (`stuck`, `probe failed`).
+    /// Failure of its worker or its probe, in stable words (`stuck`, `probe failed`).
     pub trouble: Option<String>,
-    /// How well it is.
     #[serde(default)]
     pub health: DriveHealth,
 }
 
 impl Drive {
-    /// Why no new volumes are put on it, if an operator decided so; of a drive that is missing, as it was last known.
+    /// Returns the cordon that an operator set, if any; of a missing drive, the last known one.
     pub fn cordon(&self) -> Option<&Cordon> {
         self.contents.as_ref()?.label.cordon.as_ref()
     }
 
-    /// Names it for a person who may have to pull it: identity, model, serial number and bay, as far as they are known. Not its
-    /// kernel name, which is another one after a boot, so that the messages of conditions stay the same.
+    /// Returns a description for a person who may have to pull the drive: identity, model, serial number and bay, as far as they are known.
+    /// The kernel name is left out: it may change with a boot, and the messages of conditions must stay the same.
     pub fn describe(&self) -> String {
         let serial = Some(&self.facts.serial).filter(|serial| !serial.is_empty());
         let known = [
@@ -59,13 +57,13 @@ impl Drive {
         }
     }
 
-    /// Whether new volumes may be put on it, as far as its health and the operator go.
+    /// True if neither the drive's health nor a cordon excludes new volumes.
     pub fn is_fit(&self) -> bool {
         self.health.is_fit() && self.cordon().is_none()
     }
 }
 
-/// One of the places of a volume.
+/// A place of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub drive: DriveId,
@@ -73,53 +71,52 @@ pub struct Place {
     pub placed: Placed,
 }
 
-/// A volume as the inventory shows it.
+/// A volume in the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
     pub uuid: Uuid,
     pub drive: DriveId,
     /// Record, table entry and partition.
     pub placed: Placed,
-    /// Where else it is: its drive was copied. The first place is the one that is in use, or was known first.
+    /// Further places of a volume whose drive was copied. `drive` and `placed` are the place that is in use, or that was known first.
     #[serde(default)]
     pub copies: Vec<Place>,
-    /// Where it is in its life.
     pub state: VolumeState,
-    /// Mounted or published here, from whichever place (from mountinfo).
+    /// True if it is mounted or published on this node, from any of its places (by mountinfo).
     pub in_use: bool,
-    /// What is wrong, in stable words.
+    /// Abnormal conditions, in stable words.
     pub conditions: Vec<Condition>,
-    /// Since when each condition is there, by reason, seconds since 1970.
+    /// Time since which each condition is present, by reason, seconds since 1970.
     #[serde(default)]
     pub since: BTreeMap<String, u64>,
-    /// The move that it is in: a condition with which nothing is wrong.
+    /// The move that is in progress: a condition that is not abnormal.
     #[serde(default)]
     pub moving: Option<Moving>,
-    /// Where it is mounted or published, some of the places.
+    /// Paths at which it is mounted or published; not necessarily all.
     #[serde(default)]
     pub mounts: Vec<String>,
-    /// How far erasing is, while it is erased.
+    /// Progress of erasing it, while that runs.
     pub erasing: Option<Erasing>,
-    /// The last check of its filesystem that said something, then the last attempt if that is another.
+    /// The last conclusive check of its filesystem, then the last check if that is another one.
     #[serde(default)]
     pub checks: Vec<LastCheck>,
-    /// What of it does not read, in the order of the drive.
+    /// Ranges of it that cannot be read, in the order of the drive.
     #[serde(default)]
     pub unreadable: Vec<UnreadableRange>,
-    /// Bytes that are used of the stores of its snapshots, as far as they are known.
+    /// Bytes used in the stores of its snapshots, by uuid of the snapshot, as far as they are known.
     #[serde(default)]
     pub snapshot_usage: BTreeMap<Uuid, u64>,
 }
 
 impl Volume {
-    /// All places of it, the first one first.
+    /// Returns all places of the volume; the first one is `drive` and `placed`.
     pub fn places(&self) -> impl Iterator<Item = (&DriveId, &Placed)> {
         let copies = self.copies.iter();
         let copies = copies.map(|place| (&place.drive, &place.placed));
         std::iter::once((&self.drive, &self.placed)).chain(copies)
     }
 
-    /// Whether one of its places is on this drive.
+    /// True if one of its places is on this drive.
     pub fn is_on(&self, drive: &DriveId) -> bool {
         self.places().any(|(on, _)| on == drive)
     }
@@ -129,55 +126,53 @@ impl Volume {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moving {
     pub reason: NormalReason,
-    /// When it was requested, seconds since 1970.
+    /// Time of the request, seconds since 1970.
     pub since: u64,
-    /// From where to where, how far, and what it waits for. Changes when one of these does, and not with each byte that is copied:
-    /// each change is sent to all controllers. How many bytes are left, `moves` and metrics say.
+    /// Source, target, progress, and what the move waits for. Changes when one of these does, and not with each byte that is copied,
+    /// because each change is sent to all controllers. `moves` and metrics have the bytes that are left.
     pub message: String,
-    /// What it waits for; empty: nothing.
+    /// Reason why the move waits; empty if it does not.
     pub waits_for: String,
 }
 
-/// How far erasing is.
+/// Progress of erasing a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasing {
-    /// Bytes done.
     pub done_bytes: u64,
-    /// Seconds until it is done at the present rate; 0 when unknown.
+    /// Seconds until it is done at the present rate; 0 if unknown.
     pub eta_seconds: u64,
 }
 
-/// What a class has to offer.
+/// Capacity of a class on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassReport {
-    /// How its next drive is carved.
+    /// Layout of the next drive that it claims.
     #[serde(default)]
     pub layout: Layout,
-    /// Why it can claim no further drive.
+    /// Reason why it can claim no further drive; None if it can.
     #[serde(default)]
     pub cannot_claim: Option<String>,
     /// Bytes of its drives, claimed and available, net of label and alignment.
     pub total_bytes: u64,
-    /// Bytes free.
     pub free_bytes: u64,
-    /// The largest volume that would fit.
+    /// Size of the largest volume that would fit, bytes.
     pub largest_bytes: u64,
 }
 
-/// Everything known at one moment.
+/// All that the agent knows at one point in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Grows with every published change.
+    /// Increases with every published change.
     pub revision: u64,
-    /// False until the first look at every drive is complete.
+    /// False until the first scan of all drives is complete.
     pub ready: bool,
     /// By identity (a duplicate gets its kernel name appended).
     pub drives: BTreeMap<DriveId, Drive>,
-    /// By identity.
+    /// By uuid.
     pub volumes: BTreeMap<Uuid, Volume>,
     /// By class name.
     pub classes: BTreeMap<String, ClassReport>,
-    /// What a person should know of the host itself.
+    /// Findings about the host itself.
     #[serde(default)]
     pub findings: Vec<Finding>,
 }

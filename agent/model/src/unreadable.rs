@@ -1,4 +1,4 @@
-//! A range of a drive that does not read, and what is stored there.
+//! Ranges of a drive that cannot be read, and what is stored there.
 
 use drivebay_proto::words::RangeContent;
 use serde::{Deserialize, Serialize};
@@ -6,37 +6,37 @@ use uuid::Uuid;
 
 use super::Extent;
 
-/// Files that are named for one range; of the others the number is given.
+/// Maximum of files that are named for one range; the others are counted.
 pub const NAMED_FILES: usize = 8;
 
-/// What reading a window of a drive found.
+/// Result of reading a window of a drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowRead {
-    /// What was read, or failed to be.
+    /// Extents for which reading ended, with or without an error.
     pub done: Vec<Extent>,
-    /// Of that, what failed.
+    /// The extents of `done` that could not be read.
     pub failed: Vec<Extent>,
 }
 
-/// A range that does not read, with one owner.
+/// A range that cannot be read, with one owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableRange {
-    /// On the drive.
+    /// Position on the drive.
     pub extent: Extent,
-    /// The volume that it is in.
+    /// Volume that the range is in, if any.
     pub volume: Option<Uuid>,
-    /// Bytes from the start of that volume.
+    /// Offset from the start of that volume, bytes.
     pub offset: u64,
     pub holds: Holds,
 }
 
-/// What a range holds.
+/// Content of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "holds", rename_all = "kebab-case")]
 pub enum Holds {
     /// Drivebay's own: its label, the partition table, LVM's metadata or a copy of it.
     DrivebayMetadata { what: String },
-    /// Space of the drive that no volume has.
+    /// Space of the drive that is allocated to no volume.
     Unallocated,
     /// A partition or logical volume that Drivebay did not make.
     Foreign { name: String },
@@ -46,25 +46,25 @@ pub enum Holds {
     Erasing,
     /// A volume that has no filesystem yet.
     Unformatted,
-    /// A raw block volume: only its user knows.
+    /// A raw block volume: the content is known to its user only.
     RawBlock,
     /// Data or extent maps of files and directories.
     Files {
         /// Paths from the root of the filesystem, escaped for display; `inode 123` where the path was not found.
         files: Vec<String>,
-        /// Further ones that are not named.
+        /// Number of further files that are not named.
         more: u32,
     },
     /// Structures of the filesystem that belong to no one file.
     FilesystemMetadata,
     /// Free space of the filesystem.
     FilesystemFree,
-    /// It cannot be told.
+    /// The content cannot be determined.
     Unknown { why: String },
 }
 
 impl Holds {
-    /// Without its details. Its word is the tag in serde.
+    /// Returns the kind of content without its details. Its word is equal to the tag in serde.
     pub fn content(&self) -> RangeContent {
         match self {
             Self::DrivebayMetadata { .. } => RangeContent::DrivebayMetadata,
@@ -81,7 +81,7 @@ impl Holds {
         }
     }
 
-    /// What the word leaves open: which metadata, whose partition, why it is unknown.
+    /// Returns what the kind leaves open: which metadata, whose partition, why it is unknown; else an empty text.
     pub fn detail(&self) -> &str {
         match self {
             Self::DrivebayMetadata { what } => what,
@@ -91,7 +91,7 @@ impl Holds {
         }
     }
 
-    /// Named files, and how many more there are.
+    /// Returns the named files, and the number of further ones.
     pub fn files(&self) -> (&[String], u32) {
         match self {
             Self::Files { files, more } => (files, *more),
@@ -100,10 +100,10 @@ impl Holds {
     }
 }
 
-/// A piece of a volume that does not read, as its filesystem answers.
+/// A piece of a volume that cannot be read, with the content that its filesystem has there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocatedPiece {
-    /// Within the volume.
+    /// Position within the volume.
     pub extent: Extent,
     pub holds: Holds,
 }

@@ -1,4 +1,4 @@
-//! A volume: what is asked for, and what is durably known of it.
+//! A volume: what was requested, and what is durably recorded.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -36,17 +36,17 @@ macro_rules! filesystems {
 filesystems!(Ext4, Xfs, Btrfs);
 
 impl FsType {
-    /// As mount(2), libblkid and CSI write it.
+    /// Returns the name that mount(2), libblkid and CSI use.
     pub fn as_str(self) -> &'static str {
         FILESYSTEMS[self as usize].0
     }
 
-    /// The filesystem of this name.
+    /// Returns the filesystem of this name, if Drivebay supports it.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fs| fs.as_str() == text)
     }
 
-    /// Smallest device, in bytes.
+    /// Returns the size of the smallest device, bytes.
     pub fn min_bytes(self) -> u64 {
         FILESYSTEMS[self as usize].1
     }
@@ -58,70 +58,68 @@ impl fmt::Display for FsType {
     }
 }
 
-/// The life of a volume on its drive.
+/// State of a volume on its drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum RecordState {
-    /// Intent: the table may or may not have its entry yet. Never acknowledged, so undone or finished freely.
+    /// Intent: the table may or may not have its entry yet. Not acknowledged, so that it may be undone or completed.
     Creating,
     /// Acknowledged; no filesystem yet.
     New,
-    /// Durable before the first mkfs: this filesystem, with this UUID, and nothing else, is ours.
+    /// Recorded durably before the first mkfs: only the filesystem of this type and UUID is Drivebay's.
     Fs {
-        /// The type it was (or is being) made with.
+        /// Type with which it was made, or is being made.
         fs_type: FsType,
-        /// The UUID planned before mkfs.
+        /// UUID that was chosen before mkfs.
         fs_uuid: Uuid,
-        /// True once it has been mounted: from then on it is never made again.
+        /// True once it has been mounted: from then on it is never formatted again.
         mounted: bool,
     },
-    /// Durable before the first raw publish: never formatted.
+    /// Recorded durably before the first raw publish: it is never formatted.
     Block,
     /// Acknowledged as deleted; its table entry carries `erase_guid` and another type.
     Erasing {
         /// New identity of the object being erased.
         erase_guid: Uuid,
-        /// Bytes from its start known to be erased.
+        /// Bytes from its start that are known to be erased.
         done_bytes: u64,
     },
 }
 
-/// What is durably known of one volume, on its drive.
+/// Durable record of one volume, on its drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Identity; the GUID of its partition while it lives.
+    /// Identity; also the GUID of its partition until the volume is deleted.
     pub uuid: Uuid,
     /// The CSI name.
     pub name: String,
-    /// Class it was asked from.
+    /// Class that was requested.
     pub class: String,
-    /// Use.
     pub mode: Mode,
-    /// Filesystem asked for; None for block.
+    /// Filesystem that was requested; None for a raw volume.
     pub fs_type: Option<FsType>,
-    /// Further mkfs arguments.
+    /// Additional mkfs arguments.
     pub mkfs_options: Vec<String>,
-    /// Further mount options.
+    /// Additional mount options.
     pub mount_options: Vec<String>,
-    /// The request's parameters.
+    /// Parameters of the request, and what is kept beside them (`created_for`, `copied`).
     pub parameters: BTreeMap<String, String>,
-    /// What deleting does to the bytes.
     pub erase: super::ErasePolicy,
-    /// Size asked for at creation, bytes (an answered repeat compares with this).
+    /// Size that was requested at creation, bytes; a repeated request is compared with it.
     pub requested_bytes: u64,
-    /// Where it lies. Of one that is to be created: from 0, as long as it is to be.
+    /// Position on the drive. For a volume that is to be created: from 0, with the length that it is to have.
     pub extent: Extent,
-    /// Intent to grow to this extent; the table has either this or `extent`.
+    /// Intent to expand to this extent; the table has either this one or `extent`.
     pub growing_to: Option<Extent>,
-    /// Its life. Not flattened: `RecordState::Fs` has an `fs_type` of its own.
+    /// Not flattened: `RecordState::Fs` has an `fs_type` of its own.
     pub state: RecordState,
-    /// Its part in a move.
+    /// Role in a move.
     #[serde(default, skip_serializing_if = "PlaceState::is_first")]
     pub place: PlaceState,
 }
 
 impl Record {
-    /// Whether the volume itself was deleted. What is left of a move may be erased, too, while the volume lives on another drive.
+    /// True if the volume itself was deleted. The remains of a move may be erased, too, while the volume lives on another drive.
     pub fn is_deleted(&self) -> bool {
         self.place.is_live() && self.is_erasing()
     }

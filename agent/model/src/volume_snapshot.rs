@@ -12,16 +12,14 @@ use super::{FsType, Mode};
 /// Names that begin like this are the agent's own.
 pub const INTERNAL: &str = "drivebay-copy-";
 
-/// What is durably known of one snapshot.
+/// Durable record of one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
-    /// Identity.
     pub uuid: Uuid,
     /// The CSI name.
     pub name: String,
-    /// The volume's identity.
     pub volume: Uuid,
-    /// Of which moment it is, seconds since 1970, by the host's clock.
+    /// Unix time of the snapshot, by the host's clock, seconds.
     pub created_at: u64,
     /// Size of the volume at that moment, bytes.
     pub size_bytes: u64,
@@ -29,8 +27,27 @@ pub struct SnapshotRecord {
     /// The filesystem that the volume had at that moment; None: it is raw, or was never mounted by then, so that nothing was ever
     /// written to it.
     pub fs: Option<(FsType, Uuid)>,
-    /// It was answered. One that was not is taken away by the next look with repair.
+    /// Seconds since 1970, by the host's clock, at which it expires and is deleted; None: never.
+    pub expires_at: Option<u64>,
+    /// The group that it was taken in; None: it was taken alone.
+    pub group: Option<SnapshotGroup>,
+    /// True once it may be acknowledged; for a member of a group, once all members are of one point in time. An incomplete one is deleted:
+    /// by the next `Look` with repair if it was taken alone, else by the agent, which knows whether its group is being taken.
     pub is_complete: bool,
+    /// True if it does not hold its volume any more, permanently. Recorded because the kernel forgets it at its next start if the store
+    /// could not be written.
+    pub is_lost: bool,
+}
+
+/// Snapshots that were taken at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotGroup {
+    /// Identity.
+    pub uuid: Uuid,
+    /// The CSI name.
+    pub name: String,
+    /// Number of members, at least 1.
+    pub members: u32,
 }
 
 impl SnapshotRecord {
@@ -39,12 +56,17 @@ impl SnapshotRecord {
         format!("{INTERNAL}{volume}")
     }
 
-    /// Whether the agent took it for itself.
+    /// True if it is a member of the group with this uuid.
+    pub fn is_of(&self, group: Uuid) -> bool {
+        self.group.as_ref().is_some_and(|of| of.uuid == group)
+    }
+
+    /// True if the agent took it for its own use, e.g. as the source of a copy.
     pub fn is_internal(&self) -> bool {
         self.name.starts_with(INTERNAL)
     }
 
-    /// Whether there is anything to copy: a volume that nobody ever mounted holds nothing.
+    /// True if there is data to copy; false for a snapshot of a volume that was never mounted.
     pub fn holds_data(&self) -> bool {
         self.mode == Mode::Block || self.fs.is_some()
     }
@@ -62,9 +84,10 @@ pub struct PlacedSnapshot {
     pub dm_uuid: String,
     /// Room for what is written to its volume, bytes.
     pub reserve_bytes: u64,
-    /// The kernel says that it has overflowed.
+    /// True if it is lost, by the kernel's status or by its record: its reserve was full, or its store could not be written. Also true for
+    /// an incomplete one whose status cannot be read.
     pub is_overflowed: bool,
-    /// Why record, LVM and kernel do not agree: it is shown and not touched.
+    /// Reason for which record, LVM and kernel do not agree. The snapshot is then listed and not changed.
     pub ambiguous: Option<String>,
 }
 
@@ -74,7 +97,7 @@ impl PlacedSnapshot {
             SnapshotState::Ambiguous
         } else if !self.record.is_complete {
             SnapshotState::Creating
-        } else if self.is_overflowed {
+        } else if self.is_overflowed || self.record.is_lost {
             SnapshotState::Overflowed
         } else {
             SnapshotState::Ready
@@ -91,7 +114,10 @@ mod tests {
     fn a_snapshot_is_ready_only_if_it_was_answered_and_holds_its_volume() {
         let ready = samples::snapshot(1, 2);
         assert_eq!(ready.state(), SnapshotState::Ready);
-        let mut other = ready.clone();
+        let mut recorded = ready.clone();
+        recorded.record.is_lost = true;
+        assert_eq!(recorded.state(), SnapshotState::Overflowed);
+        let mut other = ready;
         other.is_overflowed = true;
         assert_eq!(other.state(), SnapshotState::Overflowed);
         other.record.is_complete = false;

@@ -1,4 +1,4 @@
-//! What everything that serves, watches or changes a node shares: its configuration, inventory, workers and mounts.
+//! State shared by everything that serves, watches or changes a node: its configuration, inventory, workers and mounts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use drivebay_evidence::mounts::Expected;
 use drivebay_model::DriveId;
 use drivebay_worker::{Job, Pool, RunError, WorkerKey};
 
-/// A node. Cheap to clone; every clone is the same one.
+/// State of a node. Cheap to clone; all clones share it.
 #[derive(Debug, Clone)]
 pub struct NodeContext {
     inner: Arc<Inner>,
@@ -44,42 +44,41 @@ impl NodeContext {
         }
     }
 
-    /// As it was read at the start.
+    /// Returns the configuration as read at start.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// What is known of drives and volumes.
     pub fn inventory(&self) -> &Arc<Inventory> {
         &self.inner.inventory
     }
 
-    /// The processes that do what can block on a drive.
+    /// Returns the worker processes, which run everything that can block on a drive.
     pub fn pool(&self) -> &Pool {
         &self.inner.pool
     }
 
-    /// Snapshots as messages of the protocol.
+    /// Returns the converter of snapshots to messages of the protocol.
     pub fn sender(&self) -> &Sender {
         &self.inner.sender
     }
 
-    /// Persisted state.
     pub fn state_dir(&self) -> &StateDir {
         &self.inner.state_dir
     }
 
-    /// What is mounted.
+    /// Returns the mounts as last read.
     pub fn mounts(&self) -> &Mounts {
         &self.inner.mounts
     }
 
-    /// What should be mounted.
+    /// Returns the mounts that are expected to be present.
     pub fn expected(&self) -> &Expected {
         &self.inner.expected
     }
 
-    /// Runs a job in a worker. That its drive is stuck is recorded until a scan has an answer from the drive.
+    /// Runs a job in a worker. If it is stuck, that is recorded for its drive until a scan has an answer from the
+    /// drive.
     pub(crate) async fn run<J: Job>(
         &self,
         worker: impl Into<WorkerKey>,

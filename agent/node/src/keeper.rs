@@ -1,6 +1,5 @@
-//! Keeps what is remembered of absent drives and of deletions that could not reach them: one task
-//! writes the state files, so that writes have an order, and counts quarantines down. It waits for no drive but that of the
-//! state directory.
+//! Persists the state of absent drives, and of deletions that could not reach them. One task writes the state files, so
+//! that writes are ordered, and counts quarantines. It waits for no drive but that of the state directory.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -23,16 +22,16 @@ use crate::{
 use drivebay_model::{DriveId, Volume};
 use drivebay_sys::clock::unix_seconds;
 
-/// How often quarantines are counted down, or as often as the quarantine is long when that is shorter.
+/// Interval at which quarantines are counted; the length of the quarantine if that is shorter.
 const TICK: Duration = Duration::from_secs(60);
-/// Quarantines are kept in whole seconds.
+/// Shortest interval: quarantines are counted in whole seconds.
 const SHORTEST_TICK: Duration = Duration::from_secs(1);
-/// Nobody waits longer than this for a write: the drive of the state directory may hang.
+/// Longest time for which a caller waits for a write: the drive of the state directory may be unresponsive.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Requests that wait for a write.
+/// Requests that may wait for the task that writes.
 const QUEUE: usize = 16;
 
-/// A deletion that must be durable before it is answered.
+/// A deletion that must be durable before it is acknowledged.
 #[derive(Debug)]
 pub struct PendingTombstone {
     uuid: Uuid,
@@ -40,40 +39,39 @@ pub struct PendingTombstone {
     done: oneshot::Sender<Result<u64, StateError>>,
 }
 
-/// Why a deletion is not noted.
+/// Recording a deletion failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
-    /// The agent is stopping.
     #[error("the agent is stopping")]
     Stopping,
-    /// The tombstone is not on disk.
+    /// Writing the tombstone failed.
     #[error(transparent)]
     Write(#[from] StateError),
 }
 
-/// What is asked of the task that writes.
+/// Request to the task that writes.
 #[derive(Debug)]
 pub enum KeeperRequest {
-    /// Note a deletion.
+    /// Adds a tombstone.
     AddTombstone(PendingTombstone),
-    /// Forget a deletion.
+    /// Removes a tombstone.
     DropTombstone(Uuid, oneshot::Sender<Result<u64, StateError>>),
-    /// Write what is known by now, and say when that was tried.
+    /// Writes the current state, and replies once that was tried.
     Settle(oneshot::Sender<()>),
 }
 
-/// Asks for writes. Cheap to clone.
+/// Handle for requests to the task that writes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Keeper(mpsc::Sender<KeeperRequest>);
 
 impl Keeper {
-    /// The handle, and what `run` takes.
+    /// Creates the handle, and the receiver for `run`.
     pub fn new() -> (Self, mpsc::Receiver<KeeperRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
 
-    /// Notes durably that a volume was deleted while its drive is away. Answers the revision that shows it.
+    /// Records durably that a volume was deleted while its drive is missing. Returns the revision that shows it.
     pub async fn add_tombstone(&self, volume: &Volume) -> Result<u64, KeeperError> {
         let name = &volume.placed.record.name;
         let drives = volume.places().map(|(drive, _)| drive.clone());
@@ -81,7 +79,8 @@ impl Keeper {
             .await
     }
 
-    /// The same of a volume that may be on a drive that cannot be read, and that was never acknowledged: without quarantine.
+    /// Like `add_tombstone`, for a volume that was never acknowledged and may be on a drive that cannot be read:
+    /// without quarantine.
     pub async fn add_unseen_tombstone(
         &self,
         uuid: Uuid,
@@ -119,7 +118,7 @@ impl Keeper {
         Ok(answer.await.map_err(|_| stopping())??)
     }
 
-    /// Forgets durably that a volume was deleted. Answers the revision that shows it.
+    /// Removes a tombstone durably. Returns the revision that shows it.
     pub async fn drop_tombstone(&self, uuid: Uuid) -> Result<u64, KeeperError> {
         let stopping = || KeeperError::Stopping;
         let (done, answer) = oneshot::channel();
@@ -128,13 +127,13 @@ impl Keeper {
         Ok(answer.await.map_err(|_| stopping())??)
     }
 
-    /// Returns when what is known of drives by now is on disk, or could not be written (which is logged, and tried again), or
+    /// Returns when the current state of drives is on disk, when writing it failed (which is logged and retried), or
     /// after `SETTLE`.
     pub async fn settle(&self) {
         let (done, settled) = oneshot::channel();
         let asked = async {
             if self.0.send(KeeperRequest::Settle(done)).await.is_ok() {
-                // Without an answer the agent is stopping, and writes once more then.
+                // Without a reply the agent is stopping, and writes once more then.
                 let _ = settled.await;
             }
         };
@@ -144,8 +143,8 @@ impl Keeper {
     }
 }
 
-/// Runs until stopped, and writes once more then. `on_disk`: what the files said when they were read; `delete`: deletes
-/// a volume of a drive whose quarantine is over.
+/// Runs until stopped, then writes once more. `on_disk`: contents of the files when they were read; `delete`: deletes a
+/// volume on this drive whose quarantine is over.
 pub async fn run<F: Future<Output = ()> + Send + 'static>(
     inventory: Arc<Inventory>,
     quarantine: Duration,
@@ -209,7 +208,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
                 write(&inventory, &store, &mut known, &mut tombstones).await;
             }
             _ = again.tick() => read_again(&inventory, &store, &mut known, &mut tombstones).await,
-            // However it ended: what is not deleted is due again at the next tick.
+            // Whatever the result: a volume that was not deleted is due again at the next tick.
             Some((drive, _)) = deletions.next() => {
                 deleting.remove(&drive);
             }
@@ -268,8 +267,8 @@ fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
     }
 }
 
-/// Takes up what could not be read at the start. Nothing was written over it since. Its deletions first: what they delete has not
-/// vanished from a drive.
+/// Adopts files that could not be read at start; nothing was written over them since. Tombstones first: the volumes
+/// they delete have not vanished from a drive.
 async fn read_again(
     inventory: &Inventory,
     store: &Store,
@@ -289,7 +288,7 @@ async fn read_again(
     }
 }
 
-/// Writes what differs from what was written last.
+/// Writes the state that differs from the last write.
 async fn write(
     inventory: &Inventory,
     store: &Store,

@@ -103,7 +103,7 @@ pub async fn rig(worker: &str) -> Rig {
 #[tokio::test]
 async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
     let rig = rig("exit 1").await;
-    // The task is told of a change and asked to settle at once: which of the two it hears first is chance.
+    // The task receives a change and a request to settle at once, in either order.
     for count in 1..=20 {
         let facts = samples::facts(&format!("d{count}"));
         rig.inventory.update(|known| {
@@ -127,7 +127,7 @@ async fn what_is_known_by_now_is_on_disk_when_it_is_said_to_be_settled() {
     }
     rig.stop.cancel();
     rig.running.await.unwrap();
-    // An agent that is stopping keeps nobody waiting.
+    // A stopping agent delays no caller.
     rig.keeper.settle().await;
 }
 

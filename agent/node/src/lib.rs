@@ -1,5 +1,5 @@
-//! A node: which drives it has and which volumes are on them, what it remembers of those that are away, and what is done
-//! with a volume. Decisions follow from drives' contents and the table of mounts.
+//! State of a node: its drives and the volumes on them, what is persisted of absent ones, and the operations on
+//! volumes. Decisions follow from the contents of drives and the mount table.
 
 #![allow(
     missing_docs,

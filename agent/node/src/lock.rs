@@ -1,4 +1,4 @@
-//! One agent per machine: two would carve the same drives.
+//! One agent per machine: two would write to the same drives.
 
 use std::{
     io,
@@ -10,24 +10,23 @@ use drivebay_sys::{
     statefile,
 };
 
-/// Proof that this is the only agent of the machine. Ends with the value, or with the process.
+/// Proof that this is the only agent of the machine. Released with the value, or with the process.
 #[derive(Debug)]
 pub struct AgentLock {
     _held: Held,
 }
 
-/// Why this agent may not run.
+/// Acquiring the lock failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another one runs.
+    /// Another agent holds the lock.
     #[error(
         "another drivebay-agent{} runs on this machine and holds {path}; stop it first, or query it with `drivebay-agent drives`",
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     Taken {
-        /// The lock file.
         path: PathBuf,
-        /// The holder, when it is known.
+        /// Pid of the holder, if known.
         pid: Option<u32>,
     },
     /// The lock file cannot be used.
@@ -35,15 +34,14 @@ pub enum LockError {
         "cannot lock {path}; the agent runs as root and needs [agent] runtime-dir to be writable"
     )]
     Io {
-        /// The lock file.
         path: PathBuf,
         #[source]
         source: io::Error,
     },
 }
 
-/// Locks `<runtime_dir>`, making it (0700) when it is missing, and leaves the pid in `agent.lock` in it, if there is room. Before
-/// anything else of the agent starts.
+/// Locks `<runtime_dir>`, which is created (0700) when it is missing, and writes the pid to `agent.lock` in it, if
+/// there is room. Must be called before anything else of the agent starts.
 pub fn acquire(runtime_dir: &Path) -> Result<AgentLock, LockError> {
     let path = runtime_dir.join("agent.lock");
     let locked =

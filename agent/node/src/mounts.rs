@@ -1,4 +1,4 @@
-//! The table of mounts as the agent knows it, and what of it becomes part of the inventory: which volumes are in use.
+//! The agent's copy of the mount table, from which the inventory derives which volumes are in use.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,7 +10,7 @@ use crate::inventory::Inventory;
 use drivebay_fs::{device, kind::has_anonymous_device};
 use drivebay_sys::mountinfo::{self, Change, MountEntry, MountInfoError, Table};
 
-/// The kernel's table could not be read or understood: nothing is known of the mounts by it.
+/// The kernel's table could not be read or parsed: the state of the mounts is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read mountinfo")]
 pub struct MountTableError {
@@ -18,21 +18,21 @@ pub struct MountTableError {
     source: MountInfoError,
 }
 
-/// The table as it is now, for who keeps nothing of it.
+/// Reads the current table, for callers that keep nothing of it.
 pub(crate) fn read() -> Result<Vec<MountEntry>, MountTableError> {
     mountinfo::read().map_err(|source| MountTableError { source })
 }
 
-/// The mounts of this mount namespace, as they were last read. Reading them touches no drive.
+/// The mounts of this mount namespace, as last read. Reading them accesses no drive.
 #[derive(Debug)]
 pub struct Mounts {
     inventory: Arc<Inventory>,
-    /// Held while it is read and published, so that an older reading never replaces a newer one.
+    /// Held while the table is read and published, so that an older reading never replaces a newer one.
     table: Mutex<Table>,
 }
 
 impl Mounts {
-    /// Of nothing yet.
+    /// Creates an empty table.
     pub(crate) fn new(inventory: Arc<Inventory>) -> Self {
         Self {
             inventory,
@@ -40,33 +40,33 @@ impl Mounts {
         }
     }
 
-    /// The mounts, as they were last read.
+    /// Returns the mounts as last read.
     pub fn entries(&self) -> Vec<Arc<MountEntry>> {
         self.table().entries()
     }
 
-    /// How many are known at a resolved path.
+    /// Returns the number of known mounts at a resolved path.
     pub fn count_at(&self, place: &Path) -> usize {
         self.table().count_at(place)
     }
 
-    /// The one that is seen at a resolved path.
+    /// Returns the mount that is visible at a resolved path.
     pub fn last_at(&self, place: &Path) -> Option<Arc<MountEntry>> {
         self.table().last_at(place)
     }
 
-    /// Takes in mounts that are new or gone, and publishes which volumes are in use. What was changed of others is not
-    /// seen. The revision that shows it.
+    /// Adds new mounts, removes those that are gone, and publishes which volumes are in use. Changes of other mounts
+    /// are not noticed. Returns the revision that shows the result.
     pub fn refresh(&self) -> Result<u64, MountTableError> {
         self.publish(false, Table::refresh)
     }
 
-    /// The same with every mount read again.
+    /// Like `refresh`, with every mount read again.
     pub fn reread(&self) -> Result<u64, MountTableError> {
         self.publish(true, Table::read_all)
     }
 
-    /// The same with the mounts of volumes read again: their flags may have changed.
+    /// Like `refresh`, with the mounts of volumes read again: their flags may have changed.
     pub fn reread_of_volumes(&self) -> Result<u64, MountTableError> {
         let snapshot = self.inventory.current();
         let placed = || snapshot.volumes.values().map(|volume| &volume.placed);
@@ -86,7 +86,8 @@ impl Mounts {
         self.publish(true, |table| table.reread(is_of_a_volume))
     }
 
-    /// Takes in one mount that was made just now: what else is mounted costs nothing. None: its id is not known.
+    /// Adds one mount that was made just now, at a cost that does not depend on other mounts. None: its id is unknown,
+    /// and all are refreshed.
     pub(crate) fn take_in(&self, id: Option<u64>) -> Result<u64, MountTableError> {
         match id {
             Some(id) => self.publish(false, |table| table.take_in_one(id)),
@@ -94,8 +95,8 @@ impl Mounts {
         }
     }
 
-    /// Lets go what was known at a resolved path and is gone: what else is mounted costs nothing. How many mounts are still
-    /// known there.
+    /// Removes known mounts that are gone from a resolved path, at a cost that does not depend on other mounts. Returns
+    /// the number of mounts that are still known there.
     pub(crate) fn drop_gone_at(&self, place: &Path) -> Result<usize, MountTableError> {
         self.publish(false, |table| table.drop_gone_at(place))?;
         Ok(self.count_at(place))
@@ -105,8 +106,8 @@ impl Mounts {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `again`: mounts that were known are read again. One that is told by its source and did not change may be of
-    /// another device by now.
+    /// Updates the table, and publishes the change. `again`: known mounts are read again; one that is identified by its
+    /// source may be of another device by now, although it did not change.
     fn publish(
         &self,
         again: bool,

@@ -1,5 +1,5 @@
-//! What a command does that an agent would do, where none runs: under the agent's lock, so that none starts meanwhile, with
-//! workers and one scan of all drives. Nothing is served, repaired or claimed.
+//! Operations on drives and volumes by a command, where no agent runs: under the agent's lock, so that none starts
+//! meanwhile, with workers and one scan of all drives. Nothing is served, repaired or claimed.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -20,10 +20,10 @@ use drivebay_config::Config;
 use drivebay_discovery::claim::Rules;
 use drivebay_worker::Pool;
 
-/// Workers get this long to end.
+/// Longest time for the workers to end.
 const WORKERS: Duration = Duration::from_secs(1);
 
-/// Why it cannot be done.
+/// Starting without an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
     #[error(transparent)]
@@ -32,12 +32,11 @@ pub enum OfflineError {
     Newer(#[from] NewerState),
     #[error("cannot {what}")]
     Io {
-        /// What was being done.
         what: &'static str,
         #[source]
         source: io::Error,
     },
-    /// What was remembered of drives is needed to know what is on them.
+    /// Without the persisted state of drives it is unknown what is on them.
     #[error("cannot use persisted state: {0}")]
     State(String),
     #[error("the drive scan failed: {0}")]
@@ -46,7 +45,7 @@ pub enum OfflineError {
     Mounts(#[from] MountTableError),
 }
 
-/// An agent's drives, without an agent.
+/// A node's drives, without an agent.
 #[derive(Debug)]
 pub struct Offline {
     volumes: Volumes,
@@ -55,7 +54,7 @@ pub struct Offline {
 }
 
 impl Offline {
-    /// Takes the lock and looks at every drive.
+    /// Takes the lock, starts the workers and scans every drive.
     pub async fn begin(config: Config) -> Result<Self, OfflineError> {
         let io = |what| move |source| OfflineError::Io { what, source };
         let lock = lock::acquire(&config.runtime_dir)?;
@@ -88,7 +87,7 @@ impl Offline {
             allow_loop: config.allow_loop,
             classes: config.classes.clone(),
         };
-        // Nobody writes state here: what is asked of the keeper fails.
+        // Nothing writes state here: requests to the keeper fail.
         let (keeper, _) = Keeper::new();
         let node = NodeContext::new(config, pool.clone(), inventory, sender);
         node.mounts().refresh()?;
@@ -101,18 +100,18 @@ impl Offline {
         })
     }
 
-    /// What an agent would do with volumes and drives.
+    /// Returns the operations on volumes and drives.
     pub fn volumes(&self) -> &Volumes {
         &self.volumes
     }
 
-    /// As an agent would report it.
+    /// Returns the inventory as an agent would report it.
     pub fn inventory(&self) -> InventoryUpdate {
         let snapshot = self.volumes.node().inventory().current();
         self.volumes.node().sender().full(&snapshot)
     }
 
-    /// Ends the workers; the lock is given back.
+    /// Ends the workers, and releases the lock.
     pub async fn end(self) {
         self.pool.shutdown(WORKERS).await;
     }

@@ -1,4 +1,4 @@
-//! What is readied before the first drive is touched, alike in the agent and in a command that works without one.
+//! Preparation before the first drive is accessed, shared by the agent and by commands that work without one.
 
 use std::{io, time::Duration};
 
@@ -14,11 +14,11 @@ use drivebay_worker::{Pool, PoolConfig, SPARE};
 
 /// Callers that may wait for one drive's slot.
 const SLOT_QUEUE: usize = 16;
-/// One step older than this is Stuck (design, invariant 6).
+/// Age from which a running step counts as Stuck (design, invariant 6).
 const STUCK_AFTER: Duration = Duration::from_secs(30);
-/// The system's drive is in trouble when the state directory takes longer to read.
+/// Longest time for reading the state directory. Exceeding it means that the system's drive does not respond.
 const STATE_VERSIONS: Duration = Duration::from_secs(10);
-/// Longest `lvm version` may take at the start.
+/// Longest duration of `lvm version` at start.
 const LVM_ANSWER: Duration = Duration::from_secs(10);
 
 /// Refuses state files of a newer version, before anything is read, moved aside or written.
@@ -30,7 +30,7 @@ pub async fn refuse_newer_state(config: &Config) -> io::Result<Result<(), NewerS
     .await
 }
 
-/// The workers, of whom those that an earlier agent left are ended.
+/// Starts the worker pool, and ends the workers that an earlier agent left.
 pub async fn workers(config: &Config) -> io::Result<Pool> {
     Pool::new(PoolConfig {
         program: std::env::current_exe()?,
@@ -44,8 +44,8 @@ pub async fn workers(config: &Config) -> io::Result<Pool> {
     .await
 }
 
-/// Logs the classes whose volumes cannot be mounted with the options that the class gives them. The agent starts all the same:
-/// a newer kernel may have dropped an option that only one of the classes has.
+/// Logs the classes whose volumes cannot be mounted with the options of the class. The agent starts all the same: a
+/// newer kernel may have dropped an option that only one of the classes has.
 pub async fn warn_of_mount_options(config: &Config) {
     for class in &config.classes {
         let Ok(flags) = parse_mount_flags(&class.mount_options) else {
@@ -64,8 +64,8 @@ pub async fn warn_of_mount_options(config: &Config) {
     }
 }
 
-/// Readies what the `lvm` layout needs; why it cannot be used, if a class may want it. Nothing here is fatal: classes of the
-/// other layout work without, and the inventory reports the classes that do not.
+/// Prepares the `lvm` layout. Returns why it cannot be used, if a class may want it. Nothing here is fatal: classes of
+/// the other layout work without it, and the inventory reports the classes that do not.
 pub async fn prepare_lvm(config: &Config) -> Option<String> {
     let wanted = config
         .classes
@@ -73,7 +73,7 @@ pub async fn prepare_lvm(config: &Config) -> Option<String> {
         .any(|class| class.layout == Layout::Lvm);
     let dir = config.runtime_dir.clone();
     let found = offload("lvm", LVM_ANSWER, move || {
-        // Also without such a class: a drive that was carved with LVM stays it.
+        // Also without such a class: a drive that was claimed with that layout keeps it.
         lvm::prepare(&dir)?;
         wanted.then(lvm::presence).transpose()
     });

@@ -1,4 +1,4 @@
-//! Keeps the inventory true: scans after kernel events, on request, and slowly for events that were lost.
+//! Keeps the inventory up to date: scans after kernel events, on request, and periodically in case events were lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,27 +37,27 @@ use drivebay_sys::{
 };
 use drivebay_worker::{RunError, Slot};
 
-/// A drive that has not answered for so long holds up no scan. Most drives are read in a few milliseconds; one that has to
-/// spin up first is shown some seconds later.
+/// Longest time for which a scan waits for one drive. Most drives are read in a few milliseconds; one that has to spin
+/// up first is shown some seconds later.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Longest a repairing look may take.
+/// Longest duration of a repair.
 const REPAIR_DEADLINE: Duration = Duration::from_secs(60);
-/// Repairs at a time on the whole node; they start tools where the layout is `lvm`.
+/// Concurrent repairs on the whole node; they start tools where the layout is `lvm`.
 const REPAIRS: usize = 8;
-/// A drive that gave no answer is asked again after this long. Asking a stuck one costs nothing: its slot
-/// answers at once.
+/// Interval at which drives without an answer are scanned again. A stuck one costs nothing: its slot answers at once.
 const RETRY: Duration = Duration::from_secs(5);
-/// So many times a drive that cannot be read is looked at again soon.
+/// Number of scans after which a drive that cannot be read is left to the periodic scan.
 const UNREAD_MAX: u32 = 6;
-/// Requests that wait for the scan that is running.
+/// Requests that may wait for the running scan.
 const QUEUE: usize = 16;
 
-/// Asks for a scan.
+/// Requests scans.
 #[derive(Debug, Clone)]
 pub struct Rescans(mpsc::Sender<oneshot::Sender<Result<u64, String>>>);
 
 impl Rescans {
-    /// Scans every drive and answers the revision that shows the result.
+    /// Scans every drive, and returns the revision that shows the result, once the repairs that the scan began have
+    /// ended.
     pub async fn now(&self) -> Result<u64, String> {
         let stopping = || "the agent is stopping".to_owned();
         let (answer, result) = oneshot::channel();
@@ -66,25 +66,26 @@ impl Rescans {
     }
 }
 
-/// The receiving end, for the loop.
+/// Receiving end of scan requests, for the loop.
 pub type Requests = mpsc::Receiver<oneshot::Sender<Result<u64, String>>>;
 
-/// Both ends.
+/// Creates the channel for scan requests.
 pub fn rescans() -> (Rescans, Requests) {
     let (sender, receiver) = mpsc::channel(QUEUE);
     (Rescans(sender), receiver)
 }
 
-/// Whether a drive that answers is looked at again soon. One that cannot be read may be read a moment later; one that never
-/// can is left to the slow rescan after a while. Pure.
+/// True if a drive is scanned again soon: its answer was late, or it could not be read in the last few scans. One that
+/// can never be read is left to the periodic scan after a while. Pure.
 fn is_asked_again(drive: &Scanned) -> bool {
     drive.seen.late > 0 || (1..=UNREAD_MAX).contains(&drive.seen.unread)
 }
 
-/// Device-mapper uuid and number of the devices that changed, by kernel name; None: it is gone.
+/// Device-mapper uuid and number of the changed devices, by kernel name; None: the device does not exist any more.
 type Changes = BTreeMap<String, Option<(String, (u32, u32))>>;
 
-/// Kernel names of the drives with a volume whose device-mapper device is not the one that is known, by what changed. Pure.
+/// Returns the kernel names of drives with a volume whose device-mapper device is not the recorded one, by the changed
+/// devices. Pure.
 fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
     let is_moved = |placed: &Placed| {
         placed.dm_uuid.as_ref().is_some_and(|uuid| {
@@ -107,8 +108,8 @@ fn moved(known: &Snapshot, changes: &Changes) -> BTreeSet<String> {
         .collect()
 }
 
-/// The key of each drive in the inventory: its identity; devices that share one get their kernel name
-/// appended, so that none hides the other. A path that the kernel hides is no second device. Pure.
+/// Returns the inventory key of each drive: its identity; devices that share one get their kernel name appended, so
+/// that all are listed. A path that the kernel hides is no second device. Pure.
 fn keys(drives: &[DriveFacts]) -> Vec<DriveId> {
     let mut count: BTreeMap<&DriveId, u32> = BTreeMap::new();
     for drive in drives.iter().filter(|drive| !drive.hidden) {
@@ -128,26 +129,25 @@ struct Scanner {
     rules: Rules,
     settings: Settings,
     last: Vec<Scanned>,
-    /// The last scan failed as a whole.
+    /// True if the last scan failed as a whole.
     failed: bool,
-    /// When all those that give no answer had last been asked.
+    /// Time at which all drives without an answer were last scanned.
     asked: Instant,
-    /// Drives, each time they were plugged in, and labels that were looked at for repair since the last slow rescan. A repair opens the drive for
-    /// writing, which udevd answers with an event, which leads to a scan: what cannot be repaired must
-    /// not be tried in a circle.
+    /// Drives (key and diskseq) and sequence numbers of their contents for which a repair was tried since the last
+    /// periodic scan. A repair opens the drive for writing, which udevd answers with an event, which leads to a scan: a
+    /// repair that fails must not be repeated in a loop.
     tried: BTreeSet<(DriveId, u64, u64)>,
-    /// Repairs at a time.
     repairs: Arc<Semaphore>,
 }
 
-/// One scan of all drives for a command that needs no agent. Nothing is repaired.
+/// Scans all drives once, for a command that runs without an agent. Repairs nothing.
 pub async fn scan_once(node: NodeContext, rules: Rules) -> Result<(), String> {
     let mut scanner = Scanner::new(node, rules);
     let looked = scanner.look(None, None, &mut Questions::default()).await;
     looked.map(drop)
 }
 
-/// Runs until stopped.
+/// Runs until `stop` is cancelled, or the sender of `requests` is dropped.
 pub async fn run(
     node: NodeContext,
     rules: Rules,
@@ -160,7 +160,7 @@ pub async fn run(
     let mut scanner = Scanner::new(node, rules);
     let mut questions = Questions::default();
     let mut events_end = false;
-    // By then every drive has appeared, and what is not there is missing.
+    // By then every drive has appeared; an absent one is missing.
     let grace = scanner.node.config().boot_grace;
     let left = grace.checked_sub(since_boot());
     let mut grace_ends = left.map(|left| Instant::now() + left);
@@ -182,7 +182,7 @@ pub async fn run(
                 grace_ends = None;
                 (Some(BTreeSet::new()), Vec::new())
             }
-            // After a scan that failed the next one asks all.
+            // After a failed scan the next one probes all drives.
             names = questions.answered(), if !scanner.failed => {
                 late = names;
                 (Some(BTreeSet::new()), Vec::new())
@@ -197,12 +197,12 @@ pub async fn run(
                 }
             },
         };
-        // Whoever asked before the scan began is answered by it.
+        // Requests made before the scan began are answered by it.
         while let Ok(asked) = requests.try_recv() {
             waiting.push(asked);
         }
         let only = only.filter(|_| waiting.is_empty());
-        // Who asked wants every drive's answer.
+        // A request waits for every drive's answer.
         let patience = waiting.is_empty().then_some(PATIENCE);
         let scanned = async {
             let only = match only {
@@ -241,7 +241,7 @@ pub async fn run(
     }
 }
 
-/// Answers those who asked for a scan, when what it found is repaired. Nothing else waits for that: a repair that hangs
+/// Answers the requests for a scan, once its repairs have ended. Nothing else waits for them: a repair that hangs
 /// delays neither other drives nor the next scan.
 async fn answer(
     node: NodeContext,
@@ -250,7 +250,7 @@ async fn answer(
     waiting: Vec<oneshot::Sender<Result<u64, String>>>,
 ) {
     let repaired = !repairs.is_empty();
-    // One that panicked is in the log.
+    // A repair that panicked is in the log.
     while repairs.join_next().await.is_some() {}
     let result = match result {
         Ok(revision) if repaired => node
@@ -261,7 +261,7 @@ async fn answer(
         result => result,
     };
     for asked in waiting {
-        // Whoever gave up waiting needs no answer.
+        // The requester may have stopped waiting.
         let _ = asked.send(result.clone());
     }
 }
@@ -280,8 +280,8 @@ impl Scanner {
         }
     }
 
-    /// The drives that are to be asked again, a while after they last were, or None, for all, when there was no scan at
-    /// all. Waits for as long as every drive answers: a call may find one that does not, between two scans.
+    /// Returns the drives to scan again, at least `RETRY` after the last attempt; None, for all, after a failed scan.
+    /// Waits while every drive answers: an operation may find one that does not, between two scans.
     async fn troubled(&self) -> Option<BTreeSet<String>> {
         let due = self.asked + RETRY;
         if self.failed {
@@ -301,7 +301,8 @@ impl Scanner {
         }
     }
 
-    /// Of events of device-mapper devices, the drives whose volumes have another device than is known, or none any more.
+    /// Adds the drives whose volumes have another device than recorded, or none any more, by the device-mapper devices
+    /// in `names`.
     async fn with_moved(&self, mut names: BTreeSet<String>) -> BTreeSet<String> {
         let changed: Vec<_> = names.iter().filter(|name| dm::is_one(name)).collect();
         if !changed.is_empty() {
@@ -324,7 +325,7 @@ impl Scanner {
         names
     }
 
-    /// The drives that gave no answer, none in time, or could not be read the last few times.
+    /// Returns the drives that gave no answer, none in time, or could not be read in the last few scans.
     fn silent(&self, snapshot: &Snapshot) -> BTreeSet<String> {
         let late = self.last.iter().filter(|drive| is_asked_again(drive));
         let late = late.map(|drive| &drive.facts);
@@ -339,7 +340,8 @@ impl Scanner {
             .collect()
     }
 
-    /// One scan: `only` these kernel names are probed again, or all. The revision that shows it, and the repairs that it began.
+    /// Runs one scan: probes `only` these kernel names, or all. Returns the revision that shows it, and the repairs it
+    /// began.
     async fn once(
         &mut self,
         only: Option<&BTreeSet<String>>,
@@ -351,7 +353,7 @@ impl Scanner {
         let snapshot = self.node.inventory().current();
         for (key, drive) in keys.iter().zip(&self.last) {
             let shown = snapshot.drives.get(key);
-            // Of a copied drive neither is changed.
+            // If a drive was copied, neither of the two is changed.
             if shown.is_some_and(|drive| drive.state == DriveState::Claimed)
                 && let Some(contents) = &drive.seen.contents
                 && contents.needs_repair()
@@ -376,7 +378,7 @@ impl Scanner {
             .map_err(|error| chain(&error))
     }
 
-    /// Scans and publishes: the revision that shows it, and the key of each drive of `last`.
+    /// Scans and publishes. Returns the revision that shows it, and the key of each drive of `last`.
     async fn look(
         &mut self,
         only: Option<&BTreeSet<String>>,
@@ -387,7 +389,7 @@ impl Scanner {
             Some(names) => tracing::debug!(?names, "scanning changed drives"),
             None => tracing::debug!("scanning all drives"),
         }
-        // A copy: a scan that fails or is cut off must not forget what the one before it saw.
+        // A copy: a failed or interrupted scan must keep the results of the previous one.
         let mut previous = self.last.clone();
         refresh(&self.node.inventory().current(), &mut previous);
         self.settings.patience = patience;
@@ -422,7 +424,7 @@ impl Scanner {
         Ok((revision, keys))
     }
 
-    /// The host's udev; None where pid 1 is not the host's, or it cannot be read.
+    /// Reads the host's udev; None where pid 1 is not the host's, or it cannot be read.
     async fn host_udev(&self, host: &HostUse) -> Option<HostUdev> {
         if host.unknown.is_some() {
             return None;
@@ -461,7 +463,7 @@ impl Scanner {
 impl Listener for Scanner {
     fn enumerated(&self, all: &[DriveFacts]) {
         let inventory = self.node.inventory();
-        // After the first scans there is none.
+        // None is left after the first scans.
         if inventory.unscanned().is_none() {
             return;
         }
@@ -486,7 +488,7 @@ impl Listener for Scanner {
     }
 }
 
-/// Takes in what a scan saw of one drive.
+/// Applies the result of scanning one drive.
 fn take_in(known: &mut Known, key: &DriveId, drive: &Scanned) {
     let before = known.drives.remove(key);
     let seen = &drive.seen;
@@ -527,7 +529,7 @@ async fn repair(node: &NodeContext, key: &DriveId, drive: DriveRef) {
     }
 }
 
-/// The drives of a snapshot, also those that are missing. Pure.
+/// Returns the facts of all drives of a snapshot, also missing ones. Pure.
 fn known_facts(snapshot: &Snapshot) -> BTreeMap<DriveId, DriveFacts> {
     let drives = snapshot.drives.iter();
     drives
@@ -535,13 +537,13 @@ fn known_facts(snapshot: &Snapshot) -> BTreeMap<DriveId, DriveFacts> {
         .collect()
 }
 
-/// Jobs have answered since the last scan: a drive that is not probed again keeps what they left. One
-/// that they claimed is probed again, since what its probe found is of before the claim. Pure.
+/// Updates previous results with the contents that jobs have read since the last scan, for drives that are not probed
+/// again. A drive that a job has claimed is probed again: its probe result predates the claim. Pure.
 fn refresh(now: &Snapshot, previous: &mut [Scanned]) {
     for drive in previous {
         let known = now.drives.get(&drive.facts.id);
         let same = |known: &&Drive| {
-            // Kernels before 5.15 count no appearances.
+            // Kernels before 5.15 have no diskseq.
             (known.facts.diskseq, &known.facts.kernel_name)
                 == (drive.facts.diskseq, &drive.facts.kernel_name)
         };
@@ -560,9 +562,9 @@ fn label_of(contents: Option<&Contents>) -> Option<uuid::Uuid> {
     contents.map(|contents| contents.label.drive_uuid)
 }
 
-/// What stands of a drive after a look that began when its contents were `begun`, and found it as `found`: what a job read of it
-/// meanwhile (it is in `before` then) wins over what an older look read; else the look wins, also over what was known. What the
-/// look judged stands in any case, of what it read. Pure.
+/// Merges the result `found` of a scan with the state `before`; `begun` is the stamp of the drive's contents when the
+/// scan began. Contents that a job read meanwhile win over contents that the scan read earlier; otherwise the scan's
+/// contents win. The scan's judgement is kept in any case. Pure.
 fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -> Observed {
     let Some(before) = before.filter(|before| before.facts.diskseq == found.facts.diskseq) else {
         return found;
@@ -579,7 +581,7 @@ fn settle(mut found: Observed, before: Option<Observed>, begun: Option<Stamp>) -
     found
 }
 
-/// A scanned drive in the inventory's words. Pure.
+/// Converts a scan result to the inventory's type. Pure.
 fn observed(drive: &Scanned) -> Observed {
     let seen = &drive.seen;
     Observed {

@@ -1,4 +1,4 @@
-//! What a scan may and may not change of what jobs left.
+//! Changes that a scan may make to what jobs left.
 
 use super::*;
 use drivebay_discovery::claim::Judgement;
@@ -81,7 +81,7 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
         let settled = settle(found.clone().into(), Some(before.into()), stamp(begun));
         assert_eq!(alone(settled), expected, "{what}");
     }
-    // Another device at the same identity has a past of its own.
+    // Another device with the same identity has a history of its own.
     let mut again = blank.clone();
     again.facts.diskseq += 1;
     let settled = settle(again.clone().into(), Some(claimed(1).into()), stamp(&blank));
@@ -187,7 +187,7 @@ fn a_drive_that_a_job_claimed_is_probed_again() {
     assert_eq!(previous[0].seen.contents, Some(ours.clone()));
     assert!(previous[0].seen.probed.is_none());
 
-    // A change on a drive that was ours before tells nothing new of the rest of it.
+    // A change on a drive that was ours before is no evidence about the rest of it.
     let later = contents(9, 2, Vec::new(), 0);
     let changed = snapshot(drive("sda", DriveState::Claimed, Some(later.clone())));
     let mut previous = [scanned("sda", Some(ours), Judgement::Claimed)];

@@ -1,9 +1,9 @@
-//! Memory of absent things: drives that were here with their volumes, and deletions, whose volumes may be on a drive that is
-//! missing, or on a copy.
+//! Persisted state of absent things: drives that were present with their volumes, and deletions whose volumes may be on
+//! a missing drive or on a copy.
 //!
-//! Drives are the truth; this is only what cannot be read from a drive that is not there. Losing it
-//! loses no data: missing drives are then not listed, and a volume deleted while its drive was away comes back
-//! as a live one, to be deleted again. `merge` decides, purely; `Store` keeps the two files.
+//! Drives are authoritative; this state covers only what cannot be read from an absent drive. Losing it loses no data:
+//! missing drives are then not listed, and a volume deleted while its drive was missing returns as live and has to be
+//! deleted again. `merge` decides, purely; `Store` keeps the two files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,57 +36,53 @@ const VERSION: u32 = StateKind::Known.version();
 /// Drives that carry our label for this node, as last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// By identity.
     pub drives: BTreeMap<DriveId, KnownDrive>,
-    /// Creations of which it is not known what came of them, by CSI name. Not written when there is none, as by agents that did
-    /// not write them down.
+    /// Creations with an unknown outcome, by CSI name. Omitted if empty, as by agents that did not record them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub in_doubt: BTreeMap<String, Doubt>,
 }
 
-/// A creation of which it is not known what came of it.
+/// A creation with an unknown outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
-    /// Where it was tried.
+    /// Drive on which it was attempted.
     pub drive: DriveId,
-    /// The volume that may be there.
+    /// Volume that may exist on that drive.
     pub uuid: Uuid,
 }
 
-/// One of them.
+/// Last known state of a drive with our label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownDrive {
-    /// Facts when it was last read.
+    /// Facts when the drive was last read.
     pub facts: DriveFacts,
-    /// The class it was claimed for.
+    /// Class for which the drive was claimed.
     pub class: String,
-    /// Bytes volumes could have on it in all.
+    /// Bytes that all volumes on it together can use.
     pub usable_bytes: u64,
-    /// How it is carved.
     pub layout: Layout,
-    /// The uuid in its label.
+    /// Uuid in the drive's label.
     pub drive_uuid: Uuid,
-    /// Its volumes' records.
     pub volumes: Vec<Record>,
-    /// Volumes that were on it, are not any more, and that nobody deleted here: somebody took them away by hand.
+    /// Volumes that were on the drive, are not any more, and were not deleted through this agent: they were removed manually.
     #[serde(default)]
     pub vanished: Vec<Record>,
-    /// It was cordoned and had nothing on it: nobody misses it.
+    /// True if it was cordoned and had no volumes: it is not kept as a missing drive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,
-    /// Unix seconds; for people only, nothing is decided by it.
+    /// Unix time, seconds; informational only.
     pub last_seen: u64,
 }
 
 /// Acknowledged deletions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstones {
-    /// By the volume's identity.
+    /// By the volume's uuid.
     pub volumes: BTreeMap<Uuid, Tombstone>,
 }
 
 impl Tombstones {
-    /// Volumes of which something may be left on a drive.
+    /// Returns volumes that may still have data on a drive.
     pub fn open(&self) -> impl Iterator<Item = &Uuid> {
         let open = self.volumes.iter();
         open.filter(|(_, of)| !of.drives.is_empty())
@@ -97,16 +93,15 @@ impl Tombstones {
 /// One of them. It outlives the deletion: a copy of the drive may appear later, and the volume on it is still deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
-    /// The drives that may still have it; none: it was seen to be erased from each.
+    /// Drives that may still have the volume; empty once it was erased from each.
     pub drives: BTreeSet<DriveId>,
-    /// Its CSI name.
     pub name: String,
-    /// Unix seconds; for people only.
+    /// Unix time, seconds; informational only.
     pub deleted_at: u64,
-    /// How long the volume has been here again, in seconds, counted by agents that ran: a wall clock
-    /// that jumps must not shorten a quarantine.
+    /// Seconds for which the volume has been present again, counted only while an agent runs: a jump of the wall clock must not shorten a
+    /// quarantine.
     pub quarantined_seconds: u64,
-    /// Without quarantine: the volume was never acknowledged (its creation had an unknown outcome).
+    /// True: no quarantine, because the volume was never acknowledged (its creation had an unknown outcome).
     pub released: bool,
 }
 
@@ -122,7 +117,7 @@ struct VersionOnly {
     version: u32,
 }
 
-/// Why a state file could not be written. What it would have said is not durable.
+/// Writing a state file failed. Its new contents are not durable.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}; is the system's drive full or read-only?")]
 pub struct StateError {
@@ -131,14 +126,13 @@ pub struct StateError {
     pub source: io::Error,
 }
 
-/// What was found at start.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub known: Known,
     pub tombstones: Tombstones,
 }
 
-/// The two files.
+/// The files of `Known` and `Tombstones`.
 #[derive(Debug)]
 pub struct Store {
     known: StateFile<Known>,
@@ -146,7 +140,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Keeps them in `dir`.
+    /// Keeps the files in `dir`. Reads nothing yet.
     pub fn new(dir: &StateDir) -> Self {
         Self {
             known: StateFile::new(dir),
@@ -154,7 +148,7 @@ impl Store {
         }
     }
 
-    /// Reads both. Never fails: a file that cannot be used counts as empty, and is a finding.
+    /// Reads both files. Never fails: a file that cannot be used counts as empty, and is a finding.
     pub async fn load(&self) -> Loaded {
         Loaded {
             known: self.known.load().await.ok().flatten().unwrap_or_default(),
@@ -168,8 +162,8 @@ impl Store {
         }
     }
 
-    /// Reads again what could not be read, when it is due; None: nothing new. What is known since is to be put together with it before
-    /// either file is written.
+    /// Retries reading the files that could not be read, when due; None: nothing new. The caller must merge the result
+    /// with the current state before either file is written.
     pub async fn read_again(&self) -> (Option<Known>, Option<Tombstones>) {
         let tombstones = self.tombstones.read_again().await;
         (self.known.read_again().await, tombstones)
@@ -181,12 +175,12 @@ impl Store {
         self.tombstones.make_due();
     }
 
-    /// Writes what is known, durably.
+    /// Writes the state of drives durably.
     pub async fn save_known(&self, known: Known) -> Result<(), StateError> {
         self.known.save(known).await
     }
 
-    /// Writes the tombstones, durably. A deletion is acknowledged only after this.
+    /// Writes the tombstones durably. A deletion is acknowledged only after this.
     pub async fn save_tombstones(&self, tombstones: Tombstones) -> Result<(), StateError> {
         self.tombstones.save(tombstones).await
     }
@@ -217,7 +211,7 @@ impl Stored for Tombstones {
 }
 
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Damage> {
-    // The version first: a newer format may not even look like ours.
+    // The version first: a newer format may have other fields.
     let VersionOnly { version } = serde_json::from_slice(bytes)?;
     if version != VERSION {
         return Err(format!("it has version {version}, this agent reads version {VERSION}").into());

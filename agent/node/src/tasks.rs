@@ -1,11 +1,11 @@
-//! Tasks that each belong to something: when one panics it is known whose it was, so that its drive or volume is taken up
-//! again instead of being waited for for ever.
+//! Tasks with a key each. The key of a panicked task is returned too, so that the work on its drive or volume is retried instead of being
+//! waited for indefinitely.
 
 use std::{collections::HashMap, future::Future};
 
 use tokio::task::{Id, JoinSet};
 
-/// Tasks by what they are for.
+/// Running tasks, by key.
 #[derive(Debug)]
 pub struct Tasks<K, T> {
     running: JoinSet<T>,
@@ -22,19 +22,19 @@ impl<K, T> Default for Tasks<K, T> {
 }
 
 impl<K, T: Send + 'static> Tasks<K, T> {
-    /// How many there are.
+    /// Returns the number of running tasks.
     pub fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// Begins one.
+    /// Starts a task.
     pub fn spawn(&mut self, of: K, task: impl Future<Output = T> + Send + 'static) {
         let id = self.running.spawn(task).id();
         self.of.insert(id, of);
     }
 
-    /// The next one that has ended, with its answer; without one when it panicked, which is logged. None when there are
-    /// none. May be cut off: nothing is lost.
+    /// Returns the next task that has ended, with its answer; without one if it panicked, which is logged. None when
+    /// there are no tasks. Cancel safe.
     pub async fn next(&mut self) -> Option<(K, Option<T>)> {
         loop {
             let (id, answer) = match self.running.join_next_with_id().await? {
@@ -50,7 +50,7 @@ impl<K, T: Send + 'static> Tasks<K, T> {
         }
     }
 
-    /// Lets them go on by themselves.
+    /// Detaches all tasks, which continue to run.
     pub fn detach_all(&mut self) {
         self.running.detach_all();
         self.of.clear();

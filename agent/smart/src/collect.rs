@@ -1,8 +1,8 @@
-//! Asking one drive with smartctl, an eMMC by sysfs. Blocks: for the drive's worker only.
+//! Polls one drive with smartctl, an eMMC by sysfs. Blocks: for the drive's worker only.
 //!
-//! A poll is killed, with its process group, after `HARD`. One that took longer than `SOFT` is marked
-//! slow; that is also when the pool calls the slot stuck. A smartctl that cannot be killed stays with
-//! the worker (`sys::cmd::left_behind`), which takes no more work: no second one is started beside it.
+//! A poll is killed, with its process group, after `HARD`. One that took longer than `SOFT` is marked as slow; by then the pool also
+//! reports the slot as stuck. A smartctl that cannot be killed stays with the worker (`sys::cmd::left_behind`), which takes no more work:
+//! no second one is started beside it.
 
 mod mmc;
 
@@ -27,21 +27,21 @@ use drivebay_sys::cmd::{self, CmdError, Output, Tool};
 pub const SOFT: Duration = Duration::from_secs(30);
 /// A poll that takes longer than this is killed.
 pub const HARD: Duration = Duration::from_secs(90);
-/// Between two light polls of a turning drive: SMART reads hold up its queue.
+/// Interval between light polls of a rotating drive: SMART reads delay its queue.
 pub const HDD_INTERVAL: Duration = Duration::from_secs(30 * 60);
-/// Between two light polls of any other drive.
+/// Interval between light polls of any other drive.
 pub const SSD_INTERVAL: Duration = Duration::from_secs(10 * 60);
-/// Between two deep polls.
+/// Interval between deep polls.
 pub const DEEP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// The exit status that we ask smartctl for when the drive sleeps. Its own ones for not opening and for
-/// a wrong command line never come together.
+/// Exit status that smartctl is requested to use for a drive in standby. Its own bits for a failed open and for a wrong command line are
+/// never set together.
 const ASLEEP: i32 = 3;
-/// What a shell ends with when it cannot execute a program, and when it finds none: of a script in smartctl's place, no bits.
+/// Exit statuses of a shell that cannot execute a program, or finds none: if a script stands for smartctl, these are no bits.
 const SHELL: [(i32, FailureReason, &str); 2] = [
     (126, FailureReason::NotStarted, "command not executable"),
     (127, FailureReason::Missing, "command not found"),
 ];
-/// How much of a message is quoted.
+/// Longest quotation from a message, characters.
 const QUOTE: usize = 200;
 
 /// A value for smartctl's `-d`: `sat`, `megaraid,0`, `areca,3/1`, …
@@ -49,7 +49,7 @@ const QUOTE: usize = 200;
 #[serde(try_from = "String", into = "String")]
 pub struct DeviceType(String);
 
-/// What `-d` does not take.
+/// Text that is no valid value for `-d`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a device type of smartctl's; write for example \"sat\", \"megaraid,0\" or \"cciss,1\""
@@ -57,7 +57,7 @@ pub struct DeviceType(String);
 pub struct DeviceTypeError(String);
 
 impl DeviceType {
-    /// Checks the form; whether smartctl knows the type is seen when it is used.
+    /// Checks the form only; smartctl decides whether it knows the type when it is used.
     pub fn parse(text: &str) -> Result<Self, DeviceTypeError> {
         let word = |c: char| c.is_ascii_alphanumeric() || "+,/_.-".contains(c);
         let begins = text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -68,7 +68,7 @@ impl DeviceType {
         }
     }
 
-    /// As it is given to smartctl.
+    /// Returns the value for smartctl's `-d`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -88,33 +88,32 @@ impl From<DeviceType> for String {
     }
 }
 
-/// One question to one drive. Plain data, fit to travel to a worker.
+/// Parameters of one poll of one drive, which can be sent to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poll {
-    /// The device node.
     pub node: PathBuf,
-    /// queue/rotational: such a drive is left asleep when it sleeps. (Solid state drives say standby
-    /// when they are not.)
+    /// True for a rotating drive (queue/rotational), which is not woken from standby. (Solid state drives report standby when they are not
+    /// in it.)
     pub rotational: bool,
-    /// For `-d`: an operator's word, else what smartctl found the last time.
+    /// Value for `-d`: the operator's, else the one that smartctl found at the last poll.
     pub device_type: Option<DeviceType>,
-    /// SCSI drives are asked for two more logs.
+    /// True for a SCSI drive, of which two more logs are read.
     pub scsi: bool,
-    /// Everything there is, once a day.
+    /// True for a poll of all data, once a day.
     pub deep: bool,
-    /// There is nothing to ask: virtual, remote, or of a kind without SMART. The reason.
+    /// Reason why the drive cannot be polled: virtual, remote, or of a kind without SMART.
     pub unsupported: Option<String>,
-    /// The directory in sysfs of an eMMC, which is asked there: smartctl does not speak to it.
+    /// Directory of an eMMC in sysfs, where it is read instead: smartctl does not support it.
     pub mmc: Option<PathBuf>,
-    /// The drive's state in sysfs when it is not the running one; a finding by itself.
+    /// The drive's state in sysfs unless it is the running one; a finding by itself.
     pub not_running: Option<String>,
-    /// The smartctl to ask with; None: the one in the path.
+    /// Path of smartctl; None: the one in PATH.
     pub smartctl: Option<PathBuf>,
 }
 
 impl Poll {
-    /// The question for a drive. `given` is the operator's device type for it; where there is one, a
-    /// virtual drive is asked too (a RAID controller's volume hides the real ones).
+    /// Returns the parameters for a drive. `given` is the operator's device type for it; with one, a virtual drive is polled too (a RAID
+    /// controller's volume hides the real drives).
     pub fn of(
         drive: &DriveFacts,
         history: &History,
@@ -147,7 +146,7 @@ impl Poll {
         }
     }
 
-    /// smartctl's arguments.
+    /// Returns smartctl's arguments.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--json=c".into()];
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
@@ -158,7 +157,7 @@ impl Poll {
             if self.scsi {
                 add(&["-l", "error", "-l", "ssd"]);
             } else {
-                // ATA only; others pass over it. HGST, WD and Toshiba count uncorrectable errors only there.
+                // ATA only; other drives ignore it. HGST, WD and Toshiba count uncorrectable errors only there.
                 add(&["-l", "devstat"]);
             }
         }
@@ -173,12 +172,12 @@ impl Poll {
     }
 }
 
-/// Whether a drive can be polled at all. `given` is the operator's device type for it.
+/// True if a drive can be polled at all. `given` is the operator's device type for it.
 pub fn is_polled(drive: &DriveFacts, given: Option<DeviceType>) -> bool {
     given.is_some() || unsupported(drive).is_none()
 }
 
-/// Why smartctl has nothing to say of a drive.
+/// Returns the reason why a drive cannot be polled.
 fn unsupported(drive: &DriveFacts) -> Option<String> {
     if let Some(kind) = &drive.virtual_kind {
         return Some(format!("a virtual device ({kind}) has no SMART"));
@@ -193,20 +192,18 @@ fn unsupported(drive: &DriveFacts) -> Option<String> {
     Some(format!("the drive {without}"))
 }
 
-/// What came of a poll, and how long it took.
+/// Outcome of a poll, with its duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Polled {
     pub outcome: Outcome,
-    /// Milliseconds.
     pub took_ms: u64,
-    /// Longer than `SOFT`.
+    /// True if it took longer than `SOFT`.
     pub slow: bool,
 }
 
-/// Asks. Blocks for `HARD` at most, and a second more to reap what was killed. Without a process when
-/// there is nothing to ask.
+/// Polls a drive. Blocks for at most `HARD`, and one second more to reap what was killed. Starts no process if the drive cannot be polled.
 pub fn poll(poll: &Poll) -> Polled {
-    // A tool is found by its name in a path: this one's has a single directory.
+    // A tool is found by its name in PATH, which has only the directory of this one.
     let path = poll.smartctl.as_ref().and_then(|program| program.parent());
     let env = path.map(|dir| ("PATH", dir.as_os_str().to_owned()));
     run(poll, HARD, env.into_iter().collect())
@@ -303,7 +300,7 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
             "a signal ended smartctl; see dmesg (out of memory?)",
         );
     };
-    // What is kept of an output is as much as is parsed: a full one was cut off.
+    // No more of an output is kept than is parsed: a full one was cut off.
     if output.stdout.len() >= MAX_BYTES {
         let why = ParseError::TooLarge { len: MAX_BYTES };
         return failed(FailureReason::TooLarge, why.to_string());
@@ -313,7 +310,7 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
         Err(_) if code == ASLEEP && sleeping(&output.stdout).is_some() => return Outcome::Standby,
         Err(error) => return of_garbage(&error, &output, code),
     };
-    // What smartctl ended with is in its answer. A shell's own code is that of a script around it.
+    // smartctl's own exit status is in its answer. A shell's code is that of a script around it.
     let of_shell = SHELL.iter().any(|(of_shell, ..)| *of_shell == code);
     let own = if of_shell { 0 } else { code.unsigned_abs() };
     let status = u64::from(facts.exit.bits()) | u64::from(own);
@@ -324,9 +321,9 @@ fn outcome(poll: &Poll, result: Result<Output, CmdError>) -> Outcome {
     })
 }
 
-/// What an output says, whether or not it came from a process of ours.
+/// Returns the outcome that smartctl's output stands for, whether it is from a poll or recorded.
 pub fn of_facts(facts: Facts) -> Outcome {
-    // Health data in the answer counts, whatever else failed.
+    // Health data in the answer counts, even if something else failed.
     if facts.tells_health() {
         return Outcome::Answered(Box::new(facts));
     }
@@ -361,7 +358,7 @@ pub fn of_facts(facts: Facts) -> Outcome {
     Outcome::Answered(Box::new(facts))
 }
 
-/// What a recorded output says.
+/// Returns the outcome that a recorded output stands for.
 pub fn of_bytes(bytes: &[u8]) -> Outcome {
     match facts::parse(bytes) {
         Ok(facts) => of_facts(facts),

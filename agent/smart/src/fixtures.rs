@@ -1,4 +1,4 @@
-//! The hand-written outputs, and changing one thing in them: for tests.
+//! Hand-written outputs for tests, and functions that change values in them.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ pub(super) const ATA_SSD: &str = include_str!("fixtures/ata-ssd.json");
 pub(super) const SCSI_HDD: &str = include_str!("fixtures/scsi-hdd-text-before.txt");
 pub(super) const SCSI_SSD: &str = include_str!("fixtures/scsi-ssd.json");
 pub(super) const NVME: &str = include_str!("fixtures/nvme.json");
-/// Every one of them.
+/// All hand-written outputs, by name.
 pub(super) const ALL: [(&str, &str); 13] = [
     ("ata-hdd", ATA_HDD),
     ("ata-ssd", ATA_SSD),
@@ -69,19 +69,19 @@ drives!(
     "scsi-warning-temperature",
 );
 
-/// The output of one of `DRIVES`.
+/// Returns the output of one of `DRIVES`.
 pub(super) fn drive(name: &str) -> &'static str {
     DRIVES.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// The document in an output.
+/// Returns the JSON document in an output.
 pub(super) fn document(text: &str) -> Value {
     let start = text.find("{\n").or_else(|| text.find("{\"")).unwrap();
     serde_json::from_str(&text[start..]).unwrap()
 }
 
-/// Sets one place: `a.b.0.c`, or `attr 197 raw` (also `value`, `worst`, `when_failed`, `name`) in the
-/// attribute table. Members that are missing are made; null removes.
+/// Sets the value at a position: `a.b.0.c`, or `attr 197 raw` (also `value`, `worst`, `when_failed`, `name`) in the attribute table.
+/// Missing members are added; null removes.
 pub(super) fn set(document: &mut Value, place: &str, value: Value) {
     let path: Vec<String> = match place.strip_prefix("attr ") {
         None => place.split('.').map(str::to_owned).collect(),
@@ -92,7 +92,7 @@ pub(super) fn set(document: &mut Value, place: &str, value: Value) {
                 .as_array()
                 .unwrap();
             let row = table.iter().position(|row| row["id"] == id).unwrap();
-            // One number, and no text beside it that says another.
+            // The number alone, without a text that contradicts it.
             if member == "raw" {
                 document["ata_smart_attributes"]["table"][row]["raw"]["string"] = Value::Null;
             }
@@ -134,12 +134,12 @@ pub(super) fn set(document: &mut Value, place: &str, value: Value) {
     }
 }
 
-/// The facts of a document.
+/// Returns the facts in a document.
 pub(super) fn facts(document: &Value) -> Facts {
     parse(&serde_json::to_vec(document).unwrap()).unwrap()
 }
 
-/// The facts of an output with some places changed.
+/// Returns the facts in an output after some changes.
 pub(super) fn changed(text: &str, changes: &[(&str, Value)]) -> Facts {
     let mut document = document(text);
     for (place, value) in changes {

@@ -1,4 +1,4 @@
-//! Asking as a job of the drive's worker.
+//! Polling a drive as a job of its worker.
 
 use std::convert::Infallible;
 
@@ -9,16 +9,15 @@ use drivebay_model::{DriveRef, cause::chain};
 use drivebay_sys::drive;
 use drivebay_worker::{Context, Job};
 
-/// Asks one drive. It never fails: why there is no answer is an answer.
+/// Polls one drive. The job itself never fails: a failed poll is an answer, with its reason.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ask {
-    /// Which drive it must be: names move.
+    /// Identity that the drive must have: kernel names may change.
     pub drive: DriveRef,
-    /// What is asked.
     pub poll: Poll,
 }
 
-/// There is none.
+/// Error of a job that cannot fail: there is no value of it.
 #[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 #[error("asking a drive does not fail")]
 pub struct Never(std::marker::PhantomData<fn() -> Infallible>);
@@ -30,7 +29,7 @@ impl Job for Ask {
 
     fn run(self, context: &mut Context) -> Result<Polled, Never> {
         context.step("open the drive");
-        // Held open while it is asked, so that its name stays its own.
+        // Held open during the poll, so that the kernel name is not reused for another drive.
         let held = match drive::open(&self.drive, false, 0) {
             Ok(held) => held,
             Err(error) => {

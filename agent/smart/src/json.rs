@@ -1,9 +1,9 @@
-//! Reading JSON that may be odd: a missing key, a null, a number written as text or a wrong type is
-//! "not said", never an error that would lose the whole drive.
+//! Reads JSON leniently: a missing key, a null or a wrong type is an unknown value, and a number may be text. None of them is an error,
+//! which would lose all data of the drive.
 
 use serde_json::Value;
 
-/// A place in a document, which may not be there.
+/// A position in a document, which may be missing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a>(Option<&'a Value>);
 
@@ -12,17 +12,17 @@ impl<'a> Node<'a> {
         Self(Some(value))
     }
 
-    /// A member of an object.
+    /// Returns a member of an object; missing if there is none.
     pub(super) fn get(self, key: &str) -> Self {
         Self(self.0.and_then(|value| value.get(key)))
     }
 
-    /// A member further down.
+    /// Returns a member by its path.
     pub(super) fn path(self, keys: &[&str]) -> Self {
         keys.iter().fold(self, |node, key| node.get(key))
     }
 
-    /// Whether something other than null is here.
+    /// True if there is a value other than null.
     pub(super) fn exists(self) -> bool {
         self.0.is_some_and(|value| !value.is_null())
     }
@@ -31,21 +31,21 @@ impl<'a> Node<'a> {
         self.0.is_some_and(Value::is_object)
     }
 
-    /// The members of an object; none when it is not one.
+    /// Returns the members of an object; none if it is no object.
     pub(super) fn members(self) -> impl Iterator<Item = (&'a str, Self)> {
         let members = self.0.and_then(Value::as_object);
         let members = members.into_iter().flatten();
         members.map(|(key, value)| (key.as_str(), Self(Some(value))))
     }
 
-    /// The elements of an array; none when it is not one.
+    /// Returns the elements of an array; none if it is no array.
     pub(super) fn items(self) -> impl Iterator<Item = Self> {
         let array = self.0.and_then(Value::as_array);
         array.into_iter().flatten().map(|value| Self(Some(value)))
     }
 
-    /// A number that is not negative. Also from text ("163.5", "0x10"), fractions cut off, and
-    /// held at 2^64 - 1 when it is larger.
+    /// Returns a number that is not negative, also from text ("163.5", "0x10"). Fractions are cut off, and larger numbers saturate at 2^64
+    /// - 1.
     pub(super) fn u64(self) -> Option<u64> {
         match self.0? {
             Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(whole)),
@@ -54,21 +54,21 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A counter of smartctl's: above 2^53 it writes the exact digits into `<key>_s` too.
+    /// Returns a counter of smartctl's: above 2^53 it also writes the exact digits into `<key>_s`.
     pub(super) fn count(self, key: &str) -> Option<u64> {
         self.get(&format!("{key}_s"))
             .u64()
             .or_else(|| self.get(key).u64())
     }
 
-    /// A number that may be negative, such as a temperature; within the range of i32.
+    /// Returns a number that may be negative, such as a temperature; saturates at the range of i32.
     pub(super) fn i32(self) -> Option<i32> {
         let value = match self.0? {
             Value::Number(number) => number.as_f64()?,
             Value::String(text) => text.trim().parse().ok()?,
             _ => return None,
         };
-        // `as` holds a float at the ends of the range.
+        // `as` saturates a float.
         value.is_finite().then_some(value as i32)
     }
 
@@ -85,7 +85,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Text of at most `max` characters, trimmed, without control characters; empty when there is none.
+    /// Returns text of at most `max` characters, trimmed, without control characters; empty if there is none.
     pub(super) fn text(self, max: usize) -> String {
         match self.0 {
             Some(Value::String(text)) => tidy(text, max),
@@ -95,8 +95,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What a drive says of itself ends up in messages, metrics and file names' neighbours: no control
-/// characters, bounded.
+/// Replaces control characters, trims, and cuts to `max` characters: texts of a drive are shown in messages and metrics.
 pub(super) fn tidy(text: &str, max: usize) -> String {
     let clean: String = text
         .chars()
@@ -106,7 +105,7 @@ pub(super) fn tidy(text: &str, max: usize) -> String {
 }
 
 fn whole(number: f64) -> Option<u64> {
-    // `as` holds a float at the ends of the range.
+    // `as` saturates a float.
     (number.is_finite() && number >= 0.0).then_some(number as u64)
 }
 
@@ -121,7 +120,7 @@ fn number_in(text: &str) -> Option<u64> {
     decimal(text).and_then(whole)
 }
 
-/// A fraction, also of a program that runs with a decimal comma.
+/// Parses a fraction, also one that was written with a decimal comma.
 pub(super) fn decimal(text: &str) -> Option<f64> {
     text.trim().replacen(',', ".", 1).parse().ok()
 }

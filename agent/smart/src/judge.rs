@@ -1,4 +1,4 @@
-//! One poll's outcome and what is known from before → an assessment. Pure.
+//! Judges a drive by the outcome of one poll and its history. Pure.
 
 use super::{
     facts::{ExitStatus, Facts},
@@ -9,33 +9,32 @@ use super::{
     thresholds::Thresholds,
 };
 
-/// How a drive is, as of one poll.
+/// Assessment of a drive after one poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assessment {
-    /// The verdict that is held: what to act on.
+    /// Verdict that is held and acted on.
     pub verdict: Verdict,
-    /// What this poll alone shows; UNKNOWN without an answer.
+    /// Verdict of this poll alone; UNKNOWN without an answer.
     pub observed: Verdict,
-    /// The held verdict rests on an earlier poll.
+    /// True if the held verdict derives from an earlier poll.
     pub stale: bool,
-    /// The drive sleeps and was left alone.
+    /// True if the drive is in standby and was not woken.
     pub standby: bool,
-    /// Why this poll has no health data.
+    /// Reason why this poll has no health data.
     pub failure: Option<Failure>,
-    /// A command to the drive failed: what was read may not be all there is.
+    /// True if a command to the drive failed, so that data may be missing.
     pub reduced_confidence: bool,
-    /// What this poll found, worst first, with what is acknowledged.
+    /// Findings of this poll, worst first, with the acknowledged ones.
     pub findings: Vec<RuleFinding>,
-    /// Why the verdict is held; not empty for SUSPECT and BAD.
+    /// Findings for which the verdict is held; not empty for SUSPECT and BAD.
     pub reasons: Vec<RuleFinding>,
-    /// Wear, heat, cable, timeouts, as of this poll.
+    /// Wear, temperature, cable and timeouts, as of this poll.
     pub conditions: Vec<SmartCondition>,
-    /// It answered as another drive than before: everything known of the old one was forgotten.
+    /// True if a different drive answered than before; the history of the earlier one was reset.
     pub another_drive: bool,
 }
 
-/// Judges one poll, at `now` (seconds since 1970). An acknowledgement is of what was shown before this
-/// poll: what this one shows besides has not been seen by anybody.
+/// Judges one poll at `now` (seconds since 1970). `ack` covers what was shown before this poll, and none of what this poll finds besides.
 pub fn judge(
     outcome: &Outcome,
     history: &mut History,
@@ -101,7 +100,7 @@ fn answered(facts: &Facts, history: &mut History, now: u64, thresholds: &Thresho
     }
 }
 
-/// Why an answer tells nothing of the drive's health.
+/// Returns the reason why an answer has no health data.
 fn no_data(facts: &Facts) -> Failure {
     let detail = match (facts.smart_available, facts.smart_enabled) {
         (Some(false), _) => "the drive has no SMART".to_owned(),

@@ -8,25 +8,25 @@ use std::{
 use super::{FailureReason, Outcome, reading::Reading};
 use drivebay_model::DriveId;
 
-/// Of one drive.
+/// Last SMART poll of one drive, and its failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LatestPoll {
-    /// The numbers of its last answer.
+    /// Numbers of the last answer; values that only a deep poll reads may be older.
     pub reading: Option<Reading>,
-    /// Time of the last successful poll, unix seconds.
+    /// Time of the last poll with health data, unix seconds.
     pub polled_at: Option<u64>,
-    /// It slept when it was last asked, and was left alone.
+    /// True if the drive was in standby at the last poll, and was not woken.
     pub asleep: bool,
-    /// Polls without an answer since the agent began, by reason.
+    /// Number of polls without health data since the agent started, by reason.
     pub failures: BTreeMap<FailureReason, u64>,
 }
 
-/// Of every drive that is asked.
+/// Last SMART poll of every drive that is polled.
 #[derive(Debug, Default)]
 pub struct LatestPolls(Mutex<BTreeMap<DriveId, LatestPoll>>);
 
 impl LatestPolls {
-    /// Takes the outcome of a poll at `now` (unix seconds). `failure`: why the poll has no health data.
+    /// Records the outcome of a poll at `now` (unix seconds). `failure`: reason why the poll has no health data.
     pub fn took(
         &self,
         drive: &DriveId,
@@ -53,12 +53,12 @@ impl LatestPolls {
         }
     }
 
-    /// Lets go of drives that are not asked any more.
+    /// Drops the drives for which `keep` is false.
     pub fn retain(&self, keep: impl Fn(&DriveId) -> bool) {
         self.lock().retain(|drive, _| keep(drive));
     }
 
-    /// All of it.
+    /// Returns a copy, by drive.
     pub fn all(&self) -> BTreeMap<DriveId, LatestPoll> {
         self.lock().clone()
     }

@@ -1,10 +1,10 @@
 //! SMART: polling a drive, and its verdict.
 //!
-//! `collect` runs smartctl (in the drive's worker, for it blocks); `facts` is what it said, typed; `rules`
-//! (pure) turns facts into findings and conditions; `history` (pure) remembers what growth, hysteresis and
-//! acknowledgements need. `plausible` (pure) drops numbers that cannot be true before anything reads them. Thresholds stand in one table. A failed poll never loses a drive: it keeps its
-//! last verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and
-//! `latest` keeps the last one of each drive, for metrics.
+//! `collect` runs smartctl (in the drive's worker, because it blocks); `facts` is its output, typed; `rules` (pure) derives findings and
+//! conditions from facts; `history` (pure) keeps what growth, hysteresis and acknowledgements need. `plausible` (pure) drops numbers that
+//! cannot be true before anything reads them. `thresholds` has all thresholds in one table. After a failed poll a drive keeps its last
+//! verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and `latest` keeps the last one
+//! of each drive, for metrics.
 
 #![allow(
     missing_docs,

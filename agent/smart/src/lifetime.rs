@@ -1,5 +1,5 @@
-//! What a drive did in its life, by the attributes that vendors have for it. By name: a number such as 241 counts sectors
-//! on one drive and GiB on the next. What is not known is None, never 0. Pure.
+//! Values over a drive's life, by the attributes that vendors have for them. By name, because a number such as 241 counts sectors on one
+//! drive and GiB on the next. An unknown value is None, never 0. Pure.
 
 use super::{
     facts::{Ata, Attribute, Facts, Failed},
@@ -12,17 +12,17 @@ const GB: u64 = 1_000_000_000;
 const HOURS_OF_A_DAY: u64 = 24;
 /// 365.25 days / 12.
 const HOURS_OF_A_MONTH: u64 = 730;
-/// A rate over a shorter life says nothing.
+/// Power-on hours from which on a rate is meaningful.
 const SETTLED_HOURS: u64 = 24 * 7;
 
-/// What `Total_LBAs_…` counts.
+/// Unit of a count of transferred data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Bytes(u64),
     Sectors,
 }
 
-/// Names of smartctl's database for what hosts wrote, in lower case, and the unit of each.
+/// Names in smartctl's database for data that hosts wrote, in lower case, with the unit of each.
 const WRITTEN: [(&str, Unit); 11] = [
     ("host_writes_32mib", Unit::Bytes(32 * MIB)),
     ("host_writes_mib", Unit::Bytes(MIB)),
@@ -36,7 +36,7 @@ const WRITTEN: [(&str, Unit); 11] = [
     ("host_writes_lba", Unit::Sectors),
     ("sectors_written_to_ssd", Unit::Sectors),
 ];
-/// The same for what they read.
+/// Names for data that hosts read, alike.
 const READ: [(&str, Unit); 11] = [
     ("host_reads_32mib", Unit::Bytes(32 * MIB)),
     ("host_reads_mib", Unit::Bytes(MIB)),
@@ -50,7 +50,7 @@ const READ: [(&str, Unit); 11] = [
     ("host_reads_lba", Unit::Sectors),
     ("sectors_read_from_ssd", Unit::Sectors),
 ];
-/// Power that went without a notice; Samsung counts the recoveries from it.
+/// Names for power losses without a notice; Samsung counts the recoveries from them.
 const UNSAFE_SHUTDOWNS: [&str; 6] = [
     "unsafe_shutdown_count",
     "unexpect_power_loss_ct",
@@ -59,16 +59,16 @@ const UNSAFE_SHUTDOWNS: [&str; 6] = [
     "unclean_shutdown",
     "por_recovery_count",
 ];
-/// Spare blocks left, as the normalised value in percent.
+/// Names for the spare blocks that are left, whose normalised value is in percent.
 const SPARE: [&str; 4] = [
     "available_reservd_space",
     "perc_avail_resrvd_space",
     "reserved_block_pct",
     "spares_remaining_perc",
 ];
-/// Intel's and Solidigm's test of the capacitors that keep the drive writing when power goes.
+/// Name of Intel's and Solidigm's test of the capacitors that keep the drive writing after a power loss.
 const CAPACITOR_TEST: &str = "power_loss_cap_test";
-/// Its value for a test at an excessive temperature, which says nothing.
+/// Normalised value after a test at an excessive temperature, which has no result.
 const NOT_JUDGED: u64 = 11;
 
 fn named<'a>(ata: &'a Ata, beginning: &str) -> Option<&'a Attribute> {
@@ -80,7 +80,7 @@ fn named<'a>(ata: &'a Ata, beginning: &str) -> Option<&'a Attribute> {
 fn bytes(facts: &Facts, ata: &Ata, names: &[(&str, Unit)], sector: u64) -> Option<u64> {
     let of = |(name, unit): &(&str, Unit)| {
         let attribute = named(ata, name)?;
-        // smartctl's default name, on a drive that it does not know and that may count in anything.
+        // smartctl's default name, on a drive that is not in its database and may count in any unit.
         let is_guess = facts.listed == Some(false) && facts.rotational == Some(false);
         let unit = match unit {
             Unit::Sectors if is_guess => return None,
@@ -92,31 +92,31 @@ fn bytes(facts: &Facts, ata: &Ata, names: &[(&str, Unit)], sector: u64) -> Optio
     names.iter().find_map(of)
 }
 
-/// Bytes written by hosts. `sector`: bytes of a logical sector.
+/// Returns the bytes written by hosts. `sector`: size of a logical sector, bytes.
 pub(super) fn written(facts: &Facts, ata: &Ata, sector: u64) -> Option<u64> {
     bytes(facts, ata, &WRITTEN, sector)
 }
 
-/// Bytes read by hosts.
+/// Returns the bytes read by hosts. `sector`: size of a logical sector, bytes.
 pub(super) fn read(facts: &Facts, ata: &Ata, sector: u64) -> Option<u64> {
     bytes(facts, ata, &READ, sector)
 }
 
-/// Times that power went without a notice.
+/// Returns the number of power losses without a notice.
 pub(super) fn unsafe_shutdowns(ata: &Ata) -> Option<u64> {
     let mut names = UNSAFE_SHUTDOWNS.iter();
     let attribute = names.find_map(|name| named(ata, name))?;
     (!attribute.packed).then_some(attribute.raw)
 }
 
-/// Spare blocks left, percent.
+/// Returns the spare blocks that are left, percent.
 pub(super) fn spare_percent(ata: &Ata) -> Option<u64> {
     let mut names = SPARE.iter();
     let value = names.find_map(|name| named(ata, name))?.value;
     value.filter(|value| (1..=100).contains(value))
 }
 
-/// Whether the last test of the capacitors passed.
+/// Returns whether the last test of the capacitors passed; None without a test or a result.
 pub(super) fn capacitor_passed(ata: &Ata) -> Option<bool> {
     let test = named(ata, CAPACITOR_TEST)?;
     let value = test
@@ -125,7 +125,7 @@ pub(super) fn capacitor_passed(ata: &Ata) -> Option<bool> {
     Some(current_failure(test) != Failed::Now && value > test.thresh.unwrap_or(0).max(1))
 }
 
-/// A rate over the drive's life in thousandths: `count` in a time of `hours`, by periods of `period` hours.
+/// Returns a rate over the drive's life, in thousandths: `count` within `hours`, per `period` hours. None for a life that is too short.
 fn thousandths(count: u128, hours: u64, period: u64) -> Option<u64> {
     if hours < SETTLED_HOURS {
         return None;
@@ -134,19 +134,19 @@ fn thousandths(count: u128, hours: u64, period: u64) -> Option<u64> {
     u64::try_from(rate.checked_div(u128::from(hours))?).ok()
 }
 
-/// Sectors replaced per month of power-on time, in thousandths.
+/// Returns the sectors that were replaced per month of power-on time, in thousandths.
 pub(super) fn reallocated_per_month(count: u64, hours: u64) -> Option<u64> {
     thousandths(u128::from(count), hours, HOURS_OF_A_MONTH)
 }
 
-/// How often the drive's capacity was written per day of power-on time, in thousandths.
+/// Returns how often the drive's capacity was written per day of power-on time, in thousandths.
 pub(super) fn writes_per_day(written: u64, capacity: u64, hours: u64) -> Option<u64> {
     let per_day = thousandths(u128::from(written), hours, HOURS_OF_A_DAY)?;
     per_day.checked_div(capacity)
 }
 
-/// Drive writes per day over five years that the vendor rates a series for, in thousandths, by the beginning of the model
-/// and a part of the rest. From the vendors' product briefs; only series in which every capacity has the same rating.
+/// Ratings of series by their vendors, in thousandths of a drive write per day over five years, by the beginning of the model and a part of
+/// the rest. From the vendors' product briefs; only series in which every capacity has the same rating.
 const RATED: [(&str, &str, u64); 9] = [
     ("KINGSTON SEDC500R", "", 500),
     ("KINGSTON SEDC500M", "", 1300),
@@ -159,7 +159,7 @@ const RATED: [(&str, &str, u64); 9] = [
     ("SAMSUNG MZQL2", "", 1000),
 ];
 
-/// What the vendor rates the model for, in thousandths of a drive write per day.
+/// Returns the rating of the model by its vendor, in thousandths of a drive write per day; None if it is unknown.
 pub(super) fn rated_writes_per_day(model: &str) -> Option<u64> {
     let of = |(beginning, part, _): &&(&str, &str, u64)| {
         let rest = model.strip_prefix(beginning);
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(written_bytes("ata-kc400"), Some(98_877 * GIB));
         assert_eq!(written_bytes("ata-gmts400"), Some(176_220 * 32 * MIB));
         assert_eq!(written_bytes("ata-mx500"), Some(28_104_412_233 * 512));
-        // A drive that smartctl does not know counts in what it likes.
+        // A drive that is not in smartctl's database may count in any unit.
         assert_eq!(written_bytes("ata-sandforce-unlisted"), None);
         let read_bytes = of("ata-wd-blue", &[], |facts, ata| read(facts, ata, 512));
         assert_eq!(read_bytes, Some(2204 * GIB));

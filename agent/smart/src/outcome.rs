@@ -1,4 +1,4 @@
-//! What came of asking a drive: an answer, a drive that sleeps, or why there is none.
+//! Outcome of a poll: an answer, a drive in standby, or a failure with its reason.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::Facts;
 
-/// What came of one poll.
+/// Outcome of one poll.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The drive answered. Whether the answer tells of its health is for the rules.
+    /// The drive answered. The rules decide whether the answer has health data.
     Answered(Box<Facts>),
-    /// It sleeps, and was not woken.
+    /// The drive is in standby, and was not woken.
     Standby,
-    /// There is no answer.
+    /// The drive gave no answer.
     Failed(Failure),
 }
 
-/// Why there is no answer. Never a reason to forget the drive.
+/// A poll that failed. The drive keeps its history and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Which kind; failures are counted by it.
+    /// Kind of failure, by which failures are counted.
     pub reason: FailureReason,
-    /// What was seen, and what an operator does next. The same for as long as the failure is.
+    /// The evidence, and what an operator can do. Stays the same as long as the failure lasts.
     pub detail: String,
 }
 
@@ -53,17 +53,17 @@ reasons! {
     Timeout,
     /// A signal ended smartctl.
     Killed,
-    /// It wrote something that is not smartctl's JSON.
+    /// The output is not smartctl's JSON.
     Garbage,
-    /// Its JSON ends in the middle.
+    /// The JSON ends in the middle.
     Truncated,
-    /// It wrote more than is read.
+    /// The output is larger than what is read.
     TooLarge,
-    /// It could not open the device, or the device did not identify itself.
+    /// smartctl could not open the device, or the device did not identify itself.
     OpenFailed,
-    /// Virtual, remote, or of a type that smartctl does not know: there is nothing to ask.
+    /// Virtual, remote, or of a type that smartctl does not know: it cannot be polled.
     Unsupported,
-    /// It answered, but said nothing about the drive's health.
+    /// The answer has no health data.
     NoData,
 }
 

@@ -1,5 +1,5 @@
-//! The numbers of a drive's answer, the same for every protocol, in SI units: for metrics. What the drive did not
-//! tell is None. Pure.
+//! Numbers of a drive's answer, the same for every protocol, in SI units, for metrics. A value that the drive does not report is None.
+//! Pure.
 
 use super::{
     facts::{Detail, ExitStatus, Facts, Protocol, SelfTestResult},
@@ -9,7 +9,7 @@ use super::{
     rules::wear,
 };
 
-/// Seconds of an hour.
+/// Length of an hour, seconds.
 const HOUR: u64 = 3600;
 /// Device statistics, general page: logical sectors written and read (ACS-4, 9.5.4).
 const WRITTEN: (u64, u64) = (1, 24);
@@ -17,76 +17,73 @@ const READ: (u64, u64) = (1, 40);
 /// Device statistics, temperature page: minutes above the specified maximum (ACS-4, 9.5.8).
 const OVER_TEMPERATURE: (u64, u64) = (5, 80);
 
-/// The values of one SMART poll.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Its command set.
     pub protocol: Option<Protocol>,
-    /// Its word on itself. True is no proof of health.
+    /// The drive's own status. True is no proof of health.
     pub passed: Option<bool>,
     /// smartctl's exit status, a bit mask.
     pub exit: ExitStatus,
-    /// Turns a minute; 0 for a drive that does not turn.
+    /// Rotations per minute; 0 for a drive that does not rotate.
     pub rotations_per_minute: Option<u64>,
-    /// Degrees Celsius.
+    /// Temperature, degrees Celsius.
     pub temperature: Option<i32>,
-    /// Seconds with power.
+    /// Power-on time, seconds.
     pub power_on_seconds: Option<u64>,
-    /// Times it was switched on.
+    /// Number of power cycles.
     pub power_cycles: Option<u64>,
     /// Rated endurance used, percent; may pass 100.
     pub wear_percent: Option<u64>,
-    /// Spare blocks left, percent.
+    /// Spare blocks that are left, percent.
     pub spare_percent: Option<u64>,
-    /// NVMe: below it the drive warns, percent.
+    /// NVMe: spare below which the drive warns, percent.
     pub spare_threshold_percent: Option<u64>,
     /// NVMe: bits of the critical warning byte.
     pub critical_warning: Option<u8>,
-    /// Errors that the medium caused and nothing corrected: NVMe media errors, SCSI uncorrected errors, ATA 187 or
-    /// device statistics.
+    /// Errors of the medium that were not corrected: NVMe media errors, SCSI uncorrected errors, ATA 187 or device statistics.
     pub media_errors: Option<u64>,
-    /// NVMe: entries of the error log for reads that the medium lost (status 0x281).
+    /// NVMe: entries of the error log for reads whose data the medium lost (status 0x281).
     pub unrecovered_reads: Option<u64>,
     /// Bytes read by the host.
     pub read_bytes: Option<u64>,
     /// Bytes written by the host.
     pub written_bytes: Option<u64>,
-    /// ATA 5.
+    /// Sectors that were reallocated (ATA 5).
     pub reallocated: Option<u64>,
     /// Sectors that wait for a write: ATA 197, else a log of pending defects.
     pub pending: Option<u64>,
-    /// ATA 198.
+    /// Sectors that could not be read in an off-line scan (ATA 198).
     pub uncorrectable: Option<u64>,
-    /// SCSI.
+    /// SCSI: length of the grown defect list.
     pub grown_defects: Option<u64>,
-    /// ATA 199, else the device statistics: over the drive's life.
+    /// Interface errors over the drive's life: ATA 199, else the device statistics.
     pub interface_errors: Option<u64>,
     /// Entries ever written to the error log.
     pub error_log_entries: Option<u64>,
-    /// Times that power went without a notice.
+    /// Number of power losses without a notice.
     pub unsafe_shutdowns: Option<u64>,
     /// Seconds above the warning temperature; ATA: above the specified maximum.
     pub warning_temperature_seconds: Option<u64>,
     /// Seconds above the critical temperature.
     pub critical_temperature_seconds: Option<u64>,
-    /// Whether the last test of the power loss capacitors passed.
+    /// True if the last test of the power loss capacitors passed.
     pub capacitor_passed: Option<bool>,
     /// Year and week of manufacture.
     pub manufactured: Option<(u16, u8)>,
-    /// Errors of all SAS phys.
+    /// Sum of the errors of all SAS phys.
     pub phy_errors: Option<u64>,
     /// Drive writes per day of power-on time, in thousandths.
     pub writes_per_day: Option<u64>,
-    /// What the vendor rates the model for, in thousandths of a drive write per day.
+    /// Rating of the model by its vendor, in thousandths of a drive write per day.
     pub rated_writes_per_day: Option<u64>,
-    /// Sectors replaced per month of power-on time, in thousandths.
+    /// Sectors reallocated per month of power-on time, in thousandths.
     pub reallocated_per_month: Option<u64>,
-    /// Self-tests in the log, and those of them that failed; None when the log is empty or not there.
+    /// Number of self-tests in the log, and of those that failed; None if the log is empty or missing.
     pub self_tests: Option<(u64, u64)>,
 }
 
 impl Reading {
-    /// The numbers in an answer. `logical_sector`: bytes of one, as the kernel has it.
+    /// Returns the numbers in an answer. `logical_sector`: size of one, bytes, as the kernel has it.
     pub fn of(facts: &Facts, logical_sector: u32) -> Self {
         let counters = Counter::read(facts);
         let counted = |wanted: Counter| {
@@ -113,7 +110,7 @@ impl Reading {
         let minutes = |minutes: u64| minutes.saturating_mul(60);
         match &facts.detail {
             Detail::Ata(ata) => {
-                // All ones is what firmware leaves where it does not count.
+                // All ones is the value of firmware that does not count.
                 let statistic = |(page, offset)| {
                     let value = ata.statistic(page, offset);
                     value.filter(|value| *value != u64::from(u32::MAX))
@@ -158,7 +155,7 @@ impl Reading {
                 reading.warning_temperature_seconds = nvme.warning_minutes.map(minutes);
                 reading.critical_temperature_seconds = nvme.critical_minutes.map(minutes);
             }
-            // Its wear is all there is.
+            // Wear is all that these report.
             Detail::Nvme(_) | Detail::Mmc(_) | Detail::Unknown => {}
         }
         reading.rated_writes_per_day = lifetime::rated_writes_per_day(&facts.model);
@@ -174,7 +171,7 @@ impl Reading {
         reading
     }
 
-    /// By stable names with their units, in the order in which they are shown; what is not known is absent.
+    /// Returns the values by stable names with their units, in the order in which they are shown; unknown ones are left out.
     pub fn named(&self) -> Vec<(&'static str, i64)> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let manufactured = self
@@ -232,7 +229,7 @@ impl Reading {
             .collect()
     }
 
-    /// This one, with what only the daily, deep poll asks for kept from the one before.
+    /// Fills in values that only the daily, deep poll reads from the reading before.
     pub fn after(mut self, before: &Self) -> Self {
         self.wear_percent = self.wear_percent.or(before.wear_percent);
         self.read_bytes = self.read_bytes.or(before.read_bytes);

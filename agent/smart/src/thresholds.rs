@@ -1,4 +1,4 @@
-//! Every number that a rule compares with, and why it is that number.
+//! All thresholds of the rules, each with the reason for its default.
 
 use std::ops::RangeInclusive;
 
@@ -19,8 +19,7 @@ macro_rules! thresholds {
             /// The name of each in a configuration.
             pub const KEYS: &'static [&'static str] = &[$($key,)+];
 
-            /// What it may be set to; None when there is none of this name. 0 of something would be found
-            /// on every drive there is.
+            /// Returns the valid range; None if there is no threshold of this name. Excludes 0 where every drive would reach it.
             pub fn range(key: &str) -> Option<RangeInclusive<i32>> {
                 match key {
                     $($key => Some($range),)+
@@ -28,7 +27,8 @@ macro_rules! thresholds {
                 }
             }
 
-            /// What it is compared with, and why it is that number, for the reference of the configuration.
+            /// Returns what the threshold is compared with and the reason for its value, for the configuration reference; None if there is
+            /// no threshold of this name.
             pub fn meaning(key: &str) -> Option<&'static str> {
                 match key {
                     $($key => Some(concat!($($doc),+).trim()),)+
@@ -62,19 +62,18 @@ macro_rules! thresholds {
     };
 }
 
-/// Something to count: at least one.
+/// A count, at least 1.
 const COUNT: RangeInclusive<i32> = 1..=i32::MAX;
-/// Percent of the rated endurance, which a drive may outlive many times.
+/// Percent of the rated endurance, which a drive may exceed many times.
 const PERCENT: RangeInclusive<i32> = 1..=1000;
-/// Degrees Celsius that can be a drive's limit.
+/// Degrees Celsius that may be a drive's limit.
 const DEGREES: RangeInclusive<i32> = 30..=120;
 
 thresholds! {
     /// ATA attributes 197 and, of a rotating drive, 198, in physical sectors: BAD from this count on. A few can be writes torn by a
     /// power cut; dozens are a failing medium. The two mostly count the same sectors.
     pending_bad, "pending-bad": u64 = 40, COUNT;
-    /// ATA attribute 197, pending sectors: SUSPECT from this count on. One sector that cannot be read is one block of somebody's data at
-    /// stake.
+    /// ATA attribute 197, pending sectors: SUSPECT from this count on. One sector that cannot be read is one block of data at stake.
     pending_suspect, "pending-suspect": u64 = 1, COUNT;
     /// ATA attribute 198, offline uncorrectable sectors: SUSPECT from this count on, as for 197.
     offline_uncorrectable_suspect, "offline-uncorrectable-suspect": u64 = 1, COUNT;
@@ -96,7 +95,7 @@ thresholds! {
     /// again and again, and each time counts: hundreds can be one sector, tens of thousands are not.
     reported_uncorrect_bad, "reported-uncorrect-bad": u64 = 10_000, COUNT;
     /// Power-on hours after which an unreadable place in an ATA error log or a SCSI background scan no longer counts: one year. The log
-    /// keeps it for ever; in a year the sector was written, replaced or found again.
+    /// never drops it; in a year the sector was written, replaced or found again.
     uncorrectable_hours, "uncorrectable-hours": u64 = 8766, COUNT;
     /// ATA attribute 184, where it counts end-to-end errors: SUSPECT from this count on. Data was damaged inside the drive.
     end_to_end, "end-to-end": u64 = 1, COUNT;

@@ -1,4 +1,4 @@
-//! What a node tells CSI of the health of its volumes and drives. Pure.
+//! Health of volumes and drives, as CSI reports it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use drivebay_model::{
     condition::{Condition, Status},
 };
 
-/// The condition of CSI 1.12 and earlier: what the first of the proposal's checks found comes first.
+/// Returns the volume condition of CSI 1.12 and earlier, ordered by the checks of the CSI health proposal.
 pub fn condition(conditions: &[Condition]) -> csi::VolumeCondition {
     let mut ordered: Vec<&Condition> = conditions.iter().collect();
     ordered.sort_by_key(|condition| condition.reason.about());
@@ -21,7 +21,7 @@ pub fn condition(conditions: &[Condition]) -> csi::VolumeCondition {
     health::legacy(&health::within_limits(entries))
 }
 
-/// The entries of CSI 1.13, worst first.
+/// Returns the health entries of CSI 1.13, worst first.
 pub fn entries(conditions: &[Condition]) -> Vec<VolumeHealthEntry> {
     health::tidy(conditions.iter().map(entry).collect())
 }
@@ -39,8 +39,8 @@ fn entry(condition: &Condition) -> VolumeHealthEntry {
     }
 }
 
-/// How the drives are that volumes are on, or could be: one entry for each kind of trouble, with every drive that has
-/// it. Worst first.
+/// Returns the health of drives that have volumes or can have them: one entry for each status and reason, with every affected drive. Worst
+/// first.
 pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
     let mut found: BTreeMap<(Storage, &str), Vec<String>> = BTreeMap::new();
     for drive in snapshot.drives.values() {
@@ -71,7 +71,7 @@ pub fn storage(snapshot: &Snapshot) -> Vec<StorageBackendHealth> {
     health::tidy(entries.collect())
 }
 
-/// Every drive, as long as there is room for it, and how many more there are: a message that was cut would hide them.
+/// Lists the drives that fit, and the number of the others, since cutting the message would hide them.
 fn told(drives: &[String]) -> String {
     const MORE: usize = 32;
     let mut message = String::new();

@@ -6,7 +6,7 @@ fn what(reason: Reason) -> Condition {
     Condition::new(reason, format!("what {reason} is"))
 }
 
-/// The proposal's checks in its order, each with what finds it here: written down apart from the table that decides.
+/// The proposal's checks in its order, each with its reasons here: independent of the table in the code.
 #[test]
 fn each_reason_belongs_to_the_check_of_the_proposal_that_finds_it() {
     let proposal = [
@@ -136,7 +136,7 @@ fn of_an_acknowledged_drive_only_what_is_not_acknowledged_is_told() {
         assert!(message.contains("PendingSectors"), "{message}");
         assert!(!message.contains("GrownDefectsMany"), "{message}");
     }
-    // What stands still is told, whatever is acknowledged.
+    // Stalled I/O is reported, also when acknowledged.
     known.health.findings = vec![Finding {
         acknowledged: true,
         ..finding("IoStalled")

@@ -1,6 +1,6 @@
 //! The CSI Node service, and the gRPC codes of every error. Thin: validate, call, map.
 //!
-//! Identity and Controller are the controller crate's.
+//! The Identity and Controller services are in other crates.
 
 pub mod health;
 pub mod node;

@@ -27,7 +27,7 @@ pub struct NodeService {
 }
 
 impl NodeService {
-    /// Over this node's volumes, advertising this generation of the health API.
+    /// Serves these volumes with this generation of the health API.
     pub fn new(volumes: Volumes, health_api: HealthApi) -> Self {
         Self {
             node: volumes.node().clone(),
@@ -192,7 +192,7 @@ impl Node for NodeService {
             let volume = self.volumes.require_scanned(&request.volume_id).await?;
             if let Some(asked) = request.volume_capability.as_ref() {
                 let asked = capability(Some(asked)).map_err(|error| match error {
-                    // Of this call alone CSI has it as a wrong argument.
+                    // CSI defines it as an invalid argument for this call only.
                     VolumeError::Unsupported(why) => VolumeError::Invalid {
                         field: "volume_capability",
                         why: why.to_string(),
@@ -280,7 +280,7 @@ impl Node for NodeService {
         )];
         let info = csi::NodeGetInfoResponse {
             node_id: config.node_id.clone(),
-            // No limit of ours; a full table is RESOURCE_EXHAUSTED at creation.
+            // No limit; a full table is RESOURCE_EXHAUSTED at creation.
             max_volumes_per_node: 0,
             accessible_topology: Some(csi::Topology {
                 segments: segments.into_iter().collect(),
@@ -323,7 +323,7 @@ impl Node for NodeService {
     }
 }
 
-/// Bytes as CSI counts them.
+/// Converts bytes to the type that CSI uses.
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

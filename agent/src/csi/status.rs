@@ -1,8 +1,8 @@
-//! The one table from errors to gRPC codes.
+//! Maps errors to gRPC codes.
 //!
-//! Codes are a protocol with the kubelet and the sidecars: ABORTED, UNAVAILABLE, DEADLINE_EXCEEDED and
-//! CANCELLED mean "may still be running, call again" and are used only when that is true. Every other
-//! code is final: nothing is left half done, and the kubelet may never call again.
+//! Codes are a protocol with the kubelet and the sidecars: ABORTED, UNAVAILABLE, DEADLINE_EXCEEDED and CANCELLED mean "may still be
+//! running, call again" and are used only if that is true. Every other code is final: the operation left nothing partly done, and the
+//! kubelet may never call again.
 
 use drivebay_common::answers;
 use tonic::{Code, Status};
@@ -13,12 +13,12 @@ use drivebay_model::cause::chain;
 use drivebay_node::volumes::VolumeError;
 use drivebay_worker::RunError;
 
-/// The error as a gRPC status: its code from the table, its whole chain of reasons as the message.
+/// Returns the gRPC status of an error: its code from the table, its chain of causes as the message.
 pub fn status(error: &VolumeError) -> Status {
     answers::fit(code(error), &chain(error))
 }
 
-/// The table.
+/// Returns the gRPC code of an error.
 pub fn code(error: &VolumeError) -> Code {
     match error {
         VolumeError::Pending { .. } => Code::Aborted,
@@ -26,17 +26,21 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::NotFound { .. } => Code::NotFound,
         VolumeError::Invalid { .. } => Code::InvalidArgument,
         VolumeError::Unsupported(_) => Code::FailedPrecondition,
-        VolumeError::Exists { .. } | VolumeError::SnapshotExists { .. } => Code::AlreadyExists,
+        VolumeError::Exists { .. }
+        | VolumeError::SnapshotExists { .. }
+        | VolumeError::GroupExists { .. } => Code::AlreadyExists,
+        VolumeError::SnapshotInGroup { .. } => Code::InvalidArgument,
         VolumeError::NotTaken { .. }
+        | VolumeError::GroupNotTaken { .. }
         | VolumeError::SnapshotCopied { .. }
         | VolumeError::NotCopied { .. } => Code::FailedPrecondition,
         VolumeError::Copying { .. } => Code::Aborted,
         VolumeError::NoSource { .. } => Code::NotFound,
-        // The volume exists and may come back; a second one of its name must not be made meanwhile.
+        // The volume exists and may return; a second one of its name must not be created meanwhile.
         VolumeError::ExistsAway { .. } => Code::Unavailable,
         VolumeError::UnknownClass { .. } => Code::InvalidArgument,
         VolumeError::NoRoom { .. } | VolumeError::NoDriveApart { .. } => Code::ResourceExhausted,
-        // Not RESOURCE_EXHAUSTED: the resizer retries that for ever and the claim cannot be lowered.
+        // Not RESOURCE_EXHAUSTED: the resizer retries that without end, and the PVC's request cannot be lowered.
         VolumeError::CannotGrow { .. } => Code::OutOfRange,
         VolumeError::InUse { .. } | VolumeError::Held { .. } => Code::FailedPrecondition,
         VolumeError::Ambiguous { .. } => Code::FailedPrecondition,
@@ -52,7 +56,7 @@ pub fn code(error: &VolumeError) -> Code {
         | VolumeError::NotNoted { .. }
         | VolumeError::MoveNotSaved { .. }
         | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
-        // The change itself may be done, e.g. the mount made: the repeat finds it.
+        // The change itself may be complete, for example the mount made: the repeated call finds it.
         VolumeError::MountTable(_) => Code::Unavailable,
         VolumeError::Carve(error) => run_code(error, carve_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
@@ -73,7 +77,7 @@ fn run_code<E: std::error::Error>(error: &RunError<E>, job: impl Fn(&E) -> Code)
     match error {
         RunError::Busy { .. } => Code::Aborted,
         RunError::Stuck { .. } => Code::Unavailable,
-        // The worker was killed, yet what it had begun may be on the drive: the repeat looks.
+        // The worker was killed, but its operation may have reached the drive: the repeated call checks.
         RunError::Deadline { .. } => Code::DeadlineExceeded,
         RunError::Cancelled { .. } => Code::Aborted,
         RunError::Worker { .. } => Code::Unavailable,
@@ -85,11 +89,11 @@ fn run_code<E: std::error::Error>(error: &RunError<E>, job: impl Fn(&E) -> Code)
 fn carve_code(error: &CarveError) -> Code {
     match error {
         CarveError::NotThisDrive { .. } => Code::Unavailable,
-        // A write that failed may have reached the drive in part: the repeat looks.
+        // A failed write may have reached the drive in part: the repeated call checks.
         CarveError::Io { .. } | CarveError::Host { .. } | CarveError::InDoubt { .. } => {
             Code::Unavailable
         }
-        // The command may have done part of it, or all: the repeat looks.
+        // The command may have been carried out in part or completely: the repeated call checks.
         CarveError::Lvm { .. } => Code::Unavailable,
         CarveError::Locked { .. }
         | CarveError::LvmLocked { .. }
@@ -102,9 +106,12 @@ fn carve_code(error: &CarveError) -> Code {
         | CarveError::OtherSector { .. } => Code::FailedPrecondition,
         CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
         CarveError::NoSuchVolume { .. } => Code::NotFound,
-        // It moves, or has moved: a repeat finds it where it lives.
+        // The volume is being moved, or has moved: a repeated call finds its new place.
         CarveError::NotThere { .. } => Code::Unavailable,
         CarveError::NotWritten { .. } => Code::Unavailable,
+        // No member of the group remains: the repeated call takes it again.
+        CarveError::NotTogether { .. } => Code::Aborted,
+        CarveError::StillSuspended { .. } => Code::Unavailable,
         CarveError::InUse { .. }
         | CarveError::Used { .. }
         | CarveError::HasSnapshots { .. }
@@ -152,11 +159,11 @@ fn fs_code(error: &FsError) -> Code {
     }
 }
 
-/// Of a mount that the kernel refused. Nothing is mounted, so none of these is a code of what may be half done; but the kubelet
-/// repeats RESOURCE_EXHAUSTED.
+/// Returns the code for a mount that the kernel refused. Nothing is mounted, so none of these codes says that the call may still be
+/// running; but the kubelet repeats RESOURCE_EXHAUSTED.
 fn mount_code(errno: Option<i32>, has_options: bool) -> Code {
     match errno {
-        // Without options it is the filesystem that this kernel cannot take.
+        // Without options, this kernel does not support the filesystem.
         Some(libc::EINVAL) if has_options => Code::InvalidArgument,
         Some(
             libc::EINVAL
@@ -173,7 +180,7 @@ fn mount_code(errno: Option<i32>, has_options: bool) -> Code {
         Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
             Code::ResourceExhausted
         }
-        // The drive is gone, or may be.
+        // The drive is unplugged, or may be.
         Some(libc::ENXIO | libc::ENOTBLK) => Code::Unavailable,
         _ => Code::Internal,
     }
@@ -187,7 +194,7 @@ mod tests {
     use drivebay_model::{Cause, DriveId};
     use drivebay_worker::JobTarget;
 
-    /// What the kubelet and the sidecars take for "may still be running".
+    /// True for codes that the kubelet and the sidecars interpret as "may still be running".
     fn is_retried(code: Code) -> bool {
         matches!(
             code,
@@ -293,6 +300,28 @@ mod tests {
                     asked: text(),
                 },
                 Code::AlreadyExists,
+            ),
+            (
+                VolumeError::SnapshotInGroup {
+                    uuid,
+                    name: text(),
+                    group: text(),
+                },
+                Code::InvalidArgument,
+            ),
+            (
+                VolumeError::GroupExists {
+                    name: text(),
+                    volumes: text(),
+                },
+                Code::AlreadyExists,
+            ),
+            (
+                VolumeError::GroupNotTaken {
+                    name: text(),
+                    why: vec![text()],
+                },
+                Code::FailedPrecondition,
             ),
             (
                 VolumeError::NoRoom {

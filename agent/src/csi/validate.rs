@@ -1,4 +1,4 @@
-//! Checks of Node requests, before anything is looked up. Pure.
+//! Validates Node requests before any lookup. Pure.
 
 use std::{
     collections::HashMap,
@@ -15,18 +15,17 @@ use drivebay_fs::options::parse_mount_flags;
 use drivebay_model::{FsType, Mode};
 use drivebay_node::volumes::VolumeError;
 
-/// A capability, understood.
+/// A validated volume capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Use {
-    /// Mount or block.
     pub mode: Mode,
-    /// Filesystem that the request names.
+    /// Filesystem named by the request.
     pub fs_type: Option<FsType>,
-    /// Mount flags, checked one by one.
+    /// Mount flags, each validated.
     pub flags: Vec<String>,
-    /// The access mode, or a `ro` flag, says reader only.
+    /// True if the access mode is reader-only, or there is an `ro` flag.
     pub read_only: bool,
-    /// One target only.
+    /// True if only one target is allowed.
     pub exclusive: bool,
 }
 
@@ -37,7 +36,7 @@ fn invalid(field: &'static str, why: impl Into<String>) -> VolumeError {
     }
 }
 
-/// A field that must be there.
+/// Returns a mandatory field; errs if it is empty.
 pub fn required<'a>(field: &'static str, value: &'a str) -> Result<&'a str, VolumeError> {
     if value.is_empty() {
         return Err(invalid(field, "is missing"));
@@ -48,10 +47,10 @@ pub fn required<'a>(field: &'static str, value: &'a str) -> Result<&'a str, Volu
 /// NAME_MAX of Linux, bytes.
 const NAME_MAX: usize = 255;
 
-/// A path that must be there, be absolute, and lead nowhere else than it says.
+/// Returns a mandatory path. Errs unless it is absolute, within Linux's limits, and without `..` or control characters; and for `/`.
 pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
     required(field, value)?;
-    // PATH_MAX of Linux, its terminating zero included.
+    // PATH_MAX of Linux, including the terminating NUL.
     if value.len() >= 4096 {
         return Err(invalid(field, "is longer than 4095 bytes"));
     }
@@ -83,7 +82,7 @@ pub fn path(field: &'static str, value: &str) -> Result<PathBuf, VolumeError> {
     Ok(path)
 }
 
-/// What the capability asks for: what it may be at all is decided by the code that decides it for the controller.
+/// Returns the requested use. The capability is validated by the same code as for the controller.
 pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> {
     const FIELD: &str = "volume_capability";
     let given = given.ok_or_else(|| invalid(FIELD, "is missing"))?;
@@ -106,7 +105,7 @@ pub fn capability(given: Option<&VolumeCapability>) -> Result<Use, VolumeError> 
     })
 }
 
-/// The pod that a volume is published to, NAMESPACE/NAME; none where the caller names none, or one that Kubernetes cannot have.
+/// Returns the pod that a volume is published to, as NAMESPACE/NAME; None if the request has none, or no valid name.
 pub fn pod(context: &HashMap<String, String>) -> Option<String> {
     let is_name = |text: &&String| {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');

@@ -1,4 +1,4 @@
-//! The claim check: a drive with a mark of ours that an input did not touch is never taken for one that may be claimed.
+//! The claim check: a drive with a mark of Drivebay that an input did not change is never available.
 
 use std::{convert::Infallible, io};
 
@@ -38,13 +38,13 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// The layout, the base, what is made right again, the changes.
+/// Seeds: layout, base, checksums to correct, changes.
 fn edits() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = [0, 1]
         .iter()
         .flat_map(|layout| [vec![*layout, 0, 0], vec![*layout, 1, 63]])
         .collect();
-    // Both tables of zeros, and the protective MBR, too; both slots; the PV label and the header of the metadata area.
+    // Both tables zeroed, with and without the protective MBR; both slots; the PV label and the header of the metadata area.
     seeds.push(vec![0, 0, 0, 0, 0, 0, 0x83, 2, 0, 0, 0x83, 0]);
     let tables = [0, 0, 0, 0x83, 2, 0, 0, 0x83, 6, 0, 0, 0x83, 0];
     seeds.push([&[0, 0, 0], &tables[..]].concat());
@@ -77,8 +77,8 @@ fn claim(data: &[u8]) {
     }
 }
 
-/// Whether there is something that only Drivebay writes, from the bytes alone. Not that: the beginning of a claim, a table with
-/// the label's entry alone.
+/// True if the image has data that only Drivebay writes, judged by the bytes alone. A table with only the label's entry, which an
+/// interrupted claim leaves, does not count.
 fn is_marked(image: &Image) -> bool {
     let is = |at: u64, magic: &[u8]| image.get(at, magic.len()) == magic;
     let slot = |number: u64| is(LABEL_EXTENT.start + number * 2 * MIB, b"DRVBAYLB");
@@ -101,8 +101,8 @@ fn is_marked(image: &Image) -> bool {
             .any(|number| slot(number) || copy(number))
 }
 
-/// What a probe and a look make of it, without libblkid, which can only find more. The order is that of `discovery::probe` and
-/// `discovery::scan`.
+/// Evaluates the drive as a probe and a scan do, in the order of `layout::probe` and `discovery::scan`, but without libblkid, which can
+/// only find more.
 fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
     let mut read = |at: u64, len: usize| {
         let mut bytes = vec![0; len];
@@ -112,7 +112,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
     let pv = match mark {
         Ok(Mark::None(pv)) => pv,
         Ok(Mark::Ours(Layout::Partition)) => return is_unfinished(image),
-        // A volume group of ours is looked at by LVM's own tools, and an error claims nothing.
+        // Drivebay's VG is read by LVM's own tools, and an error prevents a claim.
         Ok(Mark::Ours(Layout::Lvm) | Mark::OtherSector(_) | Mark::Both) | Err(_) => return false,
     };
     let Ok(traces) = marks::traces(image) else {
@@ -147,7 +147,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
         ours: None,
         traces: traces.map(str::to_owned),
         gpt_types: gpt.types,
-        // As if the samples had missed everything: the marks alone must do.
+        // As if no sample had found data: the marks alone must suffice.
         blankness: Blankness::Blank,
     });
     let mut facts = samples::facts("sda");
@@ -166,7 +166,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
     )
 }
 
-/// A look finds a claim that was cut off before its label: the drive is judged as if it were blank then.
+/// True for a claim that was interrupted before its label was written: the drive is evaluated as blank then.
 fn is_unfinished(image: &Image) -> bool {
     let look = Session::open(image, &DriveId("x".into()), false);
     matches!(look, Err(CarveError::Unlabelled { .. }))
@@ -200,7 +200,7 @@ fn rules(claim: ClaimPolicy) -> Rules {
     }
 }
 
-/// Size of the drive, then its first and last bytes.
+/// Seeds: size of the drive, then its first and last bytes.
 fn bytes() -> Vec<Vec<u8>> {
     let drive = partitions::base(0);
     let head = |sectors: &[u8]| [&[0, 0, 1, 0], sectors].concat();
@@ -225,7 +225,7 @@ fn bytes() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Any bytes at both ends of a drive of any size.
+/// Reads arbitrary bytes at both ends of a drive of any size.
 fn signatures(data: &[u8]) {
     let mut input = Input(data);
     let size = input.number(4) * 512;
@@ -255,7 +255,7 @@ fn signatures(data: &[u8]) {
     assert!(scan.is_ok_and(|scan| !scan.ours || scan.state != GptState::None));
 }
 
-/// A drive of which only reading is known.
+/// A drive that supports reading only.
 struct Drive<F> {
     size: u64,
     sector: u64,

@@ -1,11 +1,11 @@
-//! What the agent keeps over a restart, and its configuration: files that a power cut, a later version or a person changed.
+//! Persisted state of the agent, and its configuration: files changed by a power failure, a later version or an operator.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Target, seeds};
-use drivebay_config::{self as config, HostFacts, units};
+use drivebay_config::{self as config, HostFacts};
 use drivebay_fs::kernel_options::Asked;
 use drivebay_health::memory;
 use drivebay_model::Checked;
@@ -43,7 +43,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// What is read and written again reads the same.
+/// Asserts that a value is equal after being written and read again.
 fn again<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(value: &T) {
     let text = serde_json::to_vec(value).unwrap();
     assert_eq!(&serde_json::from_slice::<T>(&text).unwrap(), value);
@@ -54,7 +54,7 @@ fn state(data: &[u8]) {
     let tombstones = state::parse::<Tombstones>(data).unwrap_or_default();
     again(&known);
     again(&tombstones);
-    // Nothing is plugged in: all that is known is missing, or was deleted.
+    // No drive is attached: all known drives and volumes are missing or were deleted.
     let (day, none) = (Duration::from_secs(86400), BTreeMap::new());
     let merged = merge::merge(&known, &tombstones, &none, u64::MAX, day, day);
     assert!(merged.missing_drives.len() <= known.drives.len());
@@ -87,6 +87,9 @@ fn config(data: &[u8]) {
         assert!(!problems.is_empty() && !told.is_empty());
     }
     for word in text.split(['"', '\n']) {
-        let _ = (units::parse_size(word), units::parse_duration(word));
+        let _ = (
+            drivebay_common::sizes::parse_size(word),
+            drivebay_common::durations::parse_duration(word),
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! A drive in memory that begins as one of the recorded ones and that an input changes, sector by sector. It counts what is
-//! read and keeps what is written, for the properties that speak of either.
+//! A drive in memory that starts as a recorded one and is changed by the input, sector by sector. It counts the bytes read and records the
+//! writes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,7 +11,7 @@ use super::Input;
 use drivebay_layout::device::{Device, Kernel, Medium};
 use drivebay_model::{Extent, Placed, drive::PartitionFacts};
 
-/// No reader of a drive's structures needs more: all label slots, metadata areas, tables and their copies.
+/// Bytes that may be read: all label slots, metadata areas, tables and their copies.
 const MOST_READ: u64 = 512 << 20;
 
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(super) struct Image {
     size: u64,
     sector: u64,
     sectors: RefCell<BTreeMap<u64, Vec<u8>>>,
-    // Until they are written: a drive replaces a bad sector then.
+    // Unreadable until they are written: a drive replaces a bad sector then.
     unreadable: RefCell<BTreeSet<u64>>,
     read: Cell<u64>,
     kernel: RefCell<BTreeMap<u32, Extent>>,
@@ -39,7 +39,7 @@ impl Image {
         }
     }
 
-    /// A golden file: `size <bytes>`, then lines of an offset and a sector in hex without its zeros at the end.
+    /// Parses a golden file: `size <bytes>`, then lines of an offset and a sector in hex without its trailing zeros.
     pub(super) fn golden(text: &str) -> Self {
         let mut lines = text.lines();
         let size = lines.next().unwrap().strip_prefix("size ").unwrap();
@@ -54,7 +54,7 @@ impl Image {
         image
     }
 
-    /// A recorded PV: runs of offset (u64), length (u32) and bytes.
+    /// Parses a recorded PV: runs of offset (u64), length (u32) and bytes.
     pub(super) fn pv(bytes: &[u8], size: u64, sector: u64) -> Self {
         let image = Self::new(size, sector);
         let mut input = Input(bytes);
@@ -65,14 +65,14 @@ impl Image {
         image
     }
 
-    /// Bytes at any place; what is not on the drive is zeros.
+    /// Returns the bytes at any offset; zeros outside of the drive.
     pub(super) fn get(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.copy(at, &mut bytes);
         bytes
     }
 
-    /// The same into bytes that are zeros.
+    /// Copies bytes at any offset into `bytes`, which must be zeros.
     fn copy(&self, at: u64, bytes: &mut [u8]) {
         let end = at.saturating_add(bytes.len() as u64);
         let range = at / self.sector..end.div_ceil(self.sector);
@@ -85,7 +85,7 @@ impl Image {
         }
     }
 
-    /// Puts bytes at any place on the drive.
+    /// Writes bytes at any offset; those outside of the drive are dropped.
     pub(super) fn put(&self, at: u64, bytes: &[u8]) {
         let sector = self.sector as usize;
         let start = at / self.sector * self.sector;
@@ -105,7 +105,7 @@ impl Image {
         }
     }
 
-    /// Changes it as the input says: at a place in one of these runs, bytes, zeros or a sector that does not read.
+    /// Applies the changes of an input: bytes, zeros or an unreadable sector at an offset in one of these runs.
     pub(super) fn edit(&mut self, input: &mut Input<'_>, runs: &[Extent]) {
         while input.0.len() > 4 {
             let run = runs[usize::from(input.byte()) % runs.len()];

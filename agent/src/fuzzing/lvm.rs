@@ -1,4 +1,4 @@
-//! Drives of layout `lvm`: PV label, metadata areas and their text, our tags in it, and the copies of the text.
+//! Drives of layout `lvm`: PV label, metadata areas and their text with Drivebay's tags, and the copies of the text.
 
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// The recorded drive that an input begins with.
+/// Returns the recorded drive that an input selects.
 pub(super) fn base(number: u8) -> Image {
     thread_local! {
         static BASES: Vec<Image> = std::iter::once(Image::golden(GROUP))
@@ -91,7 +91,7 @@ pub(super) fn base(number: u8) -> Image {
     BASES.with(|bases| bases[usize::from(number) % bases.len()].clone())
 }
 
-/// Where its committed text lies, from the header of the first metadata area.
+/// Returns the first metadata area and the location of its committed text, from its header.
 fn text_of(image: &Image) -> Option<(Extent, Extent)> {
     let Ok(Found::Vg(found)) = metadata::read(image) else {
         return None;
@@ -105,7 +105,7 @@ fn text_of(image: &Image) -> Option<(Extent, Extent)> {
     Some((area, text))
 }
 
-/// What is read of such a drive: label, header of the area, text, both copies of the text.
+/// Returns the ranges that are read from such a drive: label, header of the area, text, both copies of the text.
 pub(super) fn runs(image: &Image) -> Vec<Extent> {
     let mut runs = vec![Extent {
         start: SECTOR,
@@ -138,7 +138,7 @@ pub(super) fn runs(image: &Image) -> Vec<Extent> {
     runs
 }
 
-/// Makes checksums right again where the flags say so.
+/// Corrects the checksums that the flags select.
 pub(super) fn settle(image: &Image, flags: u8, area: u64) {
     if flags & 1 != 0 {
         let label = image.get(SECTOR, 512);
@@ -166,7 +166,7 @@ pub(super) fn settle(image: &Image, flags: u8, area: u64) {
     }
 }
 
-/// A recorded drive, changed: which one, what is made right again, the changes.
+/// Returns a changed recorded drive: its number, the checksums to correct, the changes.
 pub(super) fn edited(data: &[u8]) -> Image {
     let mut input = Input(data);
     let mut image = base(input.byte());
@@ -206,8 +206,8 @@ fn disk(data: &[u8]) {
     group(&committed.vg, image.size());
 }
 
-/// What is free and what is occupied are all PEs, and each is one of the two; on a drive with room for the tail behind `size`,
-/// without which a group is refused before anything of it is looked at.
+/// Asserts that free and occupied PEs are all PEs, and disjoint; on a drive with space for the tail behind `size`, without which a group is
+/// refused at once.
 fn group(vg: &Vg, size: u64) {
     let Ok(view) = view::view(vg, &[], "sda", &BTreeMap::new(), size + plan::TAIL) else {
         return;
@@ -227,7 +227,7 @@ fn group(vg: &Vg, size: u64) {
 
 fn text(data: &[u8]) {
     let _ = text::parse(data);
-    // The uuid of the PV in the golden text; any other text may know it, too.
+    // The uuid of the PV in the golden text; other texts may have it too.
     if let Ok(vg) = metadata::parse(data, "DrvBay-0000-3Cpa-3j21-5kgW-rHYg-1TQvcz")
         && vg.strange.is_empty()
     {
@@ -274,7 +274,7 @@ const PLACE: Extent = Extent {
     len: MIB,
 };
 
-/// Tags as lines. Those that are believed are what would be written; their checksum is made right, so that some are.
+/// Reads tags as lines. Accepted tags are equal to those that would be written; their checksum is corrected, so that some are accepted.
 fn read_tags(data: &[u8]) {
     let given = String::from_utf8_lossy(data);
     let mut lines: Vec<String> = given.lines().map(str::to_owned).collect();
@@ -310,7 +310,7 @@ fn believed(lines: &[String]) {
     }
 }
 
-/// A record of any words.
+/// Builds a record of arbitrary words.
 fn record(input: &mut Input<'_>) -> Record {
     let kind = input.byte();
     let mut texts = |most: u8| -> Vec<String> {
@@ -356,7 +356,7 @@ fn record(input: &mut Input<'_>) -> Record {
     }
 }
 
-/// Any record survives being written as tags, and each tag is one that LVM takes.
+/// Asserts that any record can be read back from its tags, and that LVM accepts each tag.
 fn write_tags(data: &[u8]) {
     let record = record(&mut Input(data));
     let tags = tags::of_record(&record);
@@ -369,7 +369,7 @@ fn write_tags(data: &[u8]) {
     assert!(name::lvm_takes("drivebay-x", &lv), "{lv}");
 }
 
-/// Copies of the text: what is kept is the newest, whatever the slots held.
+/// Asserts that the newest copy of the text is kept, for any content of the slots.
 fn copies(data: &[u8]) {
     let mut input = Input(data);
     let (flags, seqno) = (input.byte(), input.byte());

@@ -1,8 +1,8 @@
-//! Fuzz targets: every parser of bytes that others write, and what must hold of its answers besides that it gives one. Tests
-//! replay the seeds and some thousand changes of them; `hwtests/fuzz` runs the targets under libFuzzer.
+//! Fuzz targets: every parser of external input, and the properties of its results. Tests replay the seeds and some thousand changes of
+//! them; `hwtests/fuzz` runs the targets under libFuzzer.
 //!
-//! `image` is a drive that an input changes; `partitions`, `lvm` and `claim` read such drives; `texts` has what kernel and udev
-//! say, `tools` what programs print, `requests` what arrives over sockets, `files` what the agent keeps and is configured with.
+//! `image` is a drive that an input changes; `partitions`, `lvm` and `claim` read such drives; `texts` covers the kernel and udev, `tools`
+//! the output of programs, `requests` messages over sockets, `files` the agent's state and configuration.
 
 #![allow(
     missing_docs,
@@ -28,7 +28,7 @@ pub use drivebay_common::fuzzing::Target;
 use drivebay_common::fuzzing::seeds;
 use input::Input;
 
-/// All targets of the agent.
+/// Returns all targets of the agent.
 pub fn targets() -> Vec<Target> {
     [
         partitions::targets(),

@@ -1,4 +1,4 @@
-//! Drives of layout `partition`: both copies of the table, the label's slots, and what a look with repair makes of them.
+//! Drives of layout `partition`: both copies of the table, the label's slots, and scans with repair.
 
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// The recorded drive that an input begins with.
+/// Returns the recorded drive that an input selects.
 pub(super) fn base(number: u8) -> Image {
     thread_local! {
         static BASES: [Image; 2] = [Image::golden(A), Image::golden(GONE)];
@@ -53,7 +53,7 @@ pub(super) fn base(number: u8) -> Image {
     BASES.with(|bases| bases[usize::from(number) % bases.len()].clone())
 }
 
-/// What Drivebay reads of such a drive.
+/// Returns the ranges that Drivebay reads from such a drive.
 pub(super) fn runs(size: u64) -> Vec<Extent> {
     let last = size / SECTOR - 1;
     let sectors = |first: u64, count: u64| Extent {
@@ -75,12 +75,12 @@ pub(super) fn runs(size: u64) -> Vec<Extent> {
     ]
 }
 
-/// Makes checksums right again where the flags say so, so that what is behind them is read, too.
+/// Corrects the checksums that the flags select, so that the data behind them is read too.
 pub(super) fn settle(image: &Image, flags: u8) {
     let last = image.size() / SECTOR - 1;
     let array = |lba: u64| if lba == 1 { 2 } else { lba - ARRAY_SECTORS };
     if flags & 1 != 0 {
-        // The other copy is the same: entries, usable sectors, GUID.
+        // Makes the other copy equal: entries, usable sectors, GUID.
         image.put(
             array(last) * SECTOR,
             &image.get(2 * SECTOR, ARRAY_BYTES as usize),
@@ -115,10 +115,10 @@ pub(super) fn settle(image: &Image, flags: u8) {
     }
 }
 
-/// Of the flags: the rest of the input is not changes but the label's payload.
+/// Flag: the rest of the input is the label's payload instead of changes.
 const PAYLOAD: u8 = 64;
 
-/// A recorded drive, changed: which one, what is made right again, the changes.
+/// Returns a changed recorded drive: its number, the checksums to correct, the changes.
 fn edited(data: &[u8]) -> Image {
     let mut input = Input(data);
     let mut image = base(input.byte());
@@ -138,7 +138,7 @@ fn edited(data: &[u8]) -> Image {
 
 fn edits() -> Vec<Vec<u8>> {
     let mut seeds = vec![vec![0, 0], vec![1, 0], vec![0, 7], vec![1, 63]];
-    // An entry that begins elsewhere, one sector of a slot that does not read, a slot of zeros, both tables of zeros.
+    // An entry with another start, an unreadable sector of a slot, a zeroed slot, both tables zeroed.
     seeds.push([&[0, 7, 1, 0xa0, 0, 8], &5_u64.to_le_bytes()[..]].concat());
     seeds.push(vec![0, 0, 4, 0, 0, 0xc1, 0, 0]);
     seeds.push(vec![1, 0, 5, 0, 0, 0x87, 0, 0]);
@@ -147,7 +147,7 @@ fn edits() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A label that has a volume at the end of all numbers.
+/// Seed: a label with a volume near the largest offset.
 fn far_away() -> Vec<u8> {
     let payload = String::from_utf8(payload_of(&base(1), 0)).unwrap();
     let changed = payload.replace("\"start\":5242880", "\"start\":18446744073708503040");
@@ -199,7 +199,7 @@ fn payload_of(image: &Image, slot: u64) -> Vec<u8> {
     image.get(at + HEADER as u64, len as usize)
 }
 
-/// Slot flags, a byte of the other slot, then the payload.
+/// Seeds: slot flags, a byte of the other slot, then the payload.
 fn payloads() -> Vec<Vec<u8>> {
     let whole = |number| [&[0, 0], &payload_of(&base(number), 0)[..]].concat();
     vec![whole(0), whole(1), vec![1, 0], b"\0\0{}".to_vec()]
@@ -231,7 +231,7 @@ fn label(data: &[u8]) {
     assert_eq!(again, Found::Read(written), "what is written reads back");
 }
 
-/// A look writes nothing, one with repair nothing but tables and label, and neither loses a volume.
+/// Asserts that a scan writes nothing, one with repair only tables and label, and that neither loses a volume.
 fn session(data: &[u8]) {
     let image = edited(data);
     let id = DriveId("x".into());
@@ -257,7 +257,7 @@ fn session(data: &[u8]) {
         }
     }
     let repaired = Session::open(&image, &id, true).and_then(|session| session.contents());
-    // Whole physical blocks: a drive replaces a bad one when all of it is written.
+    // Whole physical blocks: a drive replaces a bad one if it is written completely.
     let tail = (image.size() - (ARRAY_SECTORS + 1) * SECTOR) / 4096 * 4096;
     for run in image.written.borrow().iter() {
         let within = run.end() <= LABEL_EXTENT.end() || run.start >= tail;

@@ -1,4 +1,4 @@
-//! What arrives over sockets: CSI requests of the kubelet, requests of controllers, answers of workers.
+//! Messages over sockets: CSI requests of the kubelet, requests of controllers, replies of workers.
 
 use drivebay_csi::NewVolume;
 use drivebay_proto::{agent as wire, csi as proto};
@@ -61,7 +61,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// Recorded messages whose line holds this, from its end on in hex.
+/// Returns the recorded messages, in hex behind `marker`, of all lines that contain it.
 fn recorded(marker: &str) -> Vec<Vec<u8>> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     FRAMES
@@ -100,7 +100,7 @@ fn node_requests() -> Vec<Vec<u8>> {
     vec![staged.encode_to_vec(), published.encode_to_vec()]
 }
 
-/// What goes back over a socket is short and has no control characters of the request in it.
+/// Asserts that an error over a socket is short and has no control characters of the request.
 fn refused(error: &VolumeError) {
     let status = status::status(error);
     assert_ne!(status.code(), tonic::Code::Ok);
@@ -134,7 +134,7 @@ fn csi_node(data: &[u8]) {
     }
 }
 
-/// What comes of options that were taken: no word that the kernel is given was refused or cut in two.
+/// Asserts that no accepted mount option was refused or split before it is passed to the kernel.
 fn checked(flags: &[String]) {
     let Ok(parsed) = parse_mount_flags(flags) else {
         return;
@@ -187,7 +187,7 @@ fn agent_requests(data: &[u8]) {
     let _ = wire::AdoptDriveRequest::decode(data);
 }
 
-/// The recorded ones, and one that is large enough for parts.
+/// Seeds: the recorded inventories, and one that is large enough for parts.
 fn inventories() -> Vec<Vec<u8>> {
     let mut seeds = recorded("WatchInventory response ");
     let volume = |number: u32| wire::Volume {
@@ -208,7 +208,7 @@ fn inventories() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Sent in parts or as a whole, a controller knows the same in the end.
+/// Asserts that a controller's state is the same for an update in parts and as a whole.
 fn inventory_parts(data: &[u8]) {
     let Ok(update) = wire::InventoryUpdate::decode(data) else {
         return;
@@ -246,7 +246,7 @@ fn frames() -> Vec<Vec<u8>> {
     vec![[step, done].concat(), call, vec![0xff; 5]]
 }
 
-/// The blocking reader and the other one read the same messages and end alike.
+/// Asserts that the blocking and the async reader read the same messages and end in the same way.
 fn worker_frames(data: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()

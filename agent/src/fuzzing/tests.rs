@@ -1,4 +1,4 @@
-//! Replays every target. `hwtests/fuzz` looks further.
+//! Replays every target. `hwtests/fuzz` explores further inputs.
 
 use drivebay_common::fuzzing::{names_differ, replay_all};
 

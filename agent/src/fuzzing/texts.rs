@@ -1,4 +1,4 @@
-//! What kernel and udev say: the kernel log, mounts, events of devices and filesystems, identities that drives report.
+//! Texts of the kernel and udev: the kernel log, mounts, events of devices and filesystems, identities that drives report.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
@@ -75,7 +75,7 @@ fn records() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A report names a device as the kernel does, whatever the line held.
+/// Asserts that a report names a device as the kernel does, for any line.
 fn kmsg(data: &[u8]) {
     let record = String::from_utf8_lossy(data);
     let _ = kmsg::stamp(&record);
@@ -99,7 +99,7 @@ fn mount_tables() -> Vec<Vec<u8>> {
     ])
 }
 
-/// As the kernel writes a path.
+/// Escapes a path as the kernel does.
 fn escaped(path: &Path) -> Vec<u8> {
     let escape = |byte: &u8| match byte {
         b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
@@ -112,7 +112,7 @@ fn escaped(path: &Path) -> Vec<u8> {
         .collect()
 }
 
-/// Every row that is read comes back, and each mount stands at its own place once.
+/// Asserts that each parsed row can be restored, and that each mount is at its path once.
 fn mounts(data: &[u8]) {
     let Ok(entries) = mountinfo::parse(data) else {
         return;
@@ -192,7 +192,7 @@ fn pages() -> Vec<Vec<u8>> {
     ]
 }
 
-/// An identity is of characters that stand in a file's name and in a message as they are.
+/// Asserts that an identity has only characters that are valid in file names and messages.
 fn vpd(data: &[u8]) {
     let found = vpd::designators(data);
     if let Some(wwn) = found.wwn {
@@ -236,7 +236,7 @@ fn heads() -> Vec<Vec<u8>> {
     let mut xfs = vec![0; 512];
     xfs[..4].copy_from_slice(b"XFSB");
     xfs[126] = 1;
-    // Groups of one block with the largest descriptors, of which there are more than a number holds.
+    // Groups of one block with the largest descriptors, whose number exceeds its type.
     let mut many = ext4.clone();
     many[1024 + 0x20..1024 + 0x24].copy_from_slice(&1_u32.to_le_bytes());
     many[1024 + 0x60] |= 0x80;
@@ -245,7 +245,7 @@ fn heads() -> Vec<Vec<u8>> {
     vec![ext4, large, many, xfs]
 }
 
-/// A tenant can write any superblock. On no drive does it become larger than the device.
+/// Asserts that for any superblock, which a tenant can write, the filesystem is not larger than the device.
 fn superblocks(data: &[u8]) {
     for kind in FsType::ALL {
         let _ = drivebay_fs::kind::of(kind).is_unfinished(data);

@@ -1,4 +1,4 @@
-//! What programs print: smartctl, the checkers of filesystems, lvm.
+//! Output of programs: smartctl, filesystem checkers, lvm.
 
 use std::iter;
 
@@ -28,7 +28,7 @@ const SMART: [&str; 6] = [
     include_str!("../../smart/src/fixtures/nvme.json"),
     include_str!("../../smart/src/fixtures/open-failed.json"),
 ];
-/// Longer than any error text that is shown.
+/// Bytes, more than any error text that is shown has.
 const MOST_TOLD: usize = 400;
 
 pub(super) fn targets() -> Vec<Target> {
@@ -71,7 +71,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// Whatever a drive says, three polls of it are judged, and what is kept of them reads back.
+/// Asserts that for any output of a drive three polls are evaluated, and the kept history reads back.
 fn smartctl(data: &[u8]) {
     let Ok(facts) = facts::parse(data) else {
         return;
@@ -93,7 +93,7 @@ fn smartctl(data: &[u8]) {
     assert_eq!(History::from_json(&kept).unwrap(), history);
 }
 
-/// Checker and exit code, then what it printed.
+/// Seeds: checker and exit code, then the output.
 fn outputs() -> Vec<Vec<u8>> {
     [
         (0, 4, "e2fsck 1.47.0 (5-Feb-2023)\nPass 1: Checking inodes, blocks, and sizes\nInode 12, i_blocks is 8, should be 16.  Fix? no\n\n/dev/loop0: ********** WARNING: Filesystem still has errors **********\n"),
@@ -104,14 +104,14 @@ fn outputs() -> Vec<Vec<u8>> {
         (2, 1, "Opening filesystem to check...\n[1/7] checking root items\nref mismatch on [30408704 16384] extent item 0, found 1\nERROR: errors found in extent allocation tree or chunk allocation\n"),
         (3, 3, "UUID: x\nStatus: finished\nDuration: 0:00:00\nError summary: csum=4\n  Corrected: 0\n  Uncorrectable: 4\n"),
         (3, 0, "Status: finished\nError summary: no errors found\n"),
-        // Found: damage without a word of what it is.
+        // Found: damage without a description.
         (3, 3, "Status: finished\nError summary: hcsum=4\n"),
     ]
     .map(|(checker, code, text)| [&[checker, code], text.as_bytes()].concat())
     .to_vec()
 }
 
-/// A complaint is one short line, and what one run says is in common with itself.
+/// Asserts that a complaint is one short line, and that a run's complaints agree with themselves.
 fn fsck(data: &[u8]) {
     let mut input = Input(data);
     let checkers: Vec<_> = kind::all()
@@ -146,7 +146,7 @@ fn fsck(data: &[u8]) {
     let _ = together(checker, &[end.clone(), end]);
 }
 
-/// Names in it are tenants': a path is of the inode that was asked for, and what is shown of it can do nothing to a terminal.
+/// Names in the output are tenants': asserts that a path is of the requested inode, and that the shown text cannot control a terminal.
 fn debugfs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let own = debugfs::icheck(&text)

@@ -1,4 +1,4 @@
-//! Series of drives. Devices that could never be anybody's drive (loop, dm, partitions, …) have none.
+//! Series of drives. Devices that can never be drives (loop, dm, partitions, …) have none.
 
 use std::collections::BTreeMap;
 
@@ -233,7 +233,6 @@ const SELF_TESTS_FAILED: Def = gauge(
     DRIVE,
 );
 
-/// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[
     INFO,
     STATE,
@@ -289,7 +288,7 @@ pub(super) fn put(view: &View, into: &mut Families) {
     }
     for (id, drive) in &view.snapshot.drives {
         if !is_noise(drive) {
-            // The snapshot's key: of two devices that say they are one, each has its own.
+            // The snapshot's key: two devices with the same identity have different keys.
             one_drive(view, id, drive, into);
             if drive.state == DriveState::Claimed {
                 let bytes = to_erase.get(&drive.id).copied().unwrap_or(0);
@@ -318,7 +317,7 @@ fn one_drive(view: &View, key: &DriveId, drive: &Drive, into: &mut Families) {
     let facts = &drive.facts;
     let labels = [id];
     let reading = told.and_then(|told| told.reading.as_ref());
-    // As /proc/diskstats writes it, which node_exporter reads.
+    // As in /proc/diskstats, which node_exporter reads.
     let (device, path) = if drive.state.is_present() {
         let device = facts.kernel_name.replace('!', "/");
         (device.clone(), format!("/dev/{device}"))

@@ -1,4 +1,4 @@
-//! Series of drives' latencies: the last minute, as the kernel counted it, and what it should have been.
+//! Series of drives' latencies: the last minute by the kernel's counters, and the expected values.
 
 use drivebay_common::metrics::{
     Def, Families,
@@ -36,7 +36,6 @@ const PEERS: Def = gauge(
     &["drive"],
 );
 
-/// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[LATENCY, EXPECTED, SLOWDOWN, THROUGHPUT, PEERS];
 
 pub(super) fn put(view: &View, into: &mut Families) {

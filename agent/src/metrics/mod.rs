@@ -1,8 +1,8 @@
-//! What the agent tells Prometheus: its drives, volumes, classes and workers, from the snapshot and from what was
-//! noted when they were looked at last. A scrape looks at nothing itself: it runs nothing and asks no drive.
+//! Metrics of the agent: its drives, volumes, classes and workers, from the snapshot and from recorded results. A scrape starts no process
+//! and accesses no drive.
 //!
-//! `View` is everything at one moment, and turning it into series is pure. Only values that a drive reported are shown; what is
-//! old has its age beside it.
+//! `View` holds all values at one time, and converting it into series is pure. Only values that a drive reported are shown, old ones
+//! with their age.
 
 mod drives;
 mod latency;
@@ -32,31 +32,30 @@ use drivebay_smart::{LatestPoll, slow::Speed};
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::SlotStatus;
 
-/// Everything that is shown, at one moment.
+/// All values that are shown, at one time.
 #[derive(Debug, Clone, Default)]
 pub struct View {
-    /// Drives, volumes, classes.
     pub snapshot: Arc<Snapshot>,
-    /// What drives said of themselves.
+    /// Results of the last SMART polls.
     pub told: BTreeMap<DriveId, LatestPoll>,
-    /// How long drives' requests take.
+    /// Latencies of the drives' requests.
     pub speeds: BTreeMap<DriveId, Speed>,
-    /// The last sample of each volume, and its age.
+    /// The last sample of each volume, and the time since then.
     pub samples: HashMap<Uuid, (Usage, Duration)>,
-    /// Moves of volumes to other drives.
     pub moves: Vec<MoveStatus>,
-    /// The workers' slots.
     pub slots: Vec<SlotStatus>,
-    /// When the last scan was completed, unix seconds.
+    /// Unix time of the last complete scan, in seconds.
     pub scanned_at: Option<u64>,
-    /// What is wrong with the agent's state files.
+    /// Number of snapshots deleted because they expired, since the agent started.
+    pub expired_snapshots: u64,
+    /// Errors of the agent's state files.
     pub state_files: Troubles,
-    /// Now, unix seconds.
+    /// Current Unix time, in seconds.
     pub now: u64,
 }
 
 impl View {
-    /// Puts every series in.
+    /// Adds every series.
     pub fn put(&self, into: &mut Families) {
         drives::put(self, into);
         latency::put(self, into);
@@ -66,7 +65,7 @@ impl View {
     }
 }
 
-/// Every definition of the agent's own, for documents and tests.
+/// Returns every definition of the agent, for documents and tests.
 pub fn definitions() -> Vec<Def> {
     let tables = [
         drives::DEFINITIONS,
@@ -78,7 +77,7 @@ pub fn definitions() -> Vec<Def> {
     tables.concat()
 }
 
-/// The agent, for a scrape.
+/// Metrics source of the agent.
 #[derive(Debug)]
 pub struct Metrics {
     node: NodeContext,
@@ -89,7 +88,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Of this node. `ready`: all that is served can answer.
+    /// Creates the metrics of this node. `ready`: every served interface can respond.
     pub fn new(
         volumes: Volumes,
         evidence: CollectedEvidence,
@@ -117,6 +116,7 @@ impl Exposed for Metrics {
             moves: self.volumes.list_moves(),
             slots: self.node.pool().status(),
             scanned_at: self.node.inventory().scanned_at(),
+            expired_snapshots: self.volumes.expired_snapshots(),
             state_files: self.node.state_dir().troubles(),
             now: unix_seconds(),
         };

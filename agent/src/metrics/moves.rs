@@ -1,4 +1,4 @@
-//! Series of moves: which volumes move where, how much is left to copy, and since when.
+//! Series of moves: volumes with their source and target, bytes left to copy, and time of the request.
 
 use drivebay_common::metrics::{
     Def, Families,
@@ -26,7 +26,6 @@ const REQUESTED: Def = gauge(
     VOLUME,
 );
 
-/// Every definition here.
 pub(super) const DEFINITIONS: &[Def] = &[PHASE, LEFT, REQUESTED];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -45,7 +44,7 @@ pub(super) fn put(view: &View, into: &mut Families) {
     }
 }
 
-/// A restarted agent does not know what was copied; from the completion on, everything was.
+/// Returns the bytes left to copy. A restarted agent does not know the progress of a copy; from the completion on, nothing is left.
 fn left_bytes(of: &MoveStatus) -> u64 {
     match of.phase {
         MovePhase::Waiting | MovePhase::Copying => of.total_bytes.saturating_sub(of.done_bytes),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use drivebay_common::metrics::{
     Def, Families,
-    families::{gauge, number},
+    families::{counter, gauge, number},
 };
 
 use super::View;
@@ -65,9 +65,14 @@ const STATE_FILE: Def = gauge(
     &["file", "trouble"],
 );
 
-/// Every definition here.
+const EXPIRED: Def = counter(
+    "drivebay_snapshots_expired_total",
+    "Snapshots that were deleted because they reached their age limit, since the agent started.",
+    &[],
+);
+
 pub(super) const DEFINITIONS: &[Def] = &[
-    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SCANNED, FINDING, STATE_FILE,
+    TOTAL, FREE, LARGEST, SLOTS, WAITING, LONGEST, REVISION, SCANNED, FINDING, STATE_FILE, EXPIRED,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
@@ -104,4 +109,5 @@ pub(super) fn put(view: &View, into: &mut Families) {
         into.put(&STATE_FILE, &[kind.name(), trouble.as_str()], 1.0);
     }
     into.put(&SCANNED, &[], number(view.scanned_at.unwrap_or(0)));
+    into.put(&EXPIRED, &[], number(view.expired_snapshots));
 }

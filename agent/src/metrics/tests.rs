@@ -1,4 +1,4 @@
-//! What must hold of a scrape, on views made by hand.
+//! Properties of a scrape, on constructed views.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use drivebay_smart::{
 };
 use drivebay_worker::Slot;
 
-/// The most series a node can have: every value of every drive.
+/// The most series that a node can have: every value of every drive.
 fn full(drives: usize, volumes: usize) -> View {
     let mut snapshot = Snapshot {
         revision: 7,
@@ -209,7 +209,7 @@ fn scrape(view: &View) -> (usize, String) {
     (families.len(), families.encode().unwrap())
 }
 
-/// The series in a text: names with labels.
+/// Returns the series in a text: names with labels.
 fn series(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| !line.starts_with('#'))
@@ -223,7 +223,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     let (none, _) = scrape(&full(0, 0));
     let (of_drives, _) = scrape(&full(drives, 0));
     let (all, text) = scrape(&full(drives, volumes));
-    // All that any protocol tells, at once, which no drive does: a real one has about two thirds of it.
+    // Values of all protocols at once, which no drive has: a real one has about two thirds of them.
     assert_eq!((of_drives - none) / drives, 56, "series a drive");
     assert!((of_drives - none).is_multiple_of(drives));
     assert_eq!(
@@ -233,7 +233,7 @@ fn a_node_of_24_drives_with_50_volumes_each_has_a_bounded_number_of_series() {
     );
     assert!((all - of_drives).is_multiple_of(drives * volumes));
     // Five of them for each slot of the workers.
-    assert_eq!(none, 32, "series of the node");
+    assert_eq!(none, 33, "series of the node");
     let series = series(&text);
     assert_eq!(series.len(), all);
     let distinct: BTreeSet<_> = series.iter().collect();
@@ -255,7 +255,7 @@ fn only_what_a_drive_told_is_shown() {
     ] {
         assert!(!text.contains(number), "{number}:\n{text}");
     }
-    // What is always there.
+    // Series that always exist.
     for line in [
         format!("drivebay_drive_smart_last_success_timestamp_seconds{{drive=\"{id}\"}} 0"),
         format!("drivebay_drive_verdict{{drive=\"{id}\",verdict=\"SUSPECT\"}} 1"),
@@ -384,7 +384,7 @@ fn a_drive_and_a_volume_have_the_names_that_others_have_for_them() {
             "device=\"sda2\",persistentvolume=\"pvc-1\",persistentvolumeclaim=\"data-db-0\",namespace=\"prod\"} 1",
         ],
     );
-    // A claim of this name may have a new volume before the old one is erased.
+    // A PVC of this name may have a new volume before the old one is erased.
     let snapshot = Arc::make_mut(&mut view.snapshot);
     snapshot.volumes.get_mut(&uuid).unwrap().state = VolumeState::Erasing;
     snapshot.drives.values_mut().next().unwrap().state = DriveState::Missing;
@@ -434,7 +434,7 @@ fn a_move_has_its_phase_its_drives_and_what_is_left_to_copy() {
     }
     view.moves.clear();
     assert!(!scrape(&view).1.contains("_move_"));
-    // A rule on every condition does not fire for one with which nothing is wrong.
+    // A rule on every condition does not fire for a healthy volume.
     let volumes = &mut Arc::make_mut(&mut view.snapshot).volumes;
     let volume = volumes.get_mut(&uuid).unwrap();
     volume.conditions.clear();
@@ -447,6 +447,44 @@ fn a_move_has_its_phase_its_drives_and_what_is_left_to_copy() {
     let (_, text) = scrape(&view);
     let abnormal = format!("drivebay_volume_abnormal{{volume=\"{uuid}\"}} 0");
     assert!(text.contains(&abnormal) && !text.contains("VolumeMoving"));
+}
+
+#[test]
+fn a_snapshot_has_three_series_and_one_without_an_age_limit_two() {
+    let mut view = full(1, 1);
+    view.expired_snapshots = 5;
+    let (before, _) = scrape(&view);
+    let uuid = Uuid::from_u128(1);
+    let mut limited = samples::snapshot(7, 1);
+    limited.record.expires_at = Some(1_604_800);
+    limited.is_overflowed = true;
+    let mut unlimited = samples::snapshot(8, 1);
+    unlimited.record.expires_at = None;
+    let reserve = limited.reserve_bytes;
+    let volumes = &mut Arc::make_mut(&mut view.snapshot).volumes;
+    let volume = volumes.get_mut(&uuid).unwrap();
+    volume.snapshot_usage = BTreeMap::from([(Uuid::from_u128(8), 1 << 20)]);
+    volume.placed.snapshots = vec![limited, unlimited];
+    let (all, text) = scrape(&view);
+    // And one for each state of the volume's snapshots.
+    assert_eq!(all - before, 3 + 2 + 2);
+    let of = |n: u128| {
+        let snapshot = Uuid::from_u128(n);
+        format!("{{volume=\"{uuid}\",snapshot=\"{snapshot}\"}}")
+    };
+    let (limited, unlimited) = (of(7), of(8));
+    for line in [
+        format!("drivebay_volume_snapshot_reserve_bytes{limited} {reserve}"),
+        format!("drivebay_volume_snapshot_used_bytes{limited} {reserve}"),
+        format!("drivebay_volume_snapshot_expiration_timestamp_seconds{limited} 1604800"),
+        format!("drivebay_volume_snapshot_used_bytes{unlimited} 1048576"),
+        format!("drivebay_volume_snapshots{{volume=\"{uuid}\",state=\"overflowed\"}} 1"),
+        "drivebay_snapshots_expired_total 5".to_owned(),
+    ] {
+        assert!(text.contains(&line), "no {line} in\n{text}");
+    }
+    let none = format!("drivebay_volume_snapshot_expiration_timestamp_seconds{unlimited}");
+    assert!(!text.contains(&none), "{text}");
 }
 
 #[test]

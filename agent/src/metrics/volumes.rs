@@ -121,7 +121,12 @@ const SNAPSHOT_USED: Def = gauge(
     &["volume", "snapshot"],
 );
 
-/// Every definition here.
+const SNAPSHOT_EXPIRATION: Def = gauge(
+    "drivebay_volume_snapshot_expiration_timestamp_seconds",
+    "Unix time at which the snapshot reaches its age limit and is deleted; absent for one without an age limit.",
+    &["volume", "snapshot"],
+);
+
 pub(super) const DEFINITIONS: &[Def] = &[
     INFO,
     STATE,
@@ -142,13 +147,14 @@ pub(super) const DEFINITIONS: &[Def] = &[
     SNAPSHOTS,
     SNAPSHOT_RESERVE,
     SNAPSHOT_USED,
+    SNAPSHOT_EXPIRATION,
 ];
 
 pub(super) fn put(view: &View, into: &mut Families) {
     for (uuid, volume) in &view.snapshot.volumes {
         let id = uuid.to_string();
         one_volume(&id, volume, into);
-        // Of a volume that is not in use any more, what was sampled last is no news.
+        // The last sample of a volume that is no longer in use is outdated.
         if volume.in_use
             && volume.placed.record.mode == Mode::Mount
             && let Some((usage, age)) = view.samples.get(uuid)
@@ -166,7 +172,7 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
         Mode::Mount => record.fs_type.map_or("", FsType::as_str),
         Mode::Block => "",
     };
-    // A deleted volume is nobody's any more, and its claim may have another one.
+    // No PVC label for a deleted volume: the PVC may already have a new one.
     let created_for = if is_live(volume.state) {
         CreatedFor::of(record)
     } else {
@@ -222,6 +228,8 @@ fn one_volume(id: &str, volume: &Volume, into: &mut Families) {
             false => volume.snapshot_usage.get(&uuid).copied(),
         };
         into.put_known(&SNAPSHOT_USED, &of, used.map(number));
+        let expires = snapshot.record.expires_at.map(number);
+        into.put_known(&SNAPSHOT_EXPIRATION, &of, expires);
     }
     for (state, count) in states {
         into.put(&SNAPSHOTS, &[id, state.as_str()], number(count));

@@ -1,4 +1,4 @@
-//! A kubelet's side of registration: its questions, its refusals, its view of the directory.
+//! The kubelet's side of the registration: its calls, its refusals, its view of the directory.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -73,7 +73,7 @@ impl Node {
         tokio::spawn(serve(self.config.clone(), self.stop.clone()))
     }
 
-    /// Like the kubelet: a new connection per call, to whatever socket is there.
+    /// Connects like the kubelet: a new connection per call, to the socket that exists then.
     async fn dial(&self) -> RegistrationClient<tonic::transport::Channel> {
         let path = self.config.socket();
         until(|| path.exists()).await;
@@ -87,7 +87,7 @@ impl Node {
     }
 }
 
-/// Waits for something that another task does; the test fails when it never comes.
+/// Waits for a condition that another task makes true; fails the test after 10 s.
 async fn until(mut holds: impl FnMut() -> bool) {
     timeout(Duration::from_secs(10), async {
         while !holds() {
@@ -133,7 +133,7 @@ async fn the_kubelet_learns_where_the_csi_socket_is() {
         .notify_registration_status(accepted)
         .await
         .unwrap();
-    // Answers for life, on the same socket.
+    // Responds until the end, on the same socket.
     for _ in 0..3 {
         node.dial().await.get_info(InfoRequest {}).await.unwrap();
     }
@@ -153,7 +153,7 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
     let mut seen = Vec::new();
     for _ in 0..3 {
         let mut kubelet = node.dial().await;
-        // Held open, so that the filesystem cannot give the same inode number to the next one.
+        // Held open, so that the filesystem cannot reuse its inode number for the next one.
         let inode = node.inode().unwrap();
         std::fs::hard_link(
             node.config.socket(),
@@ -179,7 +179,7 @@ async fn a_refusal_makes_a_new_socket_and_the_next_answer_counts() {
 #[tokio::test]
 async fn there_is_no_registration_before_csi_answers() {
     let node = Node::new();
-    // Somebody listens, but nothing answers there.
+    // A listener that never replies.
     let mute = UnixListener::bind(&node.config.csi_socket).unwrap();
     let served = node.start();
     let (connection, _) = mute.accept().await.unwrap();

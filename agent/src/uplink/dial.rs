@@ -1,5 +1,5 @@
-//! One connection to a controller: TCP and TLS or a unix socket, then gRPC served on it until it ends. Each step before
-//! the controller's hello has five seconds.
+//! One connection to a controller: TCP with TLS or a unix socket, then gRPC served on it until it ends. Each step before the controller's
+//! hello has a limit of five seconds.
 
 use std::{
     io,
@@ -30,33 +30,33 @@ use super::{
     targets::{Address, Slot},
 };
 
-/// Connecting, the handshake and the hello each take no longer.
+/// Limit of each: connecting, the handshake and the hello.
 const STEP: Duration = Duration::from_secs(5);
-/// A ping after so much silence …
+/// Idle time before a ping …
 const PING_EVERY: Duration = Duration::from_secs(4);
-/// … has to be answered within this: a dead controller is found within ten seconds.
+/// … and limit for its reply: a dead controller is detected within ten seconds.
 const PING_ANSWER: Duration = Duration::from_secs(5);
-/// Open calls may finish for this long when the agent stops.
+/// Time for open calls to end when the agent stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Largest request that is taken from a controller, bytes.
+/// Bytes of the largest request that is accepted from a controller.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
-/// How a connection ended.
+/// Result of a connection.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// This agent stops.
+    /// The agent stops.
     Stopped,
-    /// The replica at the other end has a session already.
+    /// The peer is a replica that has a session already.
     MetAlready,
-    /// The controller does not let this agent in; the reason is logged.
+    /// The controller refuses this agent; the reason is logged.
     Refused,
-    /// A session has ended.
+    /// A session was open and has ended, for this reason.
     Ended(String),
-    /// There was none.
+    /// No session was opened, for this reason.
     Failed(String),
 }
 
-/// Dials, and serves until the connection ends.
+/// Connects, and serves until the connection ends.
 pub(super) async fn dial<S: Agent + Clone>(
     slot: &Slot,
     shared: &Arc<Shared>,
@@ -80,7 +80,7 @@ pub(super) async fn dial<S: Agent + Clone>(
     };
     let gone = CancellationToken::new();
     let failure = Failure::default();
-    // However this ends, nothing goes on over the connection after that.
+    // On every return, the connection is closed.
     let over = CancellationToken::new();
     let _over = over.clone().drop_guard();
     let stream = {
@@ -113,7 +113,7 @@ pub(super) async fn dial<S: Agent + Clone>(
         if silent {
             return "no hello received within 5 s".to_owned();
         }
-        // Not let in, or open; then it lasts as long as the connection does.
+        // Refused or open; an open session lasts as long as the connection.
         std::future::pending().await
     };
     let mut served = std::pin::pin!(served);
@@ -157,7 +157,7 @@ fn after(stage: Stage, error: Option<String>) -> Outcome {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Waits until the controller's certificate is no longer good, and says why.
+/// Waits until the controller's certificate is no longer trusted, and returns the reason.
 async fn distrusted(credentials: Option<&Credentials>, chain: &[CertificateDer<'_>]) -> String {
     match credentials {
         Some(credentials) => credentials.until_distrusted(chain, Role::Controller).await,
@@ -165,7 +165,7 @@ async fn distrusted(credentials: Option<&Credentials>, chain: &[CertificateDer<'
     }
 }
 
-/// A connection, and the chain of certificates at its other end, if any are used.
+/// A connection, and the peer's certificate chain; empty without TLS.
 type Connected = (Box<dyn Stream>, Vec<CertificateDer<'static>>);
 
 async fn connect(slot: &Slot, shared: &Shared) -> Result<Connected, String> {
@@ -173,7 +173,7 @@ async fn connect(slot: &Slot, shared: &Shared) -> Result<Connected, String> {
         Address::Unix(path) => {
             let stream = in_time("connecting", UnixStream::connect(path)).await?;
             let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-            // Who serves there commands this agent.
+            // The peer commands this agent, so its user is checked.
             local::check_peer(&stream).map_err(|error| error.to_string())?;
             Ok((Box::new(stream), Vec::new()))
         }
@@ -196,7 +196,7 @@ async fn connect_tls(
 ) -> Result<Connected, String> {
     let stream = in_time("connecting", TcpStream::connect(address)).await?;
     let stream = stream.map_err(|error| format!("cannot connect: {error}"))?;
-    // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
+    // Without it each small message waits for the previous one's acknowledgement: 45 ms a call.
     stream
         .set_nodelay(true)
         .map_err(|error| format!("cannot set up the connection: {error}"))?;
@@ -213,7 +213,7 @@ async fn connect_tls(
     Ok((Box::new(stream), chain))
 }
 
-/// What reading from a connection failed with. In TLS 1.3 a client reads of its refusal only after the handshake.
+/// Error of reading from a connection. In TLS 1.3 a client receives its refusal only after the handshake.
 #[derive(Debug, Clone, Default)]
 struct Failure(Arc<Mutex<Option<String>>>);
 

@@ -4,7 +4,7 @@ use drivebay_proto::agent as wire;
 
 use drivebay_smart::slow::{Side, Speed};
 
-/// One drive.
+/// Converts the latencies of one drive.
 pub(super) fn response(speed: &Speed) -> wire::DriveLatencyResponse {
     wire::DriveLatencyResponse {
         at: speed.at,

@@ -1,8 +1,7 @@
-//! The agent's side of its sessions with controllers: it dials every replica, then serves on the connection.
+//! The agent's side of its sessions with controllers: it connects to every replica, then serves on the connection.
 //!
-//! `targets` says which connections there should be, purely; `dial` makes one and serves on it until it ends;
-//! `remote` is what a controller may ask, `parts` sends large inventories in parts; `service` is the service itself, also behind
-//! the agent's own socket.
+//! `targets` computes the connections to have, purely; `dial` opens one and serves on it until it ends; `remote` limits the calls of a
+//! controller, `parts` sends large inventories in parts; `service` is the service itself, also used by the agent's own socket.
 
 mod dial;
 mod latency;
@@ -34,49 +33,49 @@ use dial::{Outcome, dial};
 use drivebay_config::{DriveVerb, Target};
 use targets::{Slot, plan};
 
-/// Names are resolved again this often, give or take a quarter: replicas come and go.
+/// Interval of resolving names, give or take a quarter: replicas are added and removed.
 const RESOLVE_EVERY: Duration = Duration::from_secs(15);
-/// A resolver that takes longer is tried again.
+/// Limit of resolving a name.
 const RESOLVE_DEADLINE: Duration = Duration::from_secs(5);
-/// Longest pause before dialling again, without the chance that shortens it; the first is [`FIRST_PAUSE`].
+/// Longest delay before connecting again, before its random reduction; the first is [`FIRST_PAUSE`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// A session that has lasted so long was one; the next failure is the first.
+/// Minimum duration of a session that resets the delay.
 const LASTED: Duration = Duration::from_secs(10);
-/// Longest pause when one virtual address leads to replicas that are met already, or when one refuses this agent.
+/// Longest delay if one virtual address leads to replicas that have a session already, or if one refuses this agent …
 const AGAIN_PAUSE: Duration = Duration::from_secs(30);
-/// … and the first such pause.
+/// … and the first such delay.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// Sessions close within this at the end.
+/// Limit for closing sessions when the agent stops.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Where the controllers are, and who this agent is to them.
+/// Addresses of the controllers, and the agent's credentials.
 #[derive(Debug, Clone)]
 pub struct UplinkConfig {
-    /// What to dial.
+    /// Targets to connect to.
     pub targets: Vec<Target>,
-    /// Certificates; None only towards unix sockets.
+    /// Certificates; None only if all targets are unix sockets.
     pub credentials: Option<Credentials>,
-    /// File of the token that proves to a controller on which node this is; read each time, since the kubelet renews it.
+    /// File of the token that proves to a controller which node this is; read at each use, since the kubelet renews it.
     pub token: Option<PathBuf>,
-    /// What a controller may have done to drives.
+    /// Operations on drives that the controllers may request.
     pub drive_verbs: BTreeSet<DriveVerb>,
 }
 
-/// What the sessions share.
+/// State that the sessions share.
 #[derive(Debug)]
 struct Shared {
     credentials: Option<Credentials>,
     token: Option<PathBuf>,
     drive_verbs: BTreeSet<DriveVerb>,
-    /// Which slot serves which replica.
+    /// The slot that serves each replica.
     met: Mutex<BTreeMap<String, Slot>>,
-    /// The largest number of replicas that any of them announced.
+    /// The largest number of replicas that a controller announced.
     announced: watch::Sender<u32>,
 }
 
 impl Shared {
-    /// Takes the replica for this slot; false when another slot serves it.
+    /// Assigns the replica to this slot; false if another slot serves it.
     fn meet(&self, replica: &str, slot: &Slot) -> bool {
         let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         match met.get(replica) {
@@ -88,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// PERMISSION_DENIED: the configuration lets no controller do that.
+    /// PERMISSION_DENIED if the configuration does not allow the operation to controllers.
     fn allows(&self, verb: DriveVerb) -> Result<(), Status> {
         if self.drive_verbs.contains(&verb) {
             return Ok(());
@@ -106,7 +105,7 @@ impl Shared {
     }
 }
 
-/// Serves `service` to every controller there is, until `stop`. Never gives up.
+/// Serves `service` to all controllers until `stop`. Retries without end.
 pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: CancellationToken) {
     let shared = Arc::new(Shared {
         credentials: config.credentials,
@@ -129,7 +128,7 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
             resolve(target, &mut known).await;
         }
         let wanted = plan(&known, &sockets, *announced.borrow_and_update());
-        // A session that stands is not ended because a name leads elsewhere now; it is not made again.
+        // An open session is not ended because a name resolves differently now; it is not opened again.
         for (slot, keep) in &slots {
             keep.send_if_modified(|keep| std::mem::replace(keep, wanted.contains(slot)) != *keep);
         }
@@ -158,7 +157,7 @@ pub async fn run<S: Agent + Clone>(config: UplinkConfig, service: S, stop: Cance
     let _ = tokio::time::timeout(DRAIN, tasks.wait()).await;
 }
 
-// What a name leads to; while that cannot be found out, what it led to last.
+// Resolves a target, and keeps the previous addresses if that fails.
 async fn resolve(target: &Target, known: &mut BTreeMap<String, BTreeSet<SocketAddr>>) {
     let Target::Tcp { host, port } = target else {
         return;
@@ -188,7 +187,8 @@ async fn resolve(target: &Target, known: &mut BTreeMap<String, BTreeSet<SocketAd
     }
 }
 
-/// Keeps one connection: dials, serves, dials again, as long as it is wanted.
+/// Keeps one connection to a controller until `wanted` is false or `stop`: connects, serves calls, and reconnects after a random pause
+/// whose limit doubles with each attempt.
 async fn hold<S: Agent + Clone>(
     slot: Slot,
     shared: Arc<Shared>,
@@ -211,7 +211,7 @@ async fn hold<S: Agent + Clone>(
             Outcome::Ended(_) | Outcome::Failed(_) => LONGEST_PAUSE,
         };
         if matches!(outcome, Outcome::Refused | Outcome::MetAlready) {
-            // Nothing that changes within seconds.
+            // These do not change within seconds.
             longest = longest.max(REFUSED_PAUSE);
         }
         match &outcome {
@@ -219,14 +219,14 @@ async fn hold<S: Agent + Clone>(
                 tracing::warn!(controller = %slot, reason = why, "controller session ended");
                 said.clear();
             }
-            // Once, and again when it is another reason.
+            // Logged once, and again for another reason.
             Outcome::Failed(why) if *why != said => {
                 tracing::warn!(controller = %slot, reason = why, "cannot open a session with the controller; will retry");
                 said.clone_from(why);
             }
             _ => {}
         }
-        // All agents lose a controller that restarts at the same moment; they do not come back at the same moment.
+        // A restarting controller is lost by all agents at the same moment; a random delay spreads their return.
         let pause = longest.min(limit).mul_f64(fastrand::f64());
         longest = (longest * 2).min(limit);
         tokio::select! {

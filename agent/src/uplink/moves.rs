@@ -11,7 +11,6 @@ use uuid::Uuid;
 use super::service::{printable, said_by};
 use crate::csi::status::status;
 
-/// Moves of one node's volumes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moves<'a> {
     pub(super) volumes: &'a Volumes,
@@ -156,7 +155,7 @@ fn retired(it: Retirement) -> wire::RetireDriveResponse {
     }
 }
 
-/// A request of the wire, by whoever; `by` may be empty.
+/// Converts a request; `by` may be empty.
 fn asked(request: wire::MoveVolumesRequest) -> Result<MoveRequest, Status> {
     printable("by", &request.by)?;
     for to in &request.to {
@@ -170,7 +169,7 @@ fn asked(request: wire::MoveVolumesRequest) -> Result<MoveRequest, Status> {
     })
 }
 
-/// One volume, or those of a drive: exactly one of both is named.
+/// Returns the scope: one volume, or volumes of a drive; exactly one of them must be named.
 fn scope(volume: String, drive: String, only: Vec<String>) -> Result<MoveScope, Status> {
     match (volume.is_empty(), drive.is_empty(), only.is_empty()) {
         (false, true, true) => {
@@ -190,7 +189,7 @@ fn scope(volume: String, drive: String, only: Vec<String>) -> Result<MoveScope, 
     }
 }
 
-/// A name that is given and fits on a line.
+/// Errs unless a name is given and printable.
 fn named(field: &str, name: &str) -> Result<(), Status> {
     if name.is_empty() {
         return Err(Status::invalid_argument(format!("{field} is empty")));

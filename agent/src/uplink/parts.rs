@@ -1,4 +1,4 @@
-//! A large update of the inventory in parts: what a receiver needs for the largest message is kept for as long as the
+//! Sends a large update of the inventory in parts: the memory that a receiver needs for the largest message is kept for as long as the
 //! stream lasts, once for each of thousands of agents.
 
 use std::{
@@ -12,20 +12,19 @@ use prost::Message;
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// Volumes of one part, bytes; with its drives the first may have more. A part of a dozen volumes costs its receiver little
-/// more than they do, and a smaller one saves no memory there: the drives of a node are as large.
+/// Bytes of the volumes in one part; the first part also has the drives, and may be larger. A part of a dozen volumes costs its receiver
+/// little more than the volumes, and smaller ones save no memory there: the drives of a node are as large.
 const PART: usize = 4 << 10;
 
-/// The updates of a stream, each cut into parts.
+/// A stream of updates, each cut into parts.
 pub struct Parts<S> {
     updates: Pin<Box<S>>,
     waiting: VecDeque<InventoryUpdate>,
-    // A part has just gone out: it does so on its own, not together with the next.
+    // A part was just returned: each is sent alone, not together with the next.
     gone_out: bool,
 }
 
 impl<S> Parts<S> {
-    /// Cuts them.
     pub fn of(updates: S) -> Self {
         Self {
             updates: Box::pin(updates),
@@ -54,8 +53,8 @@ impl<S: Stream<Item = Result<InventoryUpdate, Status>>> Stream for Parts<S> {
     }
 }
 
-/// Names of files stay on the node, with the ranges that they are told of; what a controller needs is in the conditions. How full
-/// volumes are would be true for a moment only, and which pods use them Kubernetes knows.
+/// Removes data that controllers do not need: names of files, with their unreadable ranges, stay on the node, since the conditions say
+/// enough; usage would soon be outdated; and Kubernetes has the pods.
 fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
     for volume in &mut update.volumes {
         volume.unreadable.clear();
@@ -68,8 +67,8 @@ fn without_names(mut update: InventoryUpdate) -> InventoryUpdate {
     update
 }
 
-/// The parts of an update, in order. Only with the last does the receiver know what the whole says: those before it say
-/// that more is to come (not ready), and that they have come no further than what the next builds on.
+/// Cuts an update into parts, in order. The receiver has the whole only with the last one: earlier parts are marked as not ready, with the
+/// revision that the next builds on.
 pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
     let known = if update.full {
         update.revision
@@ -80,7 +79,7 @@ pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
     let Some(last) = pieces.pop() else {
         return [update].into();
     };
-    // A change that does not say what it builds on cannot be told in parts.
+    // A change without a base revision cannot be sent in parts.
     if pieces.is_empty() || known == 0 {
         update.volumes = pieces.into_iter().flatten().chain(last).collect();
         return [update].into();
@@ -110,7 +109,7 @@ pub(crate) fn cut(mut update: InventoryUpdate) -> VecDeque<InventoryUpdate> {
     parts
 }
 
-/// The volumes in pieces, each as large as a part may be, or a single volume that is larger.
+/// Splits volumes into pieces of `PART` bytes at most, or a single larger volume.
 fn pieces(volumes: Vec<Volume>) -> Vec<Vec<Volume>> {
     let mut pieces: Vec<Vec<Volume>> = Vec::new();
     let mut bytes = 0;
@@ -200,7 +199,7 @@ mod tests {
             update(true, 0, 5, volumes(0..3, "ready")),
             update(true, 0, 5, Vec::new()),
             update(false, 4, 5, Vec::new()),
-            // Not said what it builds on.
+            // Without a base revision.
             update(false, 0, 5, volumes(0..500, "ready")),
         ] {
             assert_eq!(cut(update.clone()), [update]);

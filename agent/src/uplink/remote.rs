@@ -1,5 +1,5 @@
-//! What a controller may ask of this agent over a session. This is the list of it: a call that no controller makes is
-//! refused here, so that whoever takes a controller over, or its place, can do no more than it does.
+//! The calls that a controller may make over a session. All others are refused here, so that a compromised or false controller can do no
+//! more than a controller does.
 
 use std::sync::Arc;
 
@@ -15,35 +15,35 @@ use drivebay_config::DriveVerb;
 use super::{Shared, parts::Parts, targets::Slot, token};
 use drivebay_model::cause::chain;
 
-/// How far a session is.
+/// Stage of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody has said hello.
+    /// No hello was received.
     Silent,
-    /// The replica at the other end has a session with this agent already.
+    /// The peer is a replica that has a session with this agent already.
     MetAlready,
-    /// It has said hello.
+    /// The controller has sent its hello.
     Greeted,
-    /// It does not let this agent in.
+    /// The controller refuses this agent.
     Refused,
-    /// A session.
+    /// The session is open.
     Open,
 }
 
-/// A service behind one session.
+/// A service for one session.
 #[derive(Debug, Clone)]
 pub(super) struct Remote<S> {
     pub(super) service: S,
     pub(super) shared: Arc<Shared>,
     pub(super) slot: Slot,
     pub(super) stage: watch::Sender<Stage>,
-    /// Who has said hello: replica and version.
+    /// Replica and version from the hello.
     pub(super) replica: watch::Sender<(String, String)>,
 }
 
 const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent`";
 
-// What every call that no controller makes is answered with.
+// Error of every call that controllers must not make.
 fn by_hand<T>() -> Answer<T> {
     Err(Status::permission_denied(BY_HAND))
 }
@@ -82,7 +82,7 @@ impl<S: Agent> Agent for Remote<S> {
             .send_replace((replica, asker.controller_version.clone()));
         let answer = self.service.hello(request).await;
         if answer.is_ok() {
-            // A controller asks again whether this agent is alive; the session goes on.
+            // A controller repeats the hello to check that this agent is alive; the session continues.
             self.stage.send_if_modified(|stage| {
                 let first = *stage != Stage::Open;
                 if first {
@@ -119,7 +119,7 @@ impl<S: Agent> Agent for Remote<S> {
         &self,
         request: Request<WatchInventoryRequest>,
     ) -> Answer<Self::WatchInventoryStream> {
-        // Asked for by one that has let this agent in.
+        // Only a controller that accepted this agent makes this call.
         let (replica, version) = self.replica.borrow().clone();
         if self.stage.send_replace(Stage::Open) != Stage::Open {
             tracing::info!(controller = %self.slot, version, replica, "connected to the controller");
@@ -238,8 +238,22 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.delete_snapshot(request).await
     }
 
-    async fn list_copies(&self, _: Request<ListCopiesRequest>) -> Answer<ListCopiesResponse> {
-        by_hand()
+    async fn create_group_snapshot(
+        &self,
+        request: Request<CreateGroupSnapshotRequest>,
+    ) -> Answer<CreateGroupSnapshotResponse> {
+        self.service.create_group_snapshot(request).await
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        request: Request<DeleteGroupSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
+        self.service.delete_group_snapshot(request).await
+    }
+
+    async fn list_copies(&self, request: Request<ListCopiesRequest>) -> Answer<ListCopiesResponse> {
+        self.service.list_copies(request).await
     }
 
     async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
@@ -254,8 +268,11 @@ impl<S: Agent> Agent for Remote<S> {
         by_hand()
     }
 
-    async fn drive_latency(&self, _: Request<DriveLatencyRequest>) -> Answer<DriveLatencyResponse> {
-        by_hand()
+    async fn drive_latency(
+        &self,
+        request: Request<DriveLatencyRequest>,
+    ) -> Answer<DriveLatencyResponse> {
+        self.service.drive_latency(request).await
     }
 
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
@@ -275,7 +292,7 @@ mod tests {
 
     use super::{super::targets::Address, *};
 
-    // Answers every call that reaches it with UNIMPLEMENTED.
+    // Replies to every call with UNIMPLEMENTED.
     #[derive(Debug, Clone)]
     struct Reached;
 
@@ -328,6 +345,8 @@ mod tests {
         list_moves ListMovesRequest => ListMovesResponse,
         create_snapshot CreateSnapshotRequest => CreateSnapshotResponse,
         delete_snapshot DeleteSnapshotRequest => DeleteSnapshotResponse,
+        create_group_snapshot CreateGroupSnapshotRequest => CreateGroupSnapshotResponse,
+        delete_group_snapshot DeleteGroupSnapshotRequest => DeleteSnapshotResponse,
         list_copies ListCopiesRequest => ListCopiesResponse,
         prefer_place PreferPlaceRequest => PreferPlaceResponse,
         retire_drive RetireDriveRequest => RetireDriveResponse,
@@ -364,20 +383,24 @@ mod tests {
             replica: watch::Sender::default(),
         };
         let used = [
+            "create_group_snapshot",
             "create_snapshot",
             "create_volume",
+            "delete_group_snapshot",
             "delete_snapshot",
             "delete_unused_volume",
             "delete_volume",
+            "drive_latency",
             "expand_volume",
             "hello",
             "keep_placement",
+            "list_copies",
             "prove",
             "refused",
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 26);
+        assert_eq!(codes.len(), 28);
         for (call, code) in codes {
             let allowed = match call {
                 "cordon_drive" => verbs.contains(&DriveVerb::Cordon),

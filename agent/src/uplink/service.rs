@@ -1,4 +1,4 @@
-//! The `Agent` service: what the controller and the command line ask of this node.
+//! The `Agent` service: calls of the controller and the command line.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -28,13 +28,12 @@ use drivebay_node::{
 use drivebay_smart::Acknowledgement;
 use drivebay_sys::clock::unix_seconds;
 
-/// Updates that wait for a slow reader; behind that, changes coalesce into one delta.
+/// Updates that may wait for a slow reader; further changes are merged into one delta.
 const QUEUE: usize = 2;
 
-/// Longest note of an acknowledgement, bytes: it stays in the drive's history.
+/// Bytes of an acknowledgement's longest note, which stays in the drive's history.
 const MAX_NOTE: usize = drivebay_model::cordon::MAX_TEXT;
 
-/// Serves one node.
 #[derive(Debug, Clone)]
 pub struct AgentService {
     node: NodeContext,
@@ -47,7 +46,6 @@ pub struct AgentService {
 }
 
 impl AgentService {
-    /// Over this node's volumes.
     pub fn new(
         volumes: Volumes,
         evidence: CollectedEvidence,
@@ -66,7 +64,7 @@ impl AgentService {
         }
     }
 
-    /// The identity of the drive of this name.
+    /// Returns the identity of the drive of this name.
     fn id_of(&self, name: &str) -> Result<DriveId, Status> {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name).map_err(|error| status(&error))?;
@@ -85,7 +83,7 @@ impl AgentService {
         }
     }
 
-    /// Carries out what an operator decided about a drive's findings.
+    /// Executes an operator's decision about a drive's findings.
     async fn decided(&self, id: DriveId, order: Order) -> Answer<wire::AcknowledgeDriveResponse> {
         let done = self.acknowledger.send(id.clone(), order).await;
         let done = done.map_err(|error| {
@@ -112,7 +110,7 @@ impl AgentService {
     }
 }
 
-/// Refuses what would not stay on one line of whatever shows it.
+/// Errs unless a text is short and fits on one line of any output.
 pub(super) fn printable(field: &str, text: &str) -> Result<(), Status> {
     if text.len() > MAX_NOTE || text.chars().any(char::is_control) {
         let why = format!("{field} must have at most {MAX_NOTE} bytes and no control characters");
@@ -121,7 +119,7 @@ pub(super) fn printable(field: &str, text: &str) -> Result<(), Status> {
     Ok(())
 }
 
-/// An acknowledgement that is nobody's could be asked about with nobody.
+/// Errs unless an operator is named, so that each acknowledgement has a responsible person.
 pub(super) fn said_by(by: &str) -> Result<(), Status> {
     if by.is_empty() {
         return Err(Status::invalid_argument(
@@ -178,7 +176,7 @@ impl Agent for AgentService {
             let mut last: Arc<Snapshot> = snapshots.borrow_and_update().clone();
             let mut update = words.full_with_usage(&last, &samples, pods);
             loop {
-                // A reader that went away ends the task at its next update.
+                // If the reader is gone, the task ends at its next update.
                 if sender.send(Ok(update)).await.is_err() {
                     return;
                 }
@@ -418,6 +416,30 @@ impl Agent for AgentService {
         .await
     }
 
+    async fn create_group_snapshot(
+        &self,
+        request: Request<wire::CreateGroupSnapshotRequest>,
+    ) -> Answer<wire::CreateGroupSnapshotResponse> {
+        let snapshots = self.snapshots();
+        logged(
+            "Agent/CreateGroupSnapshot",
+            snapshots.take_group(request.into_inner()),
+        )
+        .await
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        request: Request<wire::DeleteGroupSnapshotRequest>,
+    ) -> Answer<wire::DeleteSnapshotResponse> {
+        let snapshots = self.snapshots();
+        logged(
+            "Agent/DeleteGroupSnapshot",
+            snapshots.delete_group(request.into_inner()),
+        )
+        .await
+    }
+
     async fn list_copies(
         &self,
         _: Request<wire::ListCopiesRequest>,
@@ -486,7 +508,7 @@ impl Agent for AgentService {
         let (volumes, rescans) = (self.volumes.clone(), self.rescans.clone());
         tokio::spawn(async move {
             let result = volumes.wipe(wipe, &sender).await;
-            // The drive is another one now; a failed look is repeated by the slow rescan.
+            // The drive has changed; a failed scan is repeated by the periodic one.
             if let Err(why) = rescans.now().await {
                 tracing::warn!(why, "drive scan after a wipe failed");
             }
@@ -494,7 +516,7 @@ impl Agent for AgentService {
                 Ok(progress) => Ok(progress),
                 Err(error) => Err(status(&error)),
             };
-            // A client that went away needs no answer.
+            // The client may be gone.
             let _ = sender.send(last).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))

@@ -1,4 +1,4 @@
-//! Which connections there should be: one to each address, or several to a single virtual one. Pure.
+//! Computes the connections to have: one to each address, or several to a single virtual one. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,25 +7,25 @@ use std::{
     path::PathBuf,
 };
 
-/// Most replicas that are believed in, whatever a controller announces.
+/// Largest number of replicas that is accepted from a controller.
 const MAX_REPLICAS: u32 = 16;
 
-/// What is dialled.
+/// Address to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Address {
     Tcp {
         address: SocketAddr,
-        /// What its certificate must be for.
+        /// Name that the controller's certificate must be valid for.
         host: String,
     },
     Unix(PathBuf),
 }
 
-/// One connection that should be: the n-th to this address.
+/// A connection to have: the n-th to this address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Slot {
     pub(super) to: Address,
-    /// 0 for the first to this address.
+    /// Number of the connection to this address, from 0.
     pub(super) index: u32,
 }
 
@@ -38,8 +38,8 @@ impl fmt::Display for Slot {
     }
 }
 
-/// One connection to each socket, and to each address that the names lead to; when there are fewer of both than replicas
-/// `announced`, as many to each address that all replicas can be met. Behind a socket there is one.
+/// Returns one connection to each socket, and to each address of the names; if both are fewer than the replicas `announced`, as many to
+/// each address as are needed to reach all replicas. A socket has one replica.
 pub(super) fn plan(
     known: &BTreeMap<String, BTreeSet<SocketAddr>>,
     sockets: &BTreeSet<PathBuf>,

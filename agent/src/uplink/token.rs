@@ -1,4 +1,4 @@
-//! The file with the token by which this agent proves to controllers on which node it is.
+//! Reads the token by which this agent proves to controllers which node it is.
 
 use std::{
     io,
@@ -8,12 +8,12 @@ use std::{
 
 use tokio::{fs::File, io::AsyncReadExt, time::timeout};
 
-/// A projected token has about 1,200 bytes.
+/// Bytes that are read at most; a projected token has about 1,200.
 const MAX_BYTES: u64 = 16 << 10;
-/// The file is small, and in memory.
+/// Limit for reading the file, which is small and in memory.
 const DEADLINE: Duration = Duration::from_secs(3);
 
-/// There is no token to show.
+/// The token was not read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the agent's token {}; see `token` of [controller] in its configuration", path.display())]
 pub(super) struct TokenError {
@@ -22,7 +22,7 @@ pub(super) struct TokenError {
     source: io::Error,
 }
 
-/// Reads the token as it is now.
+/// Reads the current token.
 pub(super) async fn read(path: &Path) -> Result<String, TokenError> {
     let reading = async {
         let mut text = String::new();

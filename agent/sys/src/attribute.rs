@@ -1,4 +1,4 @@
-//! Attributes in sysfs, by three system calls each: they are read all the time, of every drive.
+//! Reads sysfs attributes with three system calls each: every attribute of every drive is read often.
 
 use std::{
     fs::File,
@@ -6,16 +6,15 @@ use std::{
     path::Path,
 };
 
-/// What the kernel makes of an attribute is a page at most.
+/// Bytes that the kernel gives for an attribute at most: one page.
 const PAGE: usize = 4096;
 
-/// All of a file. One that is read to the end by one read is not read again, which is how sysfs tells: what does not fill the
-/// room is all of it.
+/// Reads a whole file. A read that does not fill the buffer ends it: sysfs gives an attribute by one read.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     read_open(File::open(path)?)
 }
 
-/// The same of one that is open.
+/// Reads an open file from its position to its end, as `read` does.
 pub fn read_open(mut file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
@@ -33,7 +32,7 @@ pub fn read_open(mut file: File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The same as text.
+/// Reads a whole file as text. InvalidData if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read(path)?)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))

@@ -1,8 +1,8 @@
 //! libblkid: low-level probing of one opened device for superblocks and partition tables.
 //!
-//! Never its cache, never /run/blkid or udev's database: only what is read from the device now.
-//! A GPT is found without its protective MBR too (`BLKID_PARTS_FORCE_GPT`), and superblocks with a
-//! wrong checksum count as found (`BLKID_SUBLKS_BADCSUM`): a damaged filesystem is not emptiness.
+//! Reads the device itself, never libblkid's cache, /run/blkid or udev's database. A GPT is found without its protective MBR too
+//! (`BLKID_PARTS_FORCE_GPT`), and superblocks with a wrong checksum count as found (`BLKID_SUBLKS_BADCSUM`): a damaged filesystem is not
+//! emptiness.
 
 use std::{
     ffi::{CStr, c_char, c_int},
@@ -23,36 +23,33 @@ use drivebay_model::{Signature, Signatures};
 /// USAGE of a partition table in `Signature::usage`; libblkid itself gives tables none.
 pub const USAGE_TABLE: &str = "partition-table";
 
-/// More signatures than this on one device are cut off: libblkid knows about a hundred kinds, and
-/// a device with two is refused already.
+/// Signatures that are reported of one device at most: libblkid has about a hundred kinds, and a device with two is refused already.
 const MOST: usize = 128;
 
-/// Why probing failed. Says nothing about what is on the device.
+/// Probing failed. The content of the device is unknown then.
 #[derive(Debug, thiserror::Error)]
 pub enum BlkidError {
-    /// The node could not be opened.
     #[error("cannot open {path} to probe it")]
     Open {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is something else than a block device.
     #[error("{path} is not a block device; nothing was probed")]
     NotBlock { path: PathBuf },
-    /// libblkid failed, mostly because the device did not read.
+    /// libblkid failed, mostly because of a read error.
     #[error("libblkid failed on {path} ({what}); check the kernel log for read errors")]
     Probe {
         path: PathBuf,
-        /// Which call.
+        /// libblkid function that failed.
         what: &'static str,
         #[source]
         source: io::Error,
     },
 }
 
-/// Probes a block device by its node: superblocks and partition tables. Opens it O_RDONLY, since closing
-/// a writable descriptor makes udev probe again; O_EXCL is not used, so mounted devices can be asked too.
+/// Probes a block device by its node, for superblocks and partition tables. Opens it O_RDONLY, since closing a writable descriptor makes
+/// udev probe again, and without O_EXCL, so that mounted devices can be probed too.
 pub fn probe_device(path: &Path) -> Result<Signatures, BlkidError> {
     let open = |source| BlkidError::Open {
         path: path.to_owned(),
@@ -76,7 +73,7 @@ pub fn probe_file(file: &File, path: &Path) -> Result<Signatures, BlkidError> {
     probe_from(file, path, 0)
 }
 
-/// The same of what lies from this byte on. Offsets are of the whole device.
+/// Probes an opened device or image file from byte `start` on. Offsets in the result count from the beginning of the file.
 pub fn probe_from(file: &File, path: &Path, start: u64) -> Result<Signatures, BlkidError> {
     let verdict = Prober::new(file, path, start)?.safe()?;
     let mut found = Prober::new(file, path, start)?.walk()?;
@@ -86,7 +83,7 @@ pub fn probe_from(file: &File, path: &Path, start: u64) -> Result<Signatures, Bl
     Ok(combine(verdict, found))
 }
 
-/// What libblkid's own decision (`blkid_do_safeprobe`) was.
+/// Result of `blkid_do_safeprobe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,
@@ -94,13 +91,13 @@ enum Verdict {
     Ambivalent,
 }
 
-/// Two looks that must agree before a device counts as empty.
+/// Combines the result of the safe probe with the signatures of a full walk: Empty only if both find nothing, Ambiguous if they disagree or
+/// libblkid reports ambivalent signatures.
 fn combine(verdict: Verdict, found: Vec<Signature>) -> Signatures {
     match (verdict, found.is_empty()) {
         (Verdict::Nothing, true) => Signatures::Empty,
         (Verdict::Nothing | Verdict::Found, false) => Signatures::Found(found),
-        // The decision named something that the walk did not see again: the device changes
-        // under us, or reads differently each time.
+        // The safe probe found a signature and the walk found none: the content changes meanwhile, or reads differ.
         (Verdict::Found, true) | (Verdict::Ambivalent, _) => Signatures::Ambiguous(found),
     }
 }
@@ -158,7 +155,7 @@ impl<'a> Prober<'a> {
         Ok(prober)
     }
 
-    /// libblkid's decision over all kinds, with its checks for contradicting signatures.
+    /// Runs libblkid's safe probe over all kinds, which checks for contradicting signatures.
     fn safe(&self) -> Result<Verdict, BlkidError> {
         clear_errno();
         // SAFETY: `raw` is a live probe with a device.
@@ -170,12 +167,12 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Every signature of every kind, one after the other.
+    /// Returns the signatures of all kinds, `MOST` at most.
     fn walk(&self) -> Result<Vec<Signature>, BlkidError> {
         let mut found = Vec::new();
         while found.len() < MOST {
             clear_errno();
-            // SAFETY: `raw` is a live probe with a device; each call goes on where the last one ended.
+            // SAFETY: `raw` is a live probe with a device; each call continues where the last one ended.
             match unsafe { ffi::blkid_do_probe(self.raw) } {
                 0 => found.push(self.current()),
                 1 => break,
@@ -238,7 +235,7 @@ impl<'a> Prober<'a> {
             what,
             source: match (errno.raw_os_error(), code) {
                 (Some(number), _) if number != 0 => errno,
-                // Some of its calls answer -errno instead of setting it; -1 is only "an error".
+                // Some libblkid calls return -errno instead of setting it; -1 is only "an error".
                 (_, ..-1) => io::Error::from_raw_os_error(-code),
                 _ => io::Error::other("no error number was given"),
             },
@@ -253,7 +250,7 @@ impl Drop for Prober<'_> {
     }
 }
 
-/// libblkid leaves errno alone when it has nothing to say; an old value must not become our reason.
+/// Sets errno to 0: libblkid does not set it on each failure, and an older value must not be reported as the cause.
 fn clear_errno() {
     // SAFETY: the location is this thread's own.
     unsafe { *libc::__errno_location() = 0 }

@@ -1,14 +1,12 @@
 //! Block devices: direct reads and writes, sizes, flock, BLKPG, zeroing.
 //!
-//! A `BlockDev` is a whole drive that was checked, at the moment it was opened, to be the one
-//! that was meant. It is opened for reading; a descriptor for writing is opened only when
-//! something is written, because closing one makes udevd read the drive again. The lock has a
-//! descriptor of its own that is closed last, so that udevd finds the drive locked when the
-//! writing one closes, and leaves its partitions alone.
+//! A `BlockDev` is a whole drive whose identity was verified when it was opened. It is opened for reading; a descriptor for writing is
+//! opened only for the first write, because closing one makes udevd read the drive again. The flock has a descriptor of its own that is
+//! closed last, so that udevd finds the drive locked when the writing one closes, and leaves its partitions alone.
 //!
-//! Who writes to a drive holds a lock of the kernel's on what it writes: the flock, or, where the flock is let go for long work,
-//! the bytes themselves (`unlock_holding`). The kernel lets either go when the process has ended, and a process that a drive keeps
-//! in D state has not, whether it was killed, and whether the agent that started it still runs.
+//! A process that writes to a drive holds a kernel lock on what it writes: the flock, or, where that is released for long work, a lock on
+//! the bytes (`unlock_holding`). The kernel releases both when the process has ended. A process in D state has not ended, even if it was
+//! killed and even if the agent that started it no longer runs.
 
 mod partitions;
 
@@ -27,10 +25,10 @@ use super::{
 };
 use drivebay_model::{DriveRef, units::human_millis};
 
-/// Why a drive was not opened or locked.
+/// A drive was not opened or not locked.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockDevError {
-    /// It was not opened, or is another drive.
+    /// Opening failed, or the node is another drive's.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// Another program holds the flock.
@@ -42,20 +40,20 @@ pub enum BlockDevError {
     },
 }
 
-/// A verified whole drive. Fields are dropped in order: the lock last.
+/// A verified whole drive. Fields are dropped in order: the flock last.
 #[derive(Debug)]
 pub struct BlockDev {
     drive: DriveRef,
     writer: OnceLock<File>,
     reader: File,
-    /// Holds bytes while the flock is let go.
+    /// Descriptor with the byte locks while the flock is released (`unlock_holding`).
     held: Option<File>,
     lock: Option<File>,
     sector: u32,
 }
 
 impl BlockDev {
-    /// Opens for reading and checks that it is the drive that was meant.
+    /// Opens the drive for reading and verifies its identity.
     pub fn open(drive: &DriveRef) -> Result<Self, OpenError> {
         Self::over(drive, drive::open(drive, false, libc::O_DIRECT)?)
     }
@@ -73,8 +71,8 @@ impl BlockDev {
         })
     }
 
-    /// Opens for writing with O_EXCL: refused while the drive or a partition of it is mounted or
-    /// held. The exclusive descriptor is the one that writes, for as long as this lives.
+    /// Opens for writing with O_EXCL: fails while the drive or a partition of it is mounted or held. The exclusive descriptor is the one
+    /// that writes, until dropped or `release_exclusive`.
     pub fn open_exclusive(drive: &DriveRef) -> Result<Self, OpenError> {
         let writer = drive::open(drive, true, libc::O_DIRECT | libc::O_EXCL)?;
         let reader = drive::open_beside(drive, &writer, false, libc::O_DIRECT)?;
@@ -85,14 +83,14 @@ impl BlockDev {
 
     /// Takes flock(LOCK_EX), which udevd and sfdisk --lock respect too, waiting at most `limit`.
     ///
-    /// flock(2) has no timeout and nothing to poll; a blocking call bounded by a signal would need
-    /// a process-wide handler. So it is asked again, with pauses that grow to 10 ms: short beside
-    /// what holds such locks (a table write, udevd's probing of a device).
+    /// flock(2) has no timeout and nothing to poll; a blocking call bounded by a signal would need a process-wide handler. So it is
+    /// retried, with pauses that grow to 10 ms: short compared to the time for which such locks are held (a table write, udevd's probing of
+    /// a device).
     pub fn lock(&mut self, limit: Duration) -> Result<(), BlockDevError> {
         self.flock(true, limit)
     }
 
-    /// Takes flock(LOCK_SH) in the same way: nobody changes anything while it is read.
+    /// Takes flock(LOCK_SH) in the same way: programs that respect the flock do not write while the drive is read.
     pub fn lock_shared(&mut self, limit: Duration) -> Result<(), BlockDevError> {
         self.flock(false, limit)
     }
@@ -126,19 +124,19 @@ impl BlockDev {
         Ok(())
     }
 
-    /// Lets O_EXCL go and keeps the lock: from here on other openers may hold the drive exclusively.
+    /// Closes the exclusive descriptor and keeps the flock: other programs may open the drive with O_EXCL from here on.
     pub fn release_exclusive(&mut self) {
         drop(self.writer.take());
     }
 
-    /// Lets the flock go, after the descriptor that writes: what is read from here on may be changed by others meanwhile.
+    /// Closes the writing descriptor, then releases the flock: other programs may change what is read from here on.
     pub fn unlock(&mut self) {
         drop(self.writer.take());
         drop(self.lock.take());
     }
 
-    /// Lets the flock go (closing its descriptor), after the descriptor that writes, and holds these bytes (start and length) for
-    /// as long as this lives: only they may be written until the flock is taken again.
+    /// Closes the writing descriptor, then releases the flock, and locks the bytes `runs` (start and length) until dropped: only they may
+    /// be written until the flock is taken again.
     pub fn unlock_holding(&mut self, runs: impl Iterator<Item = (u64, u64)>) -> io::Result<()> {
         if self.held.is_none() {
             let file = drive::open_beside(&self.drive, &self.reader, false, libc::O_DIRECT);
@@ -152,24 +150,24 @@ impl BlockDev {
         Ok(())
     }
 
-    /// Bytes (start and length) among these that somebody else holds (`unlock_holding`): a process that has not ended may still
-    /// write to them.
+    /// Returns bytes (start and length) in this range that another process has locked (`unlock_holding`), and may still write to; None if
+    /// there are none.
     pub fn held(&self, start: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
         let file = self.held.as_ref().unwrap_or(&self.reader);
         ioctl::held(file.as_fd(), start, len)
     }
 
-    /// The drive this was verified to be.
+    /// Returns the drive whose identity was verified.
     pub fn drive(&self) -> &DriveRef {
         &self.drive
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.drive.size_bytes
     }
 
-    /// Logical sector, bytes.
+    /// Returns the logical sector size in bytes.
     pub fn sector(&self) -> u32 {
         self.sector
     }
@@ -207,7 +205,7 @@ impl BlockDev {
         direct::write_zeros(writer, start, len)
     }
 
-    /// Has the drive make a run zeros by itself; false where it has no command for that (PUNCH_HOLE). Durable after `flush`.
+    /// Zeroes a run by a command of the drive (PUNCH_HOLE); false, with no effect, if the drive has none. Durable after `flush`.
     pub fn zero_on_command(&self, start: u64, len: u64) -> io::Result<bool> {
         match ioctl::punch(self.writer()?.as_fd(), start, len) {
             Err(error) if unsupported(&error) => Ok(false),
@@ -215,12 +213,12 @@ impl BlockDev {
         }
     }
 
-    /// Writes zeros, whatever commands the drive has. Durable after `flush`.
+    /// Writes zeros without using commands of the drive. Durable after `flush`.
     pub fn write_zeros(&self, start: u64, len: u64) -> io::Result<()> {
         direct::write_zeros(self.writer()?, start, len)
     }
 
-    /// Opened, and compared with the one that was checked, when the first write comes.
+    /// Returns the writing descriptor. The first call opens it, and verifies that it is the same device as the reading one.
     fn writer(&self) -> io::Result<&File> {
         if let Some(file) = self.writer.get() {
             return Ok(file);
@@ -232,7 +230,7 @@ impl BlockDev {
 }
 
 fn unsupported(error: &io::Error) -> bool {
-    // ENOTTY and EINVAL: drivers of old kernels that know no such call.
+    // ENOTTY and EINVAL: drivers of old kernels without this call.
     matches!(
         error.raw_os_error(),
         Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL)

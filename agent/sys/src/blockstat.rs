@@ -5,16 +5,16 @@ use std::{io, path::PathBuf, time::Duration};
 
 use super::{attribute, offload::offload};
 
-/// What a device is doing.
+/// I/O activity of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity {
-    /// Requests that are with the drive.
+    /// Requests that the drive has not completed yet.
     pub in_flight: u64,
-    /// Requests that were completed since the device appeared, well or badly.
+    /// Requests that completed since the device appeared, with or without an error.
     pub completed: u64,
 }
 
-/// What the device of this kernel name is doing; None when there is none.
+/// Returns the activity of the device of this kernel name; None if there is none.
 pub fn activity(name: &str) -> io::Result<Option<Activity>> {
     let counted = counters(name)?;
     Ok(counted.map(|counted| Activity {
@@ -31,27 +31,27 @@ pub fn activity(name: &str) -> io::Result<Option<Activity>> {
 pub struct Requests {
     pub requests: u64,
     pub bytes: u64,
-    /// The time that all of them took together.
+    /// Sum of the times of all these requests.
     pub wait_ms: u64,
 }
 
-/// What the kernel has counted since the device appeared.
+/// I/O counters since the device appeared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
     pub reads: Requests,
     pub writes: Requests,
     pub discards: u64,
     pub flushes: u64,
-    /// Requests that are with the drive.
+    /// Requests that the drive has not completed yet.
     pub in_flight: u64,
-    /// The time with at least one request at the drive.
+    /// Time with at least one request in flight.
     pub busy_ms: u64,
 }
 
-/// Sectors in these counters have this many bytes, whatever the drive's own have.
+/// Bytes of a sector in these counters, for every drive.
 const SECTOR: u64 = 512;
 
-/// The counters of the device of this kernel name; None when there is none.
+/// Returns the counters of the device of this kernel name; None if there is none.
 pub fn counters(name: &str) -> io::Result<Option<Counted>> {
     let Some(text) = read("/sys/class/block", name, "stat")? else {
         return Ok(None);
@@ -64,8 +64,8 @@ pub fn counters(name: &str) -> io::Result<Option<Counted>> {
     }
 }
 
-/// Documentation/block/stat.rst: each of reads (0) and writes (4) has requests, merges, sectors, milliseconds; then in flight 8,
-/// busy milliseconds 9; discards 11 (4.19), flushes 15 (5.5). Err: too few fields.
+/// Parses `stat` (Documentation/block/stat.rst): each of reads (0) and writes (4) has requests, merges, sectors, milliseconds; then in
+/// flight 8, busy milliseconds 9; discards 11 (4.19), flushes 15 (5.5). Err: the number of fields, if fewer than 11.
 fn parse(text: &str) -> Result<Counted, usize> {
     let fields: Vec<u64> = text
         .split_whitespace()
@@ -90,8 +90,7 @@ fn parse(text: &str) -> Result<Counted, usize> {
     })
 }
 
-/// How many errors ext4 has counted on the filesystem of this device, as its superblock keeps them; None when no
-/// ext4 is mounted from it.
+/// Returns the number of errors that ext4 has recorded in the superblock of this device's filesystem; None if no ext4 is mounted from it.
 pub fn ext4_errors(name: &str) -> io::Result<Option<u64>> {
     let Some(text) = read("/sys/fs/ext4", name, "errors_count")? else {
         return Ok(None);
@@ -106,7 +105,7 @@ fn read(under: &str, name: &str, file: &str) -> io::Result<Option<String>> {
     let path: PathBuf = [under, name, file].iter().collect();
     match attribute::read_text(&path) {
         Ok(text) => Ok(Some(text)),
-        // Gone between its name and its counters.
+        // The device was removed after it was listed.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound
                 || error.raw_os_error() == Some(nix::libc::ENODEV) =>
@@ -116,10 +115,10 @@ fn read(under: &str, name: &str, file: &str) -> io::Result<Option<String>> {
         Err(error) => Err(error),
     }
 }
-/// sysfs answers at once, or its device does not.
+/// Limit for reading sysfs, which returns at once unless the device is unresponsive.
 pub const SYSFS_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Requests that a device has completed; None when that is not known.
+/// Returns the requests that a device has completed; None if there is no such device or reading failed, which is logged.
 pub async fn completed(name: String) -> Option<u64> {
     let looked = offload("activity", SYSFS_DEADLINE, move || activity(&name)).await;
     match looked.and_then(|looked| looked) {
@@ -135,7 +134,7 @@ pub async fn completed(name: String) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Of a kernel 4.15, which counts neither discards nor flushes, and of one of 6.1.
+    /// Lines of kernel 4.15, which counts neither discards nor flushes, and of 6.1.
     #[test]
     fn the_fields_of_old_and_new_kernels_are_where_they_are() {
         let old = " 100 1 800 50 200 2 1600 70 3 90 120\n";

@@ -18,12 +18,13 @@ nix::ioctl_readwrite!(ino_lookup, 0x94, 18, LookupArgs);
 nix::ioctl_read!(fs_info, 0x94, 31, InfoArgs);
 nix::ioctl_readwrite!(logical_ino_v2, 0x94, 59, LogicalArgs);
 
-/// Items of one tree search, in all of its calls.
+/// Items that one `search` returns at most, over all of its calls.
 const MOST_ITEMS: usize = 200_000;
-/// Bytes for the answer of logical_ino_v2: 2,700 references.
+/// Bytes for the result of logical_ino_v2: 2,700 references.
 const REFERENCES: usize = 64 << 10;
 
-/// Ends the scrub of the filesystem that is mounted there, and waits until it has ended, which takes as long as the requests that are on their way. False when there is none.
+/// Cancels the scrub of the filesystem mounted at `at`, and waits until it has ended, which takes as long as the requests in flight. False
+/// if none runs.
 pub fn cancel_scrub(at: &Path) -> io::Result<bool> {
     let file = File::open(at)?;
     // SAFETY: an ioctl without an argument, on a descriptor that is open.
@@ -81,7 +82,7 @@ pub struct LogicalArgs {
     inodes: u64,
 }
 
-/// What a filesystem says of itself.
+/// Properties of a mounted filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     pub devices: u64,
@@ -108,7 +109,7 @@ pub fn info(mounted: BorrowedFd<'_>) -> io::Result<Info> {
     })
 }
 
-/// The key of an item.
+/// Key of a tree item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub objectid: u64,
@@ -117,7 +118,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The next one.
+    /// Returns the next key; None after the last one.
     fn after(self) -> Option<Self> {
         let Self {
             objectid,
@@ -127,7 +128,7 @@ impl Key {
         if let Some(offset) = offset.checked_add(1) {
             return Some(Self { offset, ..self });
         }
-        // Types are of one byte.
+        // Item types have one byte.
         if kind < 255 {
             return Some(Self {
                 kind: kind + 1,
@@ -143,7 +144,7 @@ impl Key {
     }
 }
 
-/// BTRFS_IOC_TREE_SEARCH: the items of a tree from one key to another, in order, until `take` says no.
+/// Passes the items of a tree from one key to another, in order, to `take`, until it returns false (BTRFS_IOC_TREE_SEARCH).
 pub fn search(
     mounted: BorrowedFd<'_>,
     tree: u64,
@@ -193,7 +194,8 @@ pub fn search(
     Err(io::Error::other("the tree has too many items"))
 }
 
-/// One item of a buffer: `struct btrfs_ioctl_search_header` and its bytes.
+/// Parses the first item of a buffer (`struct btrfs_ioctl_search_header` and its bytes): key, bytes, and the rest of the buffer. None if it
+/// is cut off.
 fn item(buffer: &[u8]) -> Option<(Key, &[u8], &[u8])> {
     let number = |at: usize| {
         let bytes = buffer.get(at..at + 8)?;
@@ -213,15 +215,15 @@ fn item(buffer: &[u8]) -> Option<(Key, &[u8], &[u8])> {
     Some((key, behind.get(..len)?, behind.get(len..)?))
 }
 
-/// A file that refers to a block: inode, and the tree of its subvolume.
+/// A file that refers to a block: its inode, and the tree of its subvolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub inode: u64,
     pub tree: u64,
 }
 
-/// BTRFS_IOC_LOGICAL_INO_V2: the files that refer to a logical address, and how many did not fit in the answer. None: nothing is allocated there. An error
-/// of the kind InvalidInput: it is a tree's.
+/// Returns the files that refer to a logical address, and the number of references that did not fit (BTRFS_IOC_LOGICAL_INO_V2). None if
+/// nothing is allocated there. InvalidInput if the block is a tree's.
 pub fn references(
     mounted: BorrowedFd<'_>,
     logical: u64,
@@ -234,7 +236,7 @@ pub fn references(
         flags: 0,
         inodes: answer.as_mut_ptr() as u64,
     };
-    // SAFETY: the struct is laid out as the kernel's and names a buffer of the size that it says; both outlive the call.
+    // SAFETY: the struct is laid out as the kernel's and holds a buffer's address and size; both outlive the call.
     match unsafe { logical_ino_v2(mounted.as_raw_fd(), &raw mut args) } {
         Ok(_) => {}
         Err(nix::errno::Errno::ENOENT) => return Ok(None),
@@ -260,8 +262,8 @@ pub fn references(
     Ok(Some((files, count(4) / 3)))
 }
 
-/// BTRFS_IOC_INO_LOOKUP: a path of an inode in its subvolume, from the subvolume's root, without a slash at either end; one of
-/// them if it has several. None: it has none.
+/// Returns one path of an inode, relative to the root of its subvolume, without a slash at either end (BTRFS_IOC_INO_LOOKUP). None if it
+/// has no path.
 pub fn path(mounted: BorrowedFd<'_>, file: Reference) -> io::Result<Option<Vec<u8>>> {
     let mut args = Box::new(LookupArgs {
         tree: file.tree,

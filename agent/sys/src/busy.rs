@@ -1,14 +1,14 @@
-//! Asking again while a device is open: the kernel tells nobody when it is closed.
+//! Retries while a device is open: the kernel has no notification of its closing.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-/// How long a device that is to be taken from the kernel may be open: udevd looks into each new one for a moment.
+/// Time to wait for a device to be closed before it is removed from the kernel: udevd opens each new one for a moment.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Repeats what is refused with EBUSY, until it is not or the time is over.
+/// Repeats `attempt` while it fails with EBUSY, for `patience` at most, and returns its last result. Blocks.
 pub fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let end = Instant::now() + patience;
     let mut pause = Duration::from_millis(5);

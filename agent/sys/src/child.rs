@@ -1,8 +1,8 @@
-//! Child processes of the agent: waited for, and reaped together with what they leave behind.
+//! Child processes of the agent: waited for, and reaped together with their orphans.
 //!
-//! The agent is a subreaper: a process whose parent has died becomes the agent's child, also where the agent is not
-//! pid 1. So a worker that the worker server forked is waited for like any other child, and when a worker is gone, all that is
-//! left of it is found among the agent's children, without a search through all processes of the host.
+//! The agent is a subreaper: a process whose parent has died becomes the agent's child, also where the agent is not pid 1. So a worker that
+//! the worker server forked is waited for like any other child, and when a worker has ended, its surviving descendants are among the
+//! agent's children, without a search through all processes of the host.
 
 use std::{
     collections::BTreeSet,
@@ -29,17 +29,17 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use super::process::{self, ProcStat};
 
-/// How often a child is looked at when the kernel has no pidfd (before 5.3), or a debugger holds the child.
+/// Interval of checking a child if the kernel has no pidfd (before 5.3), or a debugger holds the child.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Whom nobody but its `Child` may reap.
+/// Children that only their `Child` may reap.
 #[derive(Debug)]
 struct Children {
-    /// By process id, from the start until it is reaped.
+    /// Process ids, from the start until each is reaped.
     awaited: BTreeSet<i32>,
     /// Starts in progress: their processes are not in `awaited` yet.
     starting: usize,
-    /// Orphans become the agent's children.
+    /// True if orphans become the agent's children.
     adopts: bool,
 }
 
@@ -49,22 +49,22 @@ static CHILDREN: Mutex<Children> = Mutex::new(Children {
     adopts: false,
 });
 
-/// Held for moments: nothing is waited for meanwhile.
+/// Locks the list of children. Do not block while holding it.
 fn children() -> MutexGuard<'static, Children> {
     CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the agent the parent of what its children leave behind. To be called before the first of them is started.
+/// Makes the agent the parent of its children's orphans. Call before the first child is started.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     adopt()?;
     children().adopts = true;
     Ok(())
 }
 
-/// Makes a worker the parent of what its tools leave behind. To be called before the first of them is started.
+/// Makes the process, a worker, the parent of its tools' orphans. Call before the first tool is started.
 pub fn adopt() -> io::Result<()> {
     set_child_subreaper(true)?;
-    // Ignored, it would have the kernel reap children and give their numbers away.
+    // With SIGCHLD ignored the kernel would reap children and reuse their numbers.
     // SAFETY: system calls; the structure is plain data that the first one fills.
     unsafe {
         let mut known: libc::sigaction = std::mem::zeroed();
@@ -77,7 +77,7 @@ pub fn adopt() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a child has ended that is not reaped yet, whoever is to reap it. One system call.
+/// True if a child has ended and is not reaped yet, awaited or not. One system call.
 pub fn any_has_ended() -> bool {
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     !matches!(
@@ -86,7 +86,7 @@ pub fn any_has_ended() -> bool {
     )
 }
 
-/// In a worker that adopts and has no job: reaps all children that have ended. True: it has no other. Does not block.
+/// Reaps all children that have ended; true if none is left. For a worker that adopts and has no job. Does not block.
 pub fn reap_all() -> bool {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -98,7 +98,7 @@ pub fn reap_all() -> bool {
     }
 }
 
-/// While it exists, nobody reaps a child that nobody is known to wait for.
+/// While it exists, `reap_orphans` reaps nothing: a new process is not in `awaited` yet.
 #[derive(Debug)]
 pub(super) struct Starting(());
 
@@ -108,7 +108,7 @@ impl Starting {
         Self(())
     }
 
-    /// A process that was started meanwhile. Needs a tokio runtime.
+    /// Returns the handle of a process that was started meanwhile. Needs a tokio runtime.
     pub(super) fn child(&self, pid: i32) -> io::Result<Child> {
         let child = Child {
             pid,
@@ -129,22 +129,22 @@ impl Drop for Starting {
     }
 }
 
-/// A child of the agent. Dropped before it is reaped, it is left to `reap_orphans`.
+/// A child of the agent. If dropped before it is reaped, `reap_orphans` reaps it.
 #[derive(Debug)]
 pub struct Child {
     pid: i32,
-    /// Readable when it has ended.
+    /// Pidfd, readable when the process has ended; None if the kernel has none.
     ended: Option<AsyncFd<OwnedFd>>,
     status: Option<ExitStatus>,
 }
 
 impl Child {
-    /// Its number, which is its own until it is reaped.
+    /// Returns the process id, which is not reused until the child is reaped.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Reaps it if it has ended.
+    /// Reaps the child if it has ended, and returns its status; None while it runs.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let mut children = children();
@@ -156,7 +156,7 @@ impl Child {
         Ok(self.status)
     }
 
-    /// Returns when it is reaped. May be dropped and called again.
+    /// Waits until the child has ended, and reaps it. Cancel-safe.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.try_wait()? {
@@ -172,7 +172,7 @@ impl Child {
         }
     }
 
-    /// Kills it and its process group, unless it is reaped.
+    /// Kills the child and its process group, unless it is reaped.
     pub fn kill(&self) {
         if self.status.is_none() {
             process::kill_group(self.pid);
@@ -188,7 +188,7 @@ impl Drop for Child {
     }
 }
 
-/// Does not block.
+/// Reaps the child if it has ended. Does not block.
 fn reap(pid: i32) -> io::Result<Option<ExitStatus>> {
     let mut status = 0;
     // SAFETY: a system call that writes to a number that outlives it.
@@ -200,7 +200,7 @@ fn reap(pid: i32) -> io::Result<Option<ExitStatus>> {
 }
 
 fn pidfd(pid: i32) -> Option<OwnedFd> {
-    // SAFETY: no pointers are passed; a descriptor that comes back is ours alone.
+    // SAFETY: no pointers are passed; a returned descriptor is owned only here.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
         i32::try_from(fd)
@@ -210,13 +210,13 @@ fn pidfd(pid: i32) -> Option<OwnedFd> {
     }
 }
 
-/// Lists that are read at most; children that still change after that are looked at by the next call.
+/// Lists that are read at most; children that still change after that are handled by the next call.
 const ROUNDS: usize = 8;
 
-/// Reaps the children that nobody waits for and that have ended. True: no other is left, so nothing lives of any worker
-/// that was reaped. False: something may. Blocks, but on /proc only.
+/// Reaps orphans that have ended. True if no other orphan is left, so that no descendant of a reaped worker lives; false if one may.
+/// Blocks, but on /proc only.
 pub fn reap_orphans() -> bool {
-    // Until the end: who is not awaited then is an orphan, and its number is not given to another process meanwhile.
+    // Locked until the end: a child that is not awaited now is an orphan, and its number is not reused meanwhile.
     let children = children();
     if !children.adopts || children.starting > 0 {
         return false;
@@ -241,12 +241,12 @@ pub fn reap_orphans() -> bool {
     })
 }
 
-/// Whether no orphan is left, once the dead ones among them are reaped. `list` names the children that may be orphans;
-/// `settle` says what is to become of one and has done it, or that it cannot be known.
+/// Reaps the dead orphans and returns true if none is left. `list` returns the children that may be orphans; `settle` reaps one if it is
+/// dead and returns its fate, or None if that is unknown.
 ///
-/// A child that dies leaves its own children to the agent: they are in no list that was read before. So only a list is
-/// believed in which nobody was to be reaped; and only when the one before was the same, since the kernel may leave a child
-/// out of a list while another is reaped (proc(5), children).
+/// A child that dies leaves its own children to the agent: they are in no list that was read before. So a list counts only if none of its
+/// children had to be reaped, and only if the one before was the same, since the kernel may leave a child out of a list while another is
+/// reaped (proc(5), children).
 fn none_lives(
     mut list: impl FnMut() -> io::Result<Vec<i32>>,
     mut settle: impl FnMut(i32) -> io::Result<Option<Fate>>,
@@ -272,13 +272,12 @@ fn none_lives(
 
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
-    /// A tool that the agent runs itself, and reaps: it is in the agent's session.
+    /// A tool that the agent runs and reaps itself: it is in the agent's session.
     NotOurs,
     Reap,
     Lives,
 }
 
-/// Pure.
 fn fate(orphan: &ProcStat, session: i32) -> Fate {
     if orphan.session == session {
         Fate::NotOurs
@@ -289,9 +288,9 @@ fn fate(orphan: &ProcStat, session: i32) -> Fate {
     }
 }
 
-/// The agent's children. The kernel lists them by thread: one that the agent started with the thread that started it, an orphan
-/// with the first thread that lives, to which also go those of a thread that ends. That is the process's first one, which lives
-/// as long as the agent, so it is read last.
+/// Lists the agent's children. The kernel lists them by thread: one that the agent started with the thread that started it, an orphan with
+/// the first living thread, as are the children of a thread that ends. That is the process's first thread, which lives as long as the
+/// agent, so it is read last.
 fn all() -> io::Result<Vec<i32>> {
     let own = std::process::id().to_string();
     let mut threads: Vec<_> = fs::read_dir("/proc/self/task")?
@@ -341,7 +340,7 @@ mod tests {
         assert_eq!(fate(&process, process.session), Fate::NotOurs);
     }
 
-    /// A family: who is listed, whose children are whose, and who has died. The dead leave their children to the agent.
+    /// A process tree: the listed children, the children of each process, and the dead ones, whose children go to the agent.
     fn judge(listed: Vec<i32>, children: &BTreeMap<i32, Vec<i32>>, dead: &[i32]) -> (bool, usize) {
         let listed = RefCell::new(listed);
         let mut lists = 0;

@@ -1,9 +1,8 @@
 //! Running a tool to its end, bounded: own process group, closed stdin, output limited,
 //! killed as a group at its deadline. For worker processes (it blocks).
 //!
-//! Nothing here waits for the end of a pipe: a grandchild stuck on a drive may hold it open.
-//! The tool stays in the worker's session, which is how the agent finds it should the worker
-//! be killed; and it dies with the thread that started it (PR_SET_PDEATHSIG).
+//! Nothing here waits for the end of a pipe: a grandchild in D state may hold it open. The tool stays in the worker's session, by which the
+//! agent finds it if the worker is killed, and it is killed with the thread that started it (PR_SET_PDEATHSIG).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -32,17 +31,16 @@ use nix::{
 use super::seclude::Secluded;
 use drivebay_model::units::human_millis;
 
-/// What is kept of each stream, in bytes; the rest is read and thrown away, so that the tool
-/// never blocks on a full pipe.
+/// Bytes that are kept of each stream; the rest is read and dropped, so that the tool never blocks on a full pipe.
 const KEPT: usize = 1024 * 1024;
-/// A killed tool that is not gone after this long is left behind.
+/// Time for a killed tool to end; after that it is left behind (`left_behind`).
 const REAP: Duration = Duration::from_secs(1);
-/// How often to look when the kernel has no pidfd (before 5.3).
+/// Interval of checking the tool if the kernel has no pidfd (before 5.3).
 const LOOK: Duration = Duration::from_millis(20);
-/// How often somebody is asked whether an idle tool shall go on.
+/// Interval of calling `go_on` of an idle tool.
 const ASK: Duration = Duration::from_millis(200);
 
-/// Tools that were killed and did not go: reaped here when they do.
+/// Tools that were killed and had not ended after `REAP`; `left_behind` reaps them.
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// A tool and its arguments. Never goes through a shell.
@@ -50,17 +48,16 @@ static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 pub struct Tool {
     /// Program name, found in PATH plus /usr/sbin and /sbin.
     pub program: &'static str,
-    /// Arguments.
     pub args: Vec<OsString>,
-    /// Variables it gets beside the worker's own.
+    /// Environment variables, besides the worker's own.
     pub env: Vec<(&'static str, OsString)>,
-    /// The only device node it can see; None: all of the host's.
+    /// The only device node that the tool can access; None: all of the host's.
     pub only: Option<PathBuf>,
-    /// Killed after this long.
+    /// Limit after which the tool is killed.
     pub deadline: Duration,
 }
 
-/// What it left.
+/// Result of a tool that ended by itself.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Exit code; None when a signal ended it.
@@ -71,20 +68,19 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// Why there is no output.
+/// The tool did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum CmdError {
-    /// Not installed.
     #[error("{0} is not installed")]
     Missing(&'static str),
-    /// It could not be started, or not be waited for.
+    /// The program could not be started or waited for.
     #[error("cannot start {program}")]
     Spawn {
         program: &'static str,
         #[source]
         source: std::io::Error,
     },
-    /// The deadline passed; its process group was killed.
+    /// The deadline passed; the process group was killed.
     #[error("{program} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         program: &'static str,
@@ -93,12 +89,12 @@ pub enum CmdError {
     },
 }
 
-/// Runs it and waits: until its deadline, and then one second at most for it to die. What it
-/// started and left running in its process group is killed when it ends.
+/// Runs the tool and waits until its deadline, and then at most one second for it to end after a kill. Processes that it left in its
+/// process group are killed when it ends.
 pub fn run(tool: &Tool) -> Result<Output, CmdError> {
     match attend(tool, false, &mut || true)? {
         Some(output) => Ok(output),
-        // Nobody asked for it to be stopped.
+        // `go_on` always returns true.
         None => Err(CmdError::Spawn {
             program: tool.program,
             source: io::Error::other("it was stopped"),
@@ -106,8 +102,8 @@ pub fn run(tool: &Tool) -> Result<Output, CmdError> {
     }
 }
 
-/// The same in the idle class for IO and at the lowest priority for everything else, and the first to go when memory is short. `go_on` is asked
-/// several times a second; when it says no, the tool is killed as at its deadline, and there is no output.
+/// Runs the tool as `run` does, with idle I/O priority, the lowest CPU priority, and first in line for the OOM killer. `go_on` is called
+/// several times a second; if it returns false, the tool is killed as at its deadline, and the result is None.
 pub fn run_idle(tool: &Tool, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Output>, CmdError> {
     attend(tool, true, go_on)
 }
@@ -174,8 +170,7 @@ fn attend(
     }
 }
 
-/// Whether a tool that was killed is still there. A worker that has one takes no more work: the
-/// next tool would run beside it on the same drive.
+/// True if a killed tool has not ended. Such a worker must take no more work: the next tool would run beside this one on the same drive.
 pub fn left_behind() -> bool {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
@@ -210,7 +205,7 @@ fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // It died before the line above: nothing would kill us any more.
+            // The parent died before the line above, so its death does not kill this process.
             if libc::getppid().cast_unsigned() != parent {
                 libc::_exit(127);
             }
@@ -223,13 +218,14 @@ fn start(tool: &Tool, idle: bool) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Between fork and exec. Each of these may be refused (in a container, say); the tool then runs as others do, and is still bounded.
+/// Lowers the priorities between fork and exec. Each call may be refused (in a container, for example); the tool then runs with normal
+/// priority, and still with a deadline.
 fn be_idle() {
     /// IOPRIO_CLASS_IDLE, above the 13 bits of the level (linux/ioprio.h).
     const IDLE: libc::c_int = 3 << 13;
     /// IOPRIO_WHO_PROCESS; with 0: the caller.
     const PROCESS: libc::c_int = 1;
-    // SAFETY: system calls on constants and on a string that lives for ever; nothing is allocated.
+    // SAFETY: system calls on constants and on a static string; nothing is allocated.
     unsafe {
         libc::syscall(libc::SYS_ioprio_set, PROCESS, 0, IDLE);
         libc::setpriority(libc::PRIO_PROCESS, 0, 19);
@@ -242,7 +238,7 @@ fn be_idle() {
     }
 }
 
-/// Absolute directories of PATH, then the two where administration tools live.
+/// Returns the absolute directories of PATH, then /usr/sbin and /sbin.
 fn search_path(path: Option<&OsStr>) -> OsString {
     let own = path.map(std::env::split_paths).into_iter().flatten();
     let dirs = own
@@ -252,7 +248,7 @@ fn search_path(path: Option<&OsStr>) -> OsString {
 }
 
 fn pidfd(pid: Pid) -> Option<OwnedFd> {
-    // SAFETY: no pointers are passed; a descriptor that comes back is ours alone.
+    // SAFETY: no pointers are passed; a returned descriptor is owned only here.
     unsafe {
         let fd = libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0);
         i32::try_from(fd)
@@ -262,7 +258,7 @@ fn pidfd(pid: Pid) -> Option<OwnedFd> {
     }
 }
 
-/// Takes output until the process has ended (true) or the time is up (false). Does not reap.
+/// Reads output until the process has ended (true) or `until` has passed (false). Does not reap.
 fn follow(
     pid: Pid,
     pidfd: Option<&OwnedFd>,
@@ -286,7 +282,7 @@ fn follow(
             .chain(pidfd)
             .map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN))
             .collect();
-        // Rounded up, or the last millisecond would be spent spinning.
+        // Rounded up; else the last millisecond would be a busy loop.
         let millis = i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX);
         match poll(
             &mut fds,
@@ -318,7 +314,7 @@ fn output(status: ExitStatus, stdout: Capture, stderr: Capture) -> Output {
     }
 }
 
-/// One stream of the tool.
+/// Output of one stream of the tool.
 struct Capture {
     pipe: Option<OwnedFd>,
     kept: Vec<u8>,
@@ -333,8 +329,7 @@ impl Capture {
         }
     }
 
-    /// Reads what is there, within reason: a tool that writes without end must not keep us
-    /// from looking at the clock.
+    /// Reads available output, at most 2 MiB per call: a tool that writes without end must not delay the check of the deadline.
     fn take_available(&mut self) {
         let mut chunk = [0; 64 * 1024];
         for _ in 0..32 {
@@ -398,7 +393,7 @@ mod tests {
         ));
     }
 
-    /// A loop device as it is anywhere; no file behind it is needed.
+    /// Some loop device's node, which needs no backing file; None without root or such a node.
     fn some_block_device() -> Option<PathBuf> {
         let root = nix::unistd::geteuid().is_root();
         let node = PathBuf::from("/dev/loop0");

@@ -7,10 +7,10 @@ use std::{
     path::Path,
 };
 
-/// Start, length and memory of direct reads and writes are multiples of this, bytes: enough for every
-/// logical sector size and DMA alignment that Linux reports.
+/// Alignment of start, length and memory of direct reads and writes, in bytes: enough for every logical sector size and DMA alignment that
+/// Linux reports.
 pub const ALIGN: u64 = 4096;
-/// Largest single read or write, so that a small buffer serves a large run.
+/// Bytes of the largest single read or write through a bounce buffer.
 const PIECE: usize = 1 << 20;
 
 /// Memory that begins at a multiple of `ALIGN`.
@@ -22,7 +22,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// `len` zeros.
+    /// Allocates `len` zeros.
     pub fn new(len: usize) -> Self {
         let align = ALIGN as usize;
         let memory = vec![0; len + align];
@@ -30,18 +30,16 @@ impl Aligned {
         Self { memory, skip, len }
     }
 
-    /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.skip..self.skip + self.len]
     }
 
-    /// The bytes, to be filled.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.skip..self.skip + self.len]
     }
 }
 
-/// Reads from a block device's node past the page cache. Offset and length are multiples of `ALIGN`.
+/// Reads a block device by its node, past the page cache. Offset and length are multiples of `ALIGN`.
 pub fn read_node(node: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let file = OpenOptions::new()
         .read(true)
@@ -52,12 +50,12 @@ pub fn read_node(node: &Path, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether memory can be read into and written from without a copy of it.
+/// True if direct I/O can use this memory without a bounce buffer.
 fn is_aligned(memory: &[u8]) -> bool {
     memory.as_ptr().align_offset(ALIGN as usize) == 0
 }
 
-/// Fills `buf` from the medium. In one piece, without a copy, where it is aligned (`Aligned`).
+/// Fills `buf` from the medium: in one read without a copy if `buf` is aligned (`Aligned`), else in pieces of `PIECE`.
 pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     if is_aligned(buf) {
         return file.read_exact_at(buf, offset);
@@ -73,7 +71,7 @@ pub(super) fn read(file: &File, offset: u64, buf: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `data` past the page cache. In one piece, without a copy, where it is aligned (`Aligned`).
+/// Writes `data` past the page cache: in one write without a copy if it is aligned (`Aligned`), else in pieces of `PIECE`.
 pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     if is_aligned(data) {
         return file.write_all_at(data, offset);
@@ -89,7 +87,7 @@ pub(super) fn write(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes zeros over a run, past the page cache.
+/// Writes zeros over a run, past the page cache. Offset and length in bytes.
 pub(super) fn write_zeros(file: &File, offset: u64, len: u64) -> io::Result<()> {
     let zeros = Aligned::new(usize::try_from(len).unwrap_or(PIECE).min(PIECE));
     let mut done = 0;
@@ -103,7 +101,7 @@ pub(super) fn write_zeros(file: &File, offset: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// What the kernel answers when a place does not read; anything else is about the device or the call.
+/// True for errors that the kernel reports for an unreadable range of the medium; others concern the device or the call.
 pub fn is_of_medium(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -134,7 +132,7 @@ mod tests {
         let mut back = vec![0; data.len()];
         read(&file, 512, &mut back).unwrap();
         assert!(back == data);
-        // The same without the copy.
+        // The same into aligned memory, without a copy.
         let mut aligned = Aligned::new(data.len());
         read(&file, 512, aligned.bytes_mut()).unwrap();
         assert!(aligned.bytes() == data);

@@ -1,4 +1,4 @@
-//! Reading a whole block device without changing it: what the kernel says of it, uncached reads.
+//! Read-only access to a whole block device: its properties, and uncached reads.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use super::{
 };
 use drivebay_model::DriveRef;
 
-/// A drive opened for reading, verified to be the one that was meant.
+/// A drive opened for reading, with its identity verified.
 #[derive(Debug)]
 pub struct DiskReader {
     drive: DriveRef,
@@ -24,7 +24,7 @@ pub struct DiskReader {
 }
 
 impl DiskReader {
-    /// Opens a drive O_RDONLY, and O_EXCL when asked (`Busy`: somebody holds it).
+    /// Opens a drive O_RDONLY, and O_EXCL if `exclusive` (`Busy`: it is mounted or held).
     pub fn open(drive: &DriveRef, exclusive: bool) -> Result<Self, OpenError> {
         let excl = if exclusive { libc::O_EXCL } else { 0 };
         Ok(Self {
@@ -34,34 +34,32 @@ impl DiskReader {
         })
     }
 
-    /// That the name still leads to this drive: it may have gone to another one since the opening.
+    /// Verifies that the drive's name still refers to the opened device.
     pub fn verify(&self) -> Result<(), OpenError> {
         drive::verify(&self.drive, &self.file)
     }
 
-    /// Bytes, as verified.
+    /// Returns the verified size in bytes.
     pub fn size(&self) -> u64 {
         self.drive.size_bytes
     }
 
-    /// BLKROGET.
+    /// Returns the kernel's read-only flag (BLKROGET).
     pub fn read_only(&self) -> io::Result<bool> {
         ioctl::read_only(self.file.as_fd())
     }
 
-    /// BLKSSZGET, bytes.
+    /// Returns the logical sector size in bytes (BLKSSZGET).
     pub fn logical_sector(&self) -> io::Result<u32> {
         ioctl::logical_sector(self.file.as_fd())
     }
 
-    /// The opened file, for libblkid.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// From now on reads go past the page cache (O_DIRECT), so that they say what the medium holds.
-    /// Where the device refuses that, what is cached is dropped before every read instead, which works as
-    /// long as nobody else has the pages in use.
+    /// Makes reads bypass the page cache (O_DIRECT), so that they return what the medium holds. If the device refuses that, cached pages
+    /// are dropped before each read instead, which has no effect on pages in use.
     pub fn uncached(&mut self) {
         let set = || -> nix::Result<()> {
             let flags = OFlag::from_bits_retain(fcntl(&self.file, FcntlArg::F_GETFL)?);
@@ -71,12 +69,12 @@ impl DiskReader {
         self.direct = set().is_ok();
     }
 
-    /// Reads exactly `buffer.len()` bytes at `offset`. After `uncached`, offset and length are multiples of
-    /// the logical sector; the end of the device may be in between.
+    /// Reads exactly `buffer.len()` bytes at `offset`. After `uncached`, offset and length must be multiples of the logical sector. Errs if
+    /// the device ends before.
     pub fn read(&self, offset: u64, buffer: &mut Aligned) -> io::Result<()> {
         if !self.direct {
             let (start, len) = (offset.cast_signed(), buffer.bytes().len() as i64);
-            // Advice: when it fails the read is merely cached.
+            // Advisory: if it fails, the read is cached.
             let _ = posix_fadvise(
                 &self.file,
                 start,

@@ -1,15 +1,19 @@
-//! Device-mapper devices: as sysfs and the kernel's own table show them, which never touches a drive, and taking one from the kernel.
+//! Device-mapper devices: reads them from sysfs and the kernel's own table, which never accesses a drive, and removes them from the kernel.
+//! `change` suspends and resumes them and swaps their tables.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
+mod below;
+mod change;
 mod control;
 mod reader;
 
-use self::control::remove;
-use self::control::{Named, named};
+use self::control::{named, remove};
 pub use self::{
-    control::{SnapshotStatus, has_target, is_open, snapshot_status},
-    reader::Reader,
+    below::{DriveLock, Suspended, drives_below, lock_drive, suspended},
+    change::{Control, Target},
+    control::{DmStatus, SnapshotStatus, has_target, is_open, snapshot_status},
+    reader::{Reader, Writer},
 };
 use super::{
     mountinfo::parse_dev,
@@ -22,23 +26,21 @@ pub struct DmDevice {
     /// Kernel name, e.g. `dm-3`.
     pub kernel_name: String,
     pub dev: (u32, u32),
-    /// Its device-mapper name, e.g. `vg-lv`.
+    /// Device-mapper name, for example `vg-lv`.
     pub name: String,
-    /// Its device-mapper uuid; `LVM-` and the uuids of VG and LV without hyphens for a logical volume.
+    /// Device-mapper uuid; `LVM-` and the uuids of VG and LV without hyphens for a logical volume.
     pub uuid: String,
-    /// Bytes.
     pub size_bytes: u64,
-    /// Kernel names of the devices it lies on.
+    /// Kernel names of the devices below it.
     pub slaves: Vec<String>,
-    /// Whether everything it lies on was taken away meanwhile: all IO to it fails, for ever.
+    /// True if all devices below were unplugged: all I/O to it fails from then on.
     pub orphaned: bool,
-    /// Whether IO to it waits (`dmsetup suspend`).
+    /// True if I/O to it waits (`dmsetup suspend`).
     pub suspended: bool,
 }
 
-/// The devices of these device-mapper uuids, and whatever else stands on the drive of this kernel name. What a host has
-/// besides is not read: the volumes of its other drives would make each look at this one longer. One that goes away while it
-/// is read is left out.
+/// Returns the devices of these device-mapper uuids, and all others on the drive of this kernel name. Devices of other drives are not read,
+/// so that their number does not matter. A device that is removed meanwhile is left out.
 pub fn of_drive<'a>(
     sys: &Path,
     drive: &str,
@@ -66,15 +68,15 @@ pub fn of_drive<'a>(
 }
 
 impl DmDevice {
-    /// Whether it stands on this drive, or did until the drive was taken away. A copy of a drive has LVs of the same uuids, so
-    /// that a device of the right uuid may be another drive's.
+    /// True if the device is directly on this drive, or was on a drive that was unplugged. A copy of a drive has LVs of the same uuids, so
+    /// a device of the right uuid may be on another drive.
     pub fn stands_on(&self, drive: &str) -> bool {
         self.orphaned || self.slaves.iter().any(|slave| slave == drive)
     }
 }
 
-/// The device of this uuid among those that `of_drive` found, if it stands on the drive: by itself, or as a snapshot does, on
-/// other devices of the drive.
+/// Returns the device of this uuid among those from `of_drive`, if it is on the drive: directly, or, as a snapshot is, on other devices of
+/// the drive.
 pub fn on_drive<'d>(devices: &'d [DmDevice], drive: &str, uuid: &str) -> Option<&'d DmDevice> {
     let device = devices.iter().find(|device| device.uuid == uuid)?;
     let below = |slave: &String| {
@@ -84,7 +86,7 @@ pub fn on_drive<'d>(devices: &'d [DmDevice], drive: &str, uuid: &str) -> Option<
     (device.stands_on(drive) || device.slaves.iter().any(below)).then_some(device)
 }
 
-/// Takes the device of this uuid that stands on a drive from the kernel; false when there is none on that drive.
+/// Removes the device of this uuid from the kernel if it is on this drive; false if there is none on it.
 ///
 /// # Errors
 /// EBUSY while it is open.
@@ -96,26 +98,26 @@ pub fn remove_from(sys: &Path, drive: &str, uuid: &str) -> io::Result<bool> {
     }
 }
 
-/// Kernel names of the device-mapper devices that stand on a drive.
+/// Returns the kernel names of the device-mapper devices directly on a drive.
 fn holders(sys: &Path, drive: &str) -> io::Result<BTreeSet<String>> {
     let names = Node::at(sys.join("class/block").join(drive).join("holders")).list()?;
     Ok(names.into_iter().filter(|name| is_one(name)).collect())
 }
 
-/// Whether the kernel names a device-mapper device so.
+/// True if this is a kernel name of a device-mapper device.
 pub fn is_one(kernel_name: &str) -> bool {
     kernel_name.starts_with("dm-")
 }
 
-/// Device-mapper uuid and number of a device; None of one that is gone.
+/// Returns the device-mapper uuid and the number of a device; None if it was removed.
 pub fn identify(sys: &Path, kernel_name: &str) -> io::Result<Option<(String, (u32, u32))>> {
     let device = Node::at(sys.join("class/block").join(kernel_name));
     let (uuid, number) = (device.text("dm/uuid")?, device.text("dev")?);
     Ok(uuid.zip(number.as_deref().and_then(parse_dev)))
 }
 
-/// The number of the device of this device-mapper name; None when there is none now. `node` is its node: a link to that of
-/// the kernel name, where udevd has made it.
+/// Returns the number of the device of this device-mapper name; None if there is none. `node` is its node: where udevd created it, a link
+/// to the node of the kernel name.
 pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
     let is_named = |kernel_name: &str| {
         let device = Node::at(sys.join("class/block").join(kernel_name));
@@ -124,7 +126,7 @@ pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
     };
     let linked = fs::read_link(node).ok();
     let linked = linked.as_deref().and_then(|to| to.file_name()?.to_str());
-    // Whoever made it may be late, or have made a node.
+    // The link may be late, or the node may be no link.
     linked.and_then(is_named).or_else(|| {
         let all = Node::at(sys.join("class/block")).list().ok()?;
         all.iter()
@@ -133,23 +135,23 @@ pub fn number_of(sys: &Path, node: &Path, name: &str) -> Option<(u32, u32)> {
     })
 }
 
-/// The device of this kernel name.
+/// Reads the device of this kernel name.
 pub fn read(sys: &Path, kernel_name: &str) -> io::Result<DmDevice> {
     let node = Node::open(sys.join("class/block").join(kernel_name))?;
     let number = node.strictly("dev")?;
-    let named = Named {
+    let named = DmStatus {
         kernel_name: kernel_name.to_owned(),
         dev: parse_dev(&number).ok_or_else(|| invalid(&node, "dev"))?,
         name: node.strictly("dm/name")?,
-        // A device may have none.
+        // The uuid may be empty.
         uuid: node.strictly("dm/uuid")?,
         suspended: node.strictly("dm/suspended")? == "1",
     };
     standing(sys, &node, named)
 }
 
-/// The device that has this name; NotFound when its number is another's meanwhile.
-fn on(sys: &Path, named: Named) -> io::Result<DmDevice> {
+/// Completes the status of a device from sysfs. NotFound if its kernel name belongs to another device meanwhile.
+fn on(sys: &Path, named: DmStatus) -> io::Result<DmDevice> {
     let node = Node::open(sys.join("class/block").join(&named.kernel_name))?;
     if node.strictly("dm/uuid")? != named.uuid {
         return Err(io::ErrorKind::NotFound.into());
@@ -157,19 +159,19 @@ fn on(sys: &Path, named: Named) -> io::Result<DmDevice> {
     standing(sys, &node, named)
 }
 
-/// A device with its size, and what it stands on.
-fn standing(sys: &Path, node: &Node, named: Named) -> io::Result<DmDevice> {
+/// Adds size, devices below and `orphaned` to the status of a device.
+fn standing(sys: &Path, node: &Node, named: DmStatus) -> io::Result<DmDevice> {
     let below = node.child("slaves");
     let mut slaves = below.list()?;
     slaves.sort();
-    // The links stay until it is removed; where they lead to is gone with the drive.
+    // The links remain until the device is removed; their targets are gone with the drive.
     let gone = |name: &String| below.exists(name).map(|is| !is);
     let gone = slaves.iter().map(gone).collect::<io::Result<Vec<_>>>()?;
     if let [under] = slaves.as_slice()
         && is_one(under)
         && real_of(sys, under).is_some_and(|origin| origin == named.uuid)
     {
-        // It has a snapshot, and stands on a device of its own for as long: what counts is what that stands on.
+        // While it has a snapshot, it is on a device of its own (`-real`): the devices below that one count.
         let real = read(sys, under)?;
         return Ok(DmDevice {
             suspended: named.suspended || real.suspended,
@@ -203,13 +205,13 @@ fn invalid(node: &Node, what: &str) -> io::Error {
     )
 }
 
-/// The uuid of the LV whose bytes this device holds while the LV has snapshots: LVM calls it `<uuid>-real`.
+/// Returns the uuid of the LV whose data this device holds while the LV has snapshots: LVM names it `<uuid>-real`. None for other devices.
 fn real_of(sys: &Path, kernel_name: &str) -> Option<String> {
     let uuid = sysfs::dm_uuid(sys, kernel_name).ok()??;
     uuid.strip_suffix("-real").map(str::to_owned)
 }
 
-/// EINVAL is what device-mapper's own attributes answer while their device is being taken away.
+/// True if the device was removed. Device-mapper's own attributes give EINVAL while their device is being removed.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
         || matches!(error.raw_os_error(), Some(libc::ENODEV | libc::EINVAL))
@@ -266,7 +268,7 @@ mod tests {
             symlink(format!("../{to}"), &node).unwrap();
             node
         };
-        // To the device, to that of another, and none.
+        // Link to the device, link to another one, no link.
         for node in [link("dm-4"), link("dm-3"), sys.join("none")] {
             assert_eq!(number_of(sys, &node, "vg-b"), Some((253, 4)), "{node:?}");
             assert_eq!(number_of(sys, &node, "vg-c"), None, "{node:?}");

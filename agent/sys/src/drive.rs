@@ -1,5 +1,4 @@
-//! Opening a whole drive and proving that it is the one that was meant. Whatever reads or writes a drive
-//! goes through here.
+//! Opens whole drives and verifies their identity. All reads and writes of drives use this.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,17 +14,17 @@ use super::ioctl;
 use super::sysfs;
 use drivebay_model::{DriveRef, units::human_sizes};
 
-/// Why a drive was not opened.
+/// A drive was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another drive has this name now, or none.
+    /// The name belongs to another drive now, or to none.
     #[error("{node} is not the expected drive: {seen}; rescan")]
     NotThisDrive {
         node: String,
-        /// What was there.
+        /// Description of the device found.
         seen: String,
     },
-    /// Nothing answers at the node: no node, or no device behind it.
+    /// The node is missing, or there is no device behind it.
     #[error("there is no device at {node}; rescan")]
     Gone {
         node: String,
@@ -33,7 +32,7 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// Held exclusively by somebody: mounted, part of an array, opened O_EXCL.
+    /// The drive is held exclusively: mounted, part of an array, or opened O_EXCL.
     #[error("{0} is in use")]
     Busy(String),
     /// open(2) or a check failed.
@@ -46,7 +45,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// As an error of the system: its own, or its message.
+    /// Converts it: an I/O error keeps its kind, others keep their message.
     pub fn into_io(self) -> io::Error {
         match self {
             Self::Io { source, .. } => source,
@@ -55,16 +54,15 @@ impl OpenError {
     }
 }
 
-/// Opens the drive's node for reading, and for writing when asked, with these further flags of open(2),
-/// and verifies it.
+/// Opens the drive's node for reading, and for writing if `write`, with these additional flags of open(2), and verifies its identity.
 pub fn open(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenError> {
     let file = open_node(drive, write, flags)?;
     verify(drive, &file)?;
     Ok(file)
 }
 
-/// Opens it once more, beside a descriptor that was verified: while that one is open, its number is given to no other drive,
-/// so what has the number is the same drive.
+/// Opens the drive again, beside a verified descriptor, and checks that both have the same device number: while `verified` is open, the
+/// kernel gives its number to no other drive.
 pub fn open_beside(
     drive: &DriveRef,
     verified: &File,
@@ -101,16 +99,16 @@ fn open_node(drive: &DriveRef, write: bool, flags: i32) -> Result<File, OpenErro
         })
 }
 
-/// That what was opened is the drive that was meant: device number, size and appearance of the open
-/// device; then what sysfs says of the name now, the identity (WWN, serial, …) above all. With the
-/// descriptor open and its number compared, the name cannot have been given to another drive since.
+/// Verifies that the opened device is the expected drive: device number, size and disk sequence number of the open device, then the name's
+/// current identity (WWN, serial, …) in sysfs. With the descriptor open and its number compared, the name cannot have been given to another
+/// drive since.
 pub fn verify(drive: &DriveRef, file: &File) -> Result<(), OpenError> {
     verify_device(drive, file)?;
     verify_name(drive)
 }
 
-/// That sysfs has the drive that was meant at its name now: number, identity, appearance and size. It stays so for as long as
-/// the caller has the drive, one of its partitions or an LV on it open.
+/// Verifies that sysfs has the expected drive at this name: number, identity, disk sequence number and size. Remains true while the caller
+/// has the drive, one of its partitions or an LV on it open.
 pub fn verify_name(drive: &DriveRef) -> Result<(), OpenError> {
     let failed = |source| io_error(drive, source);
     let facts = match sysfs::identify(Path::new("/sys"), &drive.kernel_name) {
@@ -132,7 +130,7 @@ pub fn verify_name(drive: &DriveRef) -> Result<(), OpenError> {
     compare_size(drive, facts.size_bytes)
 }
 
-/// Of the open device alone; its number.
+/// Verifies the open device without its name, and returns its number.
 fn verify_device(drive: &DriveRef, file: &File) -> Result<(u32, u32), OpenError> {
     let failed = |source| io_error(drive, source);
     let metadata = file.metadata().map_err(failed)?;
@@ -176,12 +174,12 @@ fn other(drive: &DriveRef, seen: String) -> OpenError {
     }
 }
 
-/// The device node, for messages.
+/// Returns the path of the device node, for messages.
 pub(super) fn node_of(drive: &DriveRef) -> String {
     drive.node().to_string_lossy().into_owned()
 }
 
-/// A failed system call on the drive's node.
+/// Wraps the error of a failed system call on the drive's node.
 pub(super) fn io_error(drive: &DriveRef, source: io::Error) -> OpenError {
     OpenError::Io {
         node: node_of(drive),

@@ -1,7 +1,7 @@
-//! What filesystems tell of their own errors (fanotify, FAN_FS_ERROR).
+//! Errors that filesystems report (fanotify, FAN_FS_ERROR).
 //!
-//! A mark holds no reference to the filesystem: it goes with the superblock and keeps nothing mounted. Setting one
-//! walks cached names and asks for statfs, neither of which waits for a drive (linux.md, "Hung disk").
+//! A mark holds no reference to the filesystem: it is removed with the superblock and keeps nothing mounted. Setting one resolves cached
+//! names and calls statfs, neither of which waits for a drive (linux.md, "Hung disk").
 
 use std::{
     ffi::CString,
@@ -16,36 +16,35 @@ use std::{
 
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Events are a few hundred bytes; as many as fit are read at once.
+/// Bytes of one read. Events have a few hundred bytes; one read returns as many as fit.
 const BUFFER: usize = 16 * 1024;
 /// `struct fanotify_event_metadata`: length 4, version 1, reserved 1, metadata length 2, mask 8, fd 4, pid 4.
 const METADATA: usize = 24;
 /// `struct fanotify_event_info_header`: type 1, padding 1, length 2.
 const HEADER: usize = 4;
 
-/// The two words of a filesystem's id, as statfs gives them.
+/// The two words of a filesystem's id from statfs.
 pub type FsId = [u32; 2];
 
-/// What came of waiting.
+/// An event of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A filesystem has found an error.
+    /// A filesystem reported an error.
     Error {
-        /// Whose.
         fsid: FsId,
-        /// Which, as a positive errno (its sign varies between kernels).
+        /// Error as a positive errno (the kernel's sign varies between versions).
         errno: i32,
     },
-    /// Events were lost.
+    /// The queue overflowed, and events were lost.
     Overflow,
 }
 
-/// A group of marks, and what they tell.
+/// A fanotify group, and its events.
 #[derive(Debug)]
 pub struct FsErrors(AsyncFd<File>);
 
 impl FsErrors {
-    /// A group without marks. Needs Linux 5.16 and CAP_SYS_ADMIN in the first user namespace.
+    /// Creates a group without marks. Needs Linux 5.16 and CAP_SYS_ADMIN in the initial user namespace.
     pub fn new() -> io::Result<Self> {
         let flags =
             libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
@@ -54,7 +53,7 @@ impl FsErrors {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, and it is owned only here.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
         // replaces or closes it meanwhile.
@@ -62,12 +61,12 @@ impl FsErrors {
         Ok(Self(registered?))
     }
 
-    /// Another handle on the group, for marking from another thread.
+    /// Returns another handle of the group, for setting marks from another thread.
     pub fn marker(&self) -> io::Result<Marker> {
         self.0.get_ref().try_clone().map(Marker)
     }
 
-    /// The next events; at least one.
+    /// Waits for events and returns at least one.
     pub async fn next(&self) -> io::Result<Vec<Event>> {
         let mut buffer = vec![0u8; BUFFER];
         loop {
@@ -87,12 +86,12 @@ impl FsErrors {
     }
 }
 
-/// Sets marks.
+/// Sets the marks of a group.
 #[derive(Debug)]
 pub struct Marker(File);
 
 impl Marker {
-    /// Marks the filesystem that is mounted at the path. Repeating it changes nothing.
+    /// Marks the filesystem that is mounted at the path. Repeating it has no effect.
     pub fn mark(&self, path: &Path) -> io::Result<()> {
         let path = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
@@ -124,7 +123,7 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> io::Result<[u8; N]> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a fanotify event is cut off"))
 }
 
-/// Reads what the kernel wrote: events, each with its pieces of information behind it.
+/// Parses events with their information records, as the kernel writes them. Errs if one is malformed.
 pub fn parse(mut bytes: &[u8]) -> io::Result<Vec<Event>> {
     let mut events = Vec::new();
     while !bytes.is_empty() {
@@ -200,7 +199,7 @@ mod tests {
         let mut body = Vec::new();
         body.extend(7u32.to_ne_bytes());
         body.extend(9u32.to_ne_bytes());
-        // A file handle of 8 bytes behind its own head.
+        // A file handle of 8 bytes after its header.
         body.extend([8, 0, 0, 0, 1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
         info(libc::FAN_EVENT_INFO_TYPE_FID, &body)
     }

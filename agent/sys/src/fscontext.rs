@@ -1,4 +1,4 @@
-//! A filesystem's context (fsopen(2), fsconfig(2); Linux 5.2): its options are given one by one, before there is a superblock.
+//! A filesystem context (fsopen(2), fsconfig(2); Linux 5.2): options are set one by one before the superblock exists.
 
 use std::{
     ffi::{CStr, CString},
@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd},
 };
 
-/// linux/mount.h.
+/// From linux/mount.h, as are the next three.
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
 const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
@@ -15,12 +15,12 @@ const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 /// Messages that are read from one context at most; the kernel keeps eight.
 const MESSAGES: usize = 16;
 
-/// A context; what was made of it lives as long.
+/// A filesystem context. Its superblock lives as long.
 #[derive(Debug)]
 pub struct FsContext(File);
 
 impl FsContext {
-    /// Opens one, which loads the filesystem's module.
+    /// Opens a context, which loads the filesystem's module.
     pub fn open(fs_type: &str) -> io::Result<Self> {
         let fs_type = text(fs_type)?;
         // SAFETY: a NUL-terminated string that outlives the call; the result is a new descriptor.
@@ -28,11 +28,11 @@ impl FsContext {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it is owned only here.
         Ok(Self(unsafe { File::from_raw_fd(fd as libc::c_int) }))
     }
 
-    /// Gives an option: `key`, or `key=value`.
+    /// Sets an option: `key`, or `key=value`.
     pub fn set(&self, key: &str, value: Option<&str>) -> io::Result<()> {
         let key = text(key)?;
         match value {
@@ -41,7 +41,7 @@ impl FsContext {
         }
     }
 
-    /// Makes the superblock: opens the device, and replays its log.
+    /// Creates the superblock, which opens the device and replays its log.
     pub fn create(&self) -> io::Result<()> {
         self.configure(FSCONFIG_CMD_CREATE, None, None)
     }
@@ -70,7 +70,7 @@ impl FsContext {
         Ok(())
     }
 
-    /// The errors that the kernel wrote for this context since the last call, without warnings.
+    /// Returns the errors that the kernel logged for this context since the last call, without warnings.
     pub fn errors(&self) -> Vec<String> {
         let mut errors = Vec::new();
         let mut buffer = [0; 1024];

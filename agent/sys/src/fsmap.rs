@@ -1,4 +1,4 @@
-//! FS_IOC_GETFSMAP: what a mounted filesystem says its device's blocks are used for (XFS, ext4).
+//! FS_IOC_GETFSMAP: the use of a device's blocks by a mounted filesystem (XFS, ext4).
 
 use std::{
     io,
@@ -7,9 +7,9 @@ use std::{
 
 use drivebay_model::Extent;
 
-/// Records of one call.
+/// Records that one call returns at most.
 const RECORDS: usize = 1024;
-/// Calls for one range.
+/// Calls for one range at most.
 const CALLS: usize = 16;
 
 /// FMR_OF_SPECIAL_OWNER.
@@ -17,7 +17,7 @@ pub const SPECIAL_OWNER: u32 = 0x10;
 /// FMR_OF_LAST.
 const LAST: u32 = 0x20;
 
-/// `struct fsmap` of linux/fsmap.h. Places and lengths in bytes.
+/// `struct fsmap` of linux/fsmap.h. Offsets and lengths in bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Record {
@@ -31,7 +31,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of an owner, for tests and for what is not asked.
+    /// Returns a record of an owner that was not read from the kernel.
     pub fn new(extent: Extent, owner: u64, flags: u32) -> Self {
         Self {
             flags,
@@ -43,7 +43,7 @@ impl Record {
     }
 }
 
-/// `struct fsmap_head`, with room for records.
+/// `struct fsmap_head` with its records.
 #[repr(C)]
 struct Head {
     iflags: u32,
@@ -55,11 +55,11 @@ struct Head {
     records: [Record; RECORDS],
 }
 
-// The number has the size of the head alone.
+// The ioctl's number encodes the size of the head without records.
 nix::ioctl_readwrite_bad!(getfsmap, nix::request_code_readwrite!(b'X', 59, 192), Head);
 
-/// What a range of the device of a mounted filesystem is used for. `dev`: the device's number. Of an answer that takes too many
-/// calls, the beginning.
+/// Returns the uses of a range of a mounted filesystem's device. `dev`: the device's number. If the result needs more than `CALLS` calls,
+/// or a later call fails, it is cut off.
 pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::Result<Vec<Record>> {
     // new_encode_dev of the kernel.
     let device = (dev.1 & 0xff) | (dev.0 << 8) | ((dev.1 & !0xff) << 12);
@@ -102,7 +102,7 @@ pub fn records(mounted: BorrowedFd<'_>, dev: (u32, u32), range: Extent) -> io::R
         if last.flags & LAST != 0 || found.len() < RECORDS {
             break;
         }
-        // The last record, with its length, asks for what follows it: files that share its place do.
+        // The last record, with its length, is the key of the next call: files that share its blocks follow too.
         low = *last;
     }
     Ok(all)

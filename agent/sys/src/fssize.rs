@@ -1,4 +1,4 @@
-//! How large a mounted filesystem thinks it is: the ioctls of XFS and btrfs.
+//! Size of a mounted filesystem, by the ioctls of XFS and btrfs.
 
 use std::{io, os::fd::AsFd, os::fd::AsRawFd};
 
@@ -7,7 +7,7 @@ const XFS_IOC_FSGEOMETRY: libc::c_ulong = 0x8100_587E;
 /// `_IOWR(0x94, 30, struct btrfs_ioctl_dev_info_args)`, linux/btrfs.h; the struct has 4096 bytes.
 const BTRFS_IOC_DEV_INFO: libc::c_ulong = 0xD000_941E;
 
-/// XFS's geometry, as far as growing needs it.
+/// Geometry of an XFS, as far as growing needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XfsGeometry {
     /// Bytes of a block.
@@ -32,7 +32,7 @@ fn u64_at(buffer: &[u8], at: usize) -> u64 {
         .map_or(0, u64::from_ne_bytes)
 }
 
-/// Geometry of a mounted XFS, asked through any descriptor on it.
+/// Returns the geometry of a mounted XFS by any descriptor on it.
 pub fn xfs_geometry(fd: impl AsFd) -> io::Result<XfsGeometry> {
     let mut buffer = [0_u8; 256];
     // SAFETY: the kernel writes exactly the 256 bytes that the request number names.
@@ -53,7 +53,7 @@ pub fn xfs_geometry(fd: impl AsFd) -> io::Result<XfsGeometry> {
     })
 }
 
-/// Bytes that a mounted btrfs uses of its first device (devid 1; Drivebay makes no other).
+/// Returns the bytes that a mounted btrfs uses of its first device (devid 1; Drivebay creates no other).
 pub fn btrfs_device_bytes(fd: impl AsFd) -> io::Result<u64> {
     let mut buffer = [0_u8; 4096];
     buffer[..8].copy_from_slice(&1_u64.to_ne_bytes());

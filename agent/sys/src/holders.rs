@@ -1,4 +1,4 @@
-//! Who holds a directory or a device, by name: read from /proc alone, which asks no drive.
+//! Names of processes that hold a directory or a device, read from /proc only, which accesses no drive.
 
 use std::{
     collections::HashSet,
@@ -8,12 +8,12 @@ use std::{
 
 use super::mountinfo;
 
-/// Processes that are looked at.
+/// Processes that are checked at most.
 const MOST_PROCESSES: usize = 20_000;
-/// Processes that are named.
+/// Processes that are returned at most.
 const MOST_NAMED: usize = 3;
 
-/// Up to three processes with a working directory, a root or an open file below a path.
+/// Returns up to three processes with a working directory, a root or an open file below a path.
 pub fn of_path(path: &Path) -> Vec<String> {
     let below = |link: &Path| fs::read_link(link).is_ok_and(|to| to.starts_with(path));
     let holds =
@@ -25,8 +25,8 @@ pub fn of_path(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Up to three holders of a device of this kernel name and number: processes that have it open, and such that have a filesystem
-/// of it mounted in a mount namespace that is not the caller's.
+/// Returns up to three holders of the device of this kernel name and number: processes that have it open, and processes in whose mount
+/// namespace (other than the caller's) a filesystem of it is mounted.
 pub fn of_device(kernel_name: &str, dev: Option<(u32, u32)>) -> Vec<String> {
     let node = Path::new("/dev").join(kernel_name);
     let is_node = |link: &Path| fs::read_link(link).is_ok_and(|to| to == node);

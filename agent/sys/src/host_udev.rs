@@ -1,7 +1,7 @@
-//! What can be seen of the host's udev: whether udevd runs, and the rule that keeps it off volumes.
+//! State of the host's udev: whether udevd runs, and the rule that makes it ignore volumes.
 //!
-//! The host's root is that of pid 1 (`/proc/1/root`), also from a pod with the host's processes. Paths are resolved
-//! within it: a symbolic link of the host's is never followed into the agent's own root.
+//! The host's root is that of pid 1 (`/proc/1/root`), also from a pod with the host's PID namespace. Paths are resolved within it: a
+//! symbolic link of the host is never followed into the agent's own root.
 
 use std::{
     fs::File,
@@ -16,11 +16,11 @@ use nix::{
     sys::stat::Mode,
 };
 
-/// The rule as this version installs it.
+/// Text of the rule that this version installs.
 pub const RULE: &str = include_str!("../../../systemd/09-drivebay.rules");
-/// The rule's file.
+/// File name of the rule.
 pub const RULE_FILE: &str = "09-drivebay.rules";
-/// Where udevd looks for rules; of two files of one name it takes the one that is found first.
+/// udevd's rule directories, in its order: of two files of one name it uses the first.
 const DIRECTORIES: [&str; 5] = [
     "etc/udev/rules.d",
     "run/udev/rules.d",
@@ -30,28 +30,28 @@ const DIRECTORIES: [&str; 5] = [
 ];
 /// udevd's socket.
 const CONTROL: &str = "run/udev/control";
-/// More than any rule file has.
+/// Bytes of a rule file that are read at most.
 const MOST: u64 = 1 << 20;
 
-/// What was seen.
+/// State of the host's udev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostUdev {
     /// udevd runs.
     pub runs: bool,
-    /// The text of the rule file that udevd takes; None: there is none.
+    /// Text of the rule file that udevd uses; None if there is none.
     pub rule: Option<String>,
 }
 
-/// Reads it below the host's root.
+/// Reads the state below the host's root.
 ///
 /// # Errors
-/// Something is there and cannot be read: nothing is known then.
+/// A file exists and cannot be read: the state is unknown then.
 pub fn read(root: &Path) -> io::Result<HostUdev> {
     let root = open(root, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
     let runs = within(&root, CONTROL, OFlag::O_PATH)?.is_some();
     for directory in DIRECTORIES {
         let path = format!("{directory}/{RULE_FILE}");
-        // What is no file is a device at most (/dev/null, by which an administrator masks a rule): it is not waited for.
+        // Anything but a file is a device at most (/dev/null, by which an administrator masks a rule): opening it must not block.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
         if let Some(file) = within(&root, &path, flags)? {
             let mut text = String::new();
@@ -63,7 +63,7 @@ pub fn read(root: &Path) -> io::Result<HostUdev> {
     Ok(HostUdev { runs, rule: None })
 }
 
-/// Opens a path of the host's; None: there is nothing.
+/// Opens a path of the host; None if it does not exist.
 fn within(root: &OwnedFd, path: &str, flags: OFlag) -> io::Result<Option<OwnedFd>> {
     let how = OpenHow::new()
         .flags(flags | OFlag::O_CLOEXEC)
@@ -99,15 +99,15 @@ mod tests {
         assert_eq!(read(root).unwrap(), seen(true, None));
         put("usr/lib/udev/rules.d/09-drivebay.rules", "packaged");
         assert_eq!(read(root).unwrap(), seen(true, Some("packaged")));
-        // As on a host whose /etc is made of links.
+        // A host with symbolic links in /etc.
         put("store/rules/09-drivebay.rules", "linked");
         fs::create_dir_all(root.join("etc/udev")).unwrap();
         symlink("/store/rules", root.join("etc/udev/rules.d")).unwrap();
         assert_eq!(read(root).unwrap(), seen(true, Some("linked")));
-        // Masked.
+        // A masked rule.
         put("store/rules/09-drivebay.rules", "");
         assert_eq!(read(root).unwrap(), seen(true, Some("")));
-        // Not known is an error.
+        // An unreadable file is an error.
         fs::remove_file(root.join("store/rules/09-drivebay.rules")).unwrap();
         symlink(
             "09-drivebay.rules",

@@ -1,4 +1,4 @@
-//! What a command line is given to read: a file, or standard input.
+//! Input of a command: a file, or standard input.
 
 use std::{
     fs::{self, File},
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Whether it is a device node: a namespace or disk, or an NVMe controller (a character device).
+/// True for a device node: a namespace or disk, or an NVMe controller (a character device).
 pub fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| {
         let kind = found.file_type();
@@ -15,7 +15,7 @@ pub fn is_device(path: &Path) -> bool {
     })
 }
 
-/// At most `most` bytes of a file; of standard input without one.
+/// Reads at most `most` bytes of a file, or of standard input if `path` is None.
 pub fn read(path: Option<&Path>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match path {

@@ -1,4 +1,4 @@
-//! The system calls of block devices that std does not have.
+//! System calls of block devices that std does not have.
 
 use std::{
     io,
@@ -32,7 +32,7 @@ struct BlkpgPartition {
     volname: [u8; 64],
 }
 
-/// What to tell the kernel of a partition (linux/blkpg.h).
+/// Operation on a kernel partition (linux/blkpg.h).
 #[derive(Clone, Copy)]
 pub(super) enum Blkpg {
     /// BLKPG_ADD_PARTITION
@@ -43,7 +43,7 @@ pub(super) enum Blkpg {
     Resize = 3,
 }
 
-/// BLKPG on a whole disk; start and length in bytes.
+/// Sends BLKPG to a whole disk; start and length in bytes.
 pub(super) fn partition(
     fd: BorrowedFd<'_>,
     op: Blkpg,
@@ -70,7 +70,7 @@ pub(super) fn partition(
     Ok(())
 }
 
-/// BLKGETSIZE64.
+/// Returns the size in bytes (BLKGETSIZE64).
 pub(super) fn size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut bytes: u64 = 0;
     // SAFETY: the kernel writes a u64 there; size_t is only part of the ioctl's number.
@@ -78,7 +78,7 @@ pub(super) fn size_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// BLKGETDISKSEQ (5.15).
+/// Returns the disk sequence number (BLKGETDISKSEQ, Linux 5.15).
 pub(super) fn diskseq(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut seq = 0;
     // SAFETY: the kernel writes a u64 there.
@@ -86,7 +86,7 @@ pub(super) fn diskseq(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(seq)
 }
 
-/// BLKROGET: whether the kernel lets nobody write there.
+/// True if the kernel allows no writes to the device (BLKROGET).
 pub(super) fn read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut flag: libc::c_int = 0;
     // SAFETY: the kernel writes an int there.
@@ -94,7 +94,7 @@ pub(super) fn read_only(fd: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(flag != 0)
 }
 
-/// BLKSSZGET: the logical sector, bytes.
+/// Returns the logical sector size in bytes (BLKSSZGET). Errs unless it is 512, 1024, 2048 or 4096.
 pub(super) fn logical_sector(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut sector: libc::c_int = 0;
     // SAFETY: the kernel writes an int there.
@@ -107,7 +107,7 @@ pub(super) fn logical_sector(fd: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// BLKZEROOUT.
+/// Zeroes a run, in bytes (BLKZEROOUT).
 pub(super) fn zeroout(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> {
     let range = [start, len];
     // SAFETY: the kernel reads two u64 from there.
@@ -115,7 +115,7 @@ pub(super) fn zeroout(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()
     Ok(())
 }
 
-/// fallocate(PUNCH_HOLE|KEEP_SIZE).
+/// Punches a hole, start and length in bytes: fallocate(PUNCH_HOLE|KEEP_SIZE).
 pub(super) fn punch(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> {
     use nix::fcntl::{FallocateFlags, fallocate};
     let invalid = |_| io::Error::from(io::ErrorKind::InvalidInput);
@@ -128,8 +128,7 @@ pub(super) fn punch(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// flock(LOCK_EX|LOCK_NB), or LOCK_SH; false when somebody else is in the way. Released when the
-/// descriptor closes.
+/// Takes flock(LOCK_EX|LOCK_NB), or LOCK_SH; false if another open file holds a conflicting lock. Released when the descriptor closes.
 pub(super) fn try_flock(fd: BorrowedFd<'_>, exclusive: bool) -> io::Result<bool> {
     let how = if exclusive {
         libc::LOCK_EX
@@ -146,8 +145,8 @@ pub(super) fn try_flock(fd: BorrowedFd<'_>, exclusive: bool) -> io::Result<bool>
     }
 }
 
-/// F_OFD_SETLK(F_RDLCK) on these bytes. Released when the last descriptor of this open file closes: of a killed process, once
-/// it has left the kernel.
+/// Takes F_OFD_SETLK(F_RDLCK) on these bytes. Released when the last descriptor of this open file closes: for a killed process, after it
+/// has left the kernel.
 pub(super) fn hold(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> {
     let lock = byte_range(libc::F_RDLCK, start, len)?;
     // SAFETY: the kernel reads a flock from there.
@@ -157,7 +156,7 @@ pub(super) fn hold(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// F_OFD_GETLK: bytes (start and length) that another open file holds by `hold`, among these.
+/// Returns bytes (start and length) in this range that another open file has locked by `hold` (F_OFD_GETLK); None if there are none.
 pub(super) fn held(fd: BorrowedFd<'_>, start: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
     let mut lock = byte_range(libc::F_WRLCK, start, len)?;
     // SAFETY: the kernel reads and writes a flock there.

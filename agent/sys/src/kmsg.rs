@@ -1,4 +1,4 @@
-//! The kernel log, record by record.
+//! Reads the kernel log, record by record.
 
 use std::{
     fs::{File, OpenOptions},
@@ -9,36 +9,35 @@ use std::{
 use nix::libc;
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// The kernel cuts records at this many bytes (CONSOLE_EXT_LOG_MAX).
+/// Bytes of a record at most; the kernel cuts longer ones (CONSOLE_EXT_LOG_MAX).
 const RECORD: usize = 8192;
 
-/// What came of waiting.
+/// Result of [`Kmsg::next`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// A record.
     Record(String),
     /// Records were overwritten before they were read.
     Lost,
 }
 
-/// Where reading begins.
+/// First record to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// With the oldest record that the kernel still has.
+    /// The oldest record that the kernel still has.
     Oldest,
-    /// With what is said from now on.
+    /// The first record that is logged after opening.
     Now,
 }
 
-/// Records that are read of what was logged during one call.
+/// Records that `Mark::texts` reads at most.
 const MOST_RECORDS: usize = 2_000;
 
-/// A place in the kernel log, for what is logged during one call.
+/// A position in the kernel log, for reading what is logged during one call.
 #[derive(Debug)]
 pub struct Mark(File);
 
 impl Mark {
-    /// The end of the log as it is now.
+    /// Returns the current end of the log.
     ///
     /// # Errors
     /// The log cannot be read, as in a container without the device or CAP_SYSLOG.
@@ -46,7 +45,7 @@ impl Mark {
         open(From::Now).map(Self)
     }
 
-    /// The texts logged since then, without what the kernel adds to each. Waits for none.
+    /// Returns the texts that were logged since then, without the kernel's prefixes and further lines. Does not wait.
     pub fn texts(mut self) -> Vec<String> {
         let mut texts = Vec::new();
         let mut buffer = [0u8; RECORD];
@@ -58,7 +57,7 @@ impl Mark {
                     let text = record.split_once(';').map_or("", |(_, text)| text);
                     texts.extend(text.lines().next().map(str::to_owned));
                 }
-                // Some were overwritten before they were read.
+                // Records were overwritten before they were read.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -80,12 +79,12 @@ fn open(from: From) -> io::Result<File> {
     Ok(file)
 }
 
-/// Reads /dev/kmsg. It holds nothing of any drive, so it blocks on none.
+/// Reads /dev/kmsg, which never blocks on a drive.
 #[derive(Debug)]
 pub struct Kmsg(AsyncFd<File>);
 
 impl Kmsg {
-    /// In a container it needs the device, and CAP_SYSLOG where the host restricts the log.
+    /// Opens the log. In a container it needs the device, and CAP_SYSLOG where the host restricts the log.
     pub fn open(from: From) -> io::Result<Self> {
         let file = open(from)?;
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
@@ -94,7 +93,7 @@ impl Kmsg {
         Ok(Self(registered?))
     }
 
-    /// The next record. One read takes exactly one.
+    /// Waits for the next record. One read returns exactly one.
     pub async fn next(&self) -> io::Result<Next> {
         let mut buffer = [0u8; RECORD];
         loop {
@@ -108,7 +107,7 @@ impl Kmsg {
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EPIPE) => {
                     return Ok(Next::Lost);
                 }
-                // Longer than the buffer: the kernel does not make such, and skips it.
+                // Longer than the buffer: the kernel writes no such records, and skips this one.
                 Ok(Err(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
                     return Ok(Next::Lost);
                 }

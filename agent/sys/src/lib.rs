@@ -1,7 +1,6 @@
 //! Side effects: the only place that may spawn a process, mount, or use unsafe code.
 //!
-//! Everything here is synchronous and small; what may block on a drive is called in
-//! workers only.
+//! Functions here are mostly synchronous and small; those that may block on a drive are called in workers only.
 
 #![allow(
     missing_docs,

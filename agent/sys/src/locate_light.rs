@@ -1,5 +1,5 @@
-//! The light by which a drive is found in its enclosure: through SES (the kernel's enclosure class), NPEM (PCIe, Linux 6.13 and later), or
-//! `ledctl` where neither is there. May block on the enclosure; for worker processes.
+//! Locate lights of drives in enclosures: through SES (the kernel's enclosure class), NPEM (PCIe, Linux 6.13 and later), or `ledctl` if
+//! there is neither. May block on the enclosure; for worker processes.
 
 use std::{fs, io, path::Path, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
     },
 };
 
-/// `ledctl` looks at every enclosure of the host.
+/// Limit for `ledctl`, which accesses every enclosure of the host.
 const LEDCTL: Duration = Duration::from_secs(30);
 
-/// What switched it.
+/// Method by which a light was switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -36,7 +36,7 @@ impl By {
     }
 }
 
-/// Why it was not switched.
+/// The light was not switched.
 #[derive(Debug, thiserror::Error)]
 pub enum LightError {
     #[error("cannot find its place in sysfs")]
@@ -53,7 +53,7 @@ pub enum LightError {
     Refused(String),
 }
 
-/// Switches the light of the disk of this kernel name. `root` is `/sys` except in tests.
+/// Switches the light of the disk of this kernel name, and returns the method used. `root` is `/sys` except in tests.
 pub fn switch(root: &Path, kernel_name: &str, on: bool) -> Result<By, LightError> {
     let value: &[u8] = if on { b"1" } else { b"0" };
     let link = root.join("class/block").join(kernel_name);
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk at this place below devices, and its directory.
+    /// Creates a disk at this path below devices, and its directory.
     fn tree(place: &str) -> (tempfile::TempDir, std::path::PathBuf) {
         let tree = tempfile::tempdir().unwrap();
         let device = tree.path().join("devices").join(place);

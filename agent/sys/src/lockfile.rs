@@ -1,6 +1,6 @@
-//! A lock on a directory: flock held for as long as the value lives, gone with the process whatever ends it.
+//! A lock on a directory: flock held until the value is dropped or the process ends, for any reason.
 //!
-//! The directory itself is locked, which needs no room in it: a full filesystem must not end the program that is to unmount others.
+//! The directory itself is locked, which needs no space in it: a full filesystem must not end the program that has to unmount others.
 
 use std::{
     fs::{self, File},
@@ -10,10 +10,9 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// The lock, held.
 #[derive(Debug)]
 pub struct Held {
-    // Never read: dropping it is what unlocks.
+    // Never read; dropping it unlocks.
     _lock: Flock<File>,
 }
 
@@ -23,15 +22,15 @@ pub enum Outcome {
     /// Locked by this process.
     Held {
         lock: Held,
-        /// Why the process id could not be written, if so: another process that is refused cannot name this one.
+        /// Error of writing the process id, if that failed: a process that finds the lock taken cannot name this one then.
         unwritten: Option<io::Error>,
     },
-    /// Locked by another process; the text that it left (its pid), empty if there is none.
+    /// Locked by another process; the text in its pid file (its pid), empty if there is none.
     Taken(String),
 }
 
-/// Locks the directory without waiting, then writes this process's id into `pid_file`, if that can be done. The descriptor is
-/// close-on-exec: no worker inherits it.
+/// Locks the directory without waiting, then writes this process's id into `pid_file`; a failure of the latter is reported in the result.
+/// The descriptor is close-on-exec: no worker inherits it.
 pub fn acquire(dir: &Path, pid_file: &Path) -> io::Result<Outcome> {
     match Flock::lock(File::open(dir)?, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => {
@@ -42,7 +41,7 @@ pub fn acquire(dir: &Path, pid_file: &Path) -> io::Result<Outcome> {
             })
         }
         Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-            // The holder may be about to write, or could not; then the pid is simply not known.
+            // The holder may not have written it yet, or may have failed to; the pid is unknown then.
             let text = super::statefile::read_text(pid_file, 64).unwrap_or_default();
             Ok(Outcome::Taken(text.trim().to_owned()))
         }

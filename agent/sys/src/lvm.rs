@@ -1,11 +1,11 @@
-//! Running `lvm`, bounded, limited to one drive, with a configuration of our own.
+//! Runs `lvm` with a deadline, limited to one drive, with a private configuration.
 //!
-//! Why the configuration is ours: what it says decides what reaches the drives, and the host's is the
-//! administrator's. The settings that matter and why are in `CONF`. The processes take LVM's usual
-//! lock of their VG (`/run/lock/lvm/V_<vg>`), so that an administrator's commands and ours exclude
-//! each other, and never the lock of all VGs, which a command that hangs on another drive may hold.
+//! The configuration is private because it decides what reaches the drives, and the host's belongs to the administrator. The settings that
+//! matter, with their reasons, are in `CONF`. The processes take LVM's usual lock of their VG (`/run/lock/lvm/V_<vg>`), so that an
+//! administrator's commands and the agent's exclude each other, and never the lock of all VGs, which a command that waits for another drive
+//! may hold.
 //!
-//! LVM never flushes a drive's cache: whoever runs a change here flushes the drive afterwards.
+//! LVM never flushes a drive's cache: callers that change something here must flush the drive afterwards.
 
 pub mod report;
 
@@ -25,18 +25,18 @@ use super::{
 use drivebay_model::units::human_millis;
 pub use report::{LvReport, VgReport};
 
-/// How a worker learns where the configuration is.
+/// Environment variable that passes the configuration's directory to a worker.
 pub const DIR_VARIABLE: &str = "DRIVEBAY_LVM_DIR";
-/// Debian's package; other distributions call it the same.
+/// Debian's package; other distributions use the same name.
 pub const PACKAGE: &str = "lvm2";
-/// The oldest LVM that is used: the first with `--devices` and `--setautoactivation` both (2021).
+/// The oldest supported LVM: the first with `--devices` and `--setautoactivation` both (2021).
 pub const OLDEST: Version = Version(2, 3, 12);
-/// Longest a command may run, its wait for the VG's lock included. A change of one VG takes well under
-/// a second; a step of a worker that takes 30 s is Stuck, and may run two of them.
+/// Limit of a command, its wait for the VG's lock included. A change of one VG takes well under a second; a worker's step that takes 30 s
+/// is Stuck, and may run two of them.
 const DEADLINE: Duration = Duration::from_secs(14);
-/// Where LVM keeps its locks.
+/// Directory of LVM's locks.
 const LOCKS: &str = "/run/lock/lvm";
-/// Where LVM keeps its hints of which device has a PV.
+/// Directory of LVM's hints of the devices with a PV.
 const RUN: &str = "/run/lvm";
 
 /// The private lvm.conf.
@@ -45,8 +45,8 @@ const RUN: &str = "/run/lvm";
 /// - `hints="none"`, `use_devicesfile=0`, `external_device_info_source`, `obtain_device_list_from_udev`:
 ///   a command sees the one device it is given, with and without udevd, whatever the host believes.
 /// - `udev_sync=0`: the semaphore of udev's answer lives in an IPC namespace, and in another one than
-///   udevd's it is waited for without end. `udev_rules=1`, `verify_udev_operations=0`: names in /dev/mapper are udevd's to
-///   make and take away; without udevd there are none, so none can be left over. /dev/dm-N is the kernel's.
+///   udevd's it is waited for without end. `udev_rules=1`, `verify_udev_operations=0`: only udevd makes and removes names
+///   in /dev/mapper; without udevd there are none, so none can be left over. /dev/dm-N is the kernel's.
 /// - alignment detection off: a drive's PEs begin where the plan says.
 /// - `issue_discards=0`: erasing is ours. `backup=0`, `archive=0`: the drive is the truth. `monitoring=0`,
 ///   `use_lvmpolld=0`, `use_lvmlockd=0`, `event_activation=0`, `notify_dbus=0`: no daemon is spoken to.
@@ -61,49 +61,47 @@ backup { backup=0 archive=0 }
 log { silent=0 verbose=0 syslog=0 prefix="" }
 "#;
 
-/// What to do where layout `lvm` cannot be used.
+/// Remedy where layout `lvm` cannot be used.
 pub const INSTEAD: &str =
     "Install what is missing on this host, or set layout = \"partition\" in the class";
 
 static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Why a command did not do what it should.
+/// An LVM command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LvmError {
-    /// Nobody said where the configuration is.
+    /// `prepare` was not called, and no directory was passed to this worker.
     #[error("the agent has not prepared a configuration for LVM")]
     NotPrepared,
-    /// Not installed.
     #[error("lvm is not installed; install package {PACKAGE}")]
     Missing,
     /// Another command holds the VG's lock.
     #[error("another LVM command holds the lock of VG {vg}; see `lsof {LOCKS}/V_{vg}`")]
     LockHeld {
-        /// VG.
         vg: String,
-        /// Milliseconds it was waited for.
+        /// Milliseconds that the command waited for the lock.
         waited_ms: u64,
     },
-    /// It did not end in time, and not because of a lock.
+    /// The command exceeded its deadline, and another process did not hold the VG's lock.
     #[error("lvm {command} did not end within {}", human_millis(*limit_ms))]
     Deadline {
         command: String,
         /// Milliseconds.
         limit_ms: u64,
     },
-    /// It ended badly.
+    /// The command exited with an error, or was killed.
     #[error("lvm {command} failed ({}): {said}", code.map_or("killed".to_owned(), |code| format!("exit code {code}")))]
     Failed {
         command: String,
         /// Exit code; None when a signal ended it.
         code: Option<i32>,
-        /// What it said, in one line.
+        /// Output of the command, in one line.
         said: String,
     },
-    /// It could not be run at all.
+    /// The command could not be started.
     #[error("lvm could not be run")]
     Run(#[source] CmdError),
-    /// Its report is not what is expected.
+    /// The report of the command does not parse.
     #[error("lvm {command} gave a report that cannot be read")]
     Report {
         command: String,
@@ -113,8 +111,8 @@ pub enum LvmError {
 }
 
 impl LvmError {
-    /// Whether the host cannot run LVM at all, whatever the drive: it is not installed, or does not start (126 and 127 are what
-    /// a shell or the dynamic linker ends with then).
+    /// True if the host cannot run LVM at all, for any drive: it is not installed, or does not start (exit codes 126 and 127, which a shell
+    /// or the dynamic linker gives then).
     pub fn is_of_host(&self) -> bool {
         match self {
             Self::NotPrepared | Self::Missing | Self::Run(_) => true,
@@ -123,18 +121,18 @@ impl LvmError {
         }
     }
 
-    /// Whether LVM refused for lack of free PEs.
+    /// True if LVM refused for lack of free PEs.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Failed { said, .. } if said.to_lowercase().contains("insufficient free space"))
     }
 
-    /// Whether a command ended badly for a reason that is none of LVM's own.
+    /// True if a command failed with an exit code for a reason other than free PEs or metadata space.
     pub fn is_unexplained(&self) -> bool {
         let ended = matches!(self, Self::Failed { code: Some(_), .. });
         ended && !self.is_no_space() && !self.is_metadata_full()
     }
 
-    /// Whether the VG's metadata area takes no more.
+    /// True if the VG's metadata area is full.
     pub fn is_metadata_full(&self) -> bool {
         matches!(self, Self::Failed { said, .. } if said.contains("too large for circular buffer") || said.contains("metadata too large"))
     }
@@ -150,25 +148,23 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// What this host has of what the `lvm` layout needs.
+/// Support of this host for layout `lvm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// LVM's version.
     pub version: Version,
-    /// Whether the kernel makes snapshots (dm_snapshot), which checks of mounted volumes need.
+    /// True if the kernel has the snapshot target (dm_snapshot), which checks of mounted volumes need.
     pub snapshots: bool,
 }
 
-/// Why the `lvm` layout cannot be used on this host.
+/// The `lvm` layout cannot be used on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum Absent {
-    /// LVM did not answer.
+    /// `lvm version` failed.
     #[error("layout lvm cannot be used on this host")]
     Lvm(#[from] LvmError),
-    /// It said something else than a version.
+    /// The output of `lvm version` contains no version.
     #[error("layout lvm cannot be used: `lvm version` does not say a version: {0}")]
     NoVersion(String),
-    /// Too old.
     #[error(
         "layout lvm cannot be used: LVM {found} is installed, {OLDEST} or newer is needed (package {PACKAGE})"
     )]
@@ -190,12 +186,11 @@ pub enum Absent {
     },
 }
 
-/// Writes the configuration below this directory (of the agent's own, mode 0700) and notes it for this process
-/// and the workers it starts.
+/// Writes the configuration below this directory (the agent's own, mode 0700) and sets it for this process and the workers that it starts.
 pub fn prepare(runtime_dir: &Path) -> Result<(), Absent> {
     let dir = runtime_dir.join("lvm");
     let path = dir.join("lvm.conf");
-    // What an earlier agent wrote needs no room.
+    // An unchanged file is not rewritten: that would need free space.
     let is_written =
         statefile::read(&path, CONF.len() as u64).is_ok_and(|text| text == CONF.as_bytes());
     if !is_written {
@@ -204,12 +199,13 @@ pub fn prepare(runtime_dir: &Path) -> Result<(), Absent> {
             source,
         })?;
     }
-    // A second agent in one process does not exist; tests that prepare twice mean the first.
+    // A process has one agent; tests that prepare twice use the first directory.
     let _ = DIRECTORY.set(dir);
     Ok(())
 }
 
-/// Where the configuration is: as prepared here, or as passed to this worker by the agent.
+/// Returns the configuration's directory: as prepared in this process, or as passed to this worker by the agent. None if neither, or if it
+/// is not absolute.
 pub fn directory() -> Option<PathBuf> {
     DIRECTORY
         .get()
@@ -218,7 +214,7 @@ pub fn directory() -> Option<PathBuf> {
         .filter(|dir| dir.is_absolute())
 }
 
-/// Looks for everything the layout needs. Runs one process, touches no drive.
+/// Checks everything that the layout needs. Runs one process and accesses no drive.
 pub fn presence() -> Result<Presence, Absent> {
     let output = lvm("version", &[])?;
     let version =
@@ -228,7 +224,7 @@ pub fn presence() -> Result<Presence, Absent> {
     }
     match dm::has_target("linear") {
         Ok(true) => {}
-        // A kernel that has device-mapper and is too old for the question.
+        // The kernel has device-mapper, but is too old for this request.
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {}
         Ok(false) => {
             return Err(Absent::NoDeviceMapper(io::Error::other(
@@ -255,14 +251,14 @@ fn parse_version(text: &str) -> Option<Version> {
     Some(Version(next()?, next()?, next()?))
 }
 
-/// Runs a command that sees this device only.
+/// Runs a command that can access this device only.
 ///
-/// `vg`: the VG whose lock it takes, to tell a lock that was not had from a drive that does not answer.
+/// `vg`: the VG whose lock it takes, to distinguish a held lock (`LockHeld`) from a drive that does not respond (`Deadline`).
 pub fn run(command: &str, node: &Path, vg: &str, args: &[OsString]) -> Result<Output, LvmError> {
     run_within(command, node, vg, args, DEADLINE)
 }
 
-/// The same with another deadline.
+/// Runs a command as `run` does, with another deadline.
 pub fn run_within(
     command: &str,
     node: &Path,
@@ -281,8 +277,8 @@ pub fn run_within(
     }
 }
 
-/// Writes a metadata text in place of a torn one: LVM's own repair, which checks the text and writes its header. It
-/// takes one device and looks at no other; `vgcfgrestore` and `pvcreate --restorefile` refuse a PV in that state.
+/// Writes a metadata text in place of a torn one by LVM's own repair, which checks the text and writes its header. It accesses one device
+/// only; `vgcfgrestore` and `pvcreate --restorefile` refuse a PV in that state.
 pub fn repair_metadata(node: &Path, text: &Path) -> Result<(), LvmError> {
     let args = [
         "--nolocking".into(),
@@ -296,7 +292,7 @@ pub fn repair_metadata(node: &Path, text: &Path) -> Result<(), LvmError> {
     lvm("pvck", &args).map(drop)
 }
 
-/// The VG on this device as LVM itself sees it.
+/// Returns LVM's report of the VG on this device.
 pub fn report(node: &Path, vg: &str) -> Result<VgReport, LvmError> {
     let command = "fullreport";
     let args = report::ARGUMENTS.map(OsString::from);
@@ -320,7 +316,7 @@ fn lvm_within(command: &str, args: &[OsString], limit: Duration) -> Result<Outpu
             .collect(),
         env: vec![
             ("LVM_SYSTEM_DIR", directory.into()),
-            // A descriptor that LVM did not open is none of its business.
+            // Descriptors that LVM did not open cause no warning.
             ("LVM_SUPPRESS_FD_WARNINGS", "1".into()),
         ],
         only: None,
@@ -349,8 +345,8 @@ fn one_line(text: &str) -> String {
     lines.join("; ").chars().take(1000).collect()
 }
 
-/// Whether somebody holds a VG's lock now. Only asked after a command did not end: when that is unknown, the
-/// command's own trouble is the answer.
+/// True if a VG's lock is held now. Called only after a command did not end; if that is unknown, false, so that the command's own error is
+/// reported.
 fn lock_is_held(vg: &str) -> bool {
     let Ok(file) = fs::File::open(Path::new(LOCKS).join(format!("V_{vg}"))) else {
         return false;
@@ -358,8 +354,8 @@ fn lock_is_held(vg: &str) -> bool {
     matches!(ioctl::try_flock(file.as_fd(), true), Ok(false))
 }
 
-/// Tells the host's own commands that a PV came or went: they remember which devices have one, and look again when
-/// this file is there. (udevd does the same when it sees the change; there may be no udevd.)
+/// Invalidates the hints of the host's own LVM commands after a PV was created or removed: they cache which devices have one, and scan
+/// again if this file exists. (udevd does the same when it sees the change, but may not run.)
 pub fn forget_hints() -> io::Result<()> {
     match fs::OpenOptions::new()
         .write(true)
@@ -367,7 +363,7 @@ pub fn forget_hints() -> io::Result<()> {
         .truncate(false)
         .open(Path::new(RUN).join("newhints"))
     {
-        // No directory: LVM never ran here, so nothing is remembered.
+        // No directory: LVM never ran here, so there are no hints.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other.map(drop),
     }

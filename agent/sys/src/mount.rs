@@ -1,9 +1,8 @@
 //! Mounting and unmounting through system calls.
 //!
-//! Filesystems are mounted with mount(2), which works everywhere. Bind mounts are built detached
-//! (open_tree, mount_setattr) and become visible only when they are complete (move_mount), so that a
-//! read-only one is never writable, not for a moment. These calls are in Linux 5.12 and later; on an
-//! older kernel a bind fails with ENOSYS, since the old way has that moment.
+//! Filesystems are mounted with mount(2), which works everywhere. Bind mounts are built detached (open_tree, mount_setattr) and become
+//! visible only when complete (move_mount), so that a read-only one is never writable. These calls are in Linux 5.12 and later; on an older
+//! kernel a bind fails with ENOSYS, since the old method makes it writable for a moment.
 
 use std::{
     ffi::{CStr, CString},
@@ -30,7 +29,7 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// Mounts a filesystem. `flags` are MS_* bits, `data` the filesystem's own options, comma-separated.
+/// Mounts a filesystem. `flags` are MS_* bits, `data` the filesystem's options, comma-separated.
 pub fn mount_fs(
     source: &Path,
     target: &Path,
@@ -55,8 +54,8 @@ pub fn mount_fs(
     Ok(())
 }
 
-/// Takes the topmost mount at this path away. Never follows a symbolic link in the last component.
-/// With `detach` it disappears from the tree at once and the filesystem ends when its last user does.
+/// Unmounts the topmost mount at this path. Never follows a symbolic link in the last component. With `detach` the mount disappears from
+/// the tree at once, and the filesystem is released after its last use (MNT_DETACH).
 pub fn unmount(target: &Path, detach: bool) -> io::Result<()> {
     let target = c_string(target)?;
     let flags = libc::UMOUNT_NOFOLLOW | if detach { libc::MNT_DETACH } else { 0 };
@@ -67,8 +66,8 @@ pub fn unmount(target: &Path, detach: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts a filesystem nowhere and lets it go again, so that the kernel replays its log. Nothing is to be seen of it in the
-/// mount table, and nothing can be left: it lives as long as a descriptor of this call. Linux 5.2.
+/// Creates a filesystem's superblock without a mount and drops it, so that the kernel replays its log. The mount table does not show it,
+/// and nothing can be left behind: it lives as long as a descriptor of this call. Linux 5.2.
 pub fn replay(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<()> {
     let context = FsContext::open(fs_type)?;
     let source = source
@@ -81,14 +80,14 @@ pub fn replay(source: &Path, fs_type: &str, flags: &[&str]) -> io::Result<()> {
     context.create()
 }
 
-/// A copy of a mount that is not attached anywhere yet. Dropping it leaves nothing behind.
+/// A copy of a mount that is not attached yet. Dropping it leaves nothing behind.
 #[derive(Debug)]
 pub struct DetachedMount {
     tree: OwnedFd,
 }
 
 impl DetachedMount {
-    /// Clones the mount that this path lies on, with the path as its root. Mounts below it are not taken along.
+    /// Clones the mount that contains this path, with the path as its root. Mounts below it are not cloned.
     pub fn clone_of(path: &Path) -> io::Result<Self> {
         let path = c_string(path)?;
         let flags = libc::OPEN_TREE_CLONE as libc::c_long
@@ -98,13 +97,13 @@ impl DetachedMount {
         let fd = check(unsafe {
             libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags)
         })?;
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel just returned this descriptor, and it is owned only here.
         Ok(Self {
             tree: unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) },
         })
     }
 
-    /// Makes it read-only.
+    /// Makes the mount read-only.
     pub fn set_read_only(&self) -> io::Result<()> {
         let attributes = libc::mount_attr {
             attr_set: libc::MOUNT_ATTR_RDONLY,
@@ -126,7 +125,7 @@ impl DetachedMount {
         Ok(())
     }
 
-    /// Makes it visible at this path; a symbolic link there is not followed.
+    /// Attaches the mount at this path; a symbolic link there is not followed.
     pub fn attach(self, target: &Path) -> io::Result<()> {
         let target = c_string(target)?;
         let empty: &CStr = c"";

@@ -1,15 +1,14 @@
-//! Waiting for the mount table to change.
+//! Waits for changes of the mount table.
 
 use std::{fs::File, io};
 
 use tokio::io::{Interest, unix::AsyncFd};
 
-/// Follows /proc/self/mountinfo: the kernel signals every change as priority data.
+/// Watches /proc/self/mountinfo: the kernel signals every change as priority data.
 #[derive(Debug)]
 pub struct MountWatch(AsyncFd<File>);
 
 impl MountWatch {
-    /// Begins to follow.
     pub fn new() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
         // SAFETY: the File owns its descriptor for as long as the AsyncFd owns the File, and nothing
@@ -19,7 +18,7 @@ impl MountWatch {
         Ok(Self(registered?))
     }
 
-    /// Returns after a change. Several changes may be one.
+    /// Waits for a change. Several changes may be reported as one.
     pub async fn changed(&self) -> io::Result<()> {
         let mut ready = self.0.ready(Interest::PRIORITY | Interest::ERROR).await?;
         ready.clear_ready();

@@ -1,9 +1,7 @@
-//! Short blocking work of the agent itself (files on the system's drive, sysfs, /proc), away from
-//! the async workers and with a deadline.
+//! Runs short blocking work of the agent itself (files on the system's drive, sysfs, /proc) outside the async workers, with a deadline.
 //!
-//! Each call gets a thread of its own instead of one of tokio's pool: a call that never returns then holds
-//! up neither later ones nor the agent's end. Work on a drive belongs into that drive's worker process,
-//! not here. Callers run one at a time, so threads do not pile up.
+//! Each call gets a thread of its own instead of one of tokio's pool, so that a call that never returns delays neither later ones nor the
+//! agent's end. Work on a drive belongs in that drive's worker process, not here. Callers run one at a time, so threads do not accumulate.
 
 use std::{io, time::Duration};
 
@@ -11,7 +9,7 @@ use drivebay_model::units::human_duration;
 
 use tokio::sync::oneshot;
 
-/// Runs `work` on its own thread; TimedOut when it takes longer than `limit` (it is then left to itself).
+/// Runs `work` on a thread of its own, named `what`. TimedOut if it takes longer than `limit`; the thread then continues in the background.
 pub async fn offload<T: Send + 'static>(
     what: &'static str,
     limit: Duration,
@@ -21,7 +19,7 @@ pub async fn offload<T: Send + 'static>(
     std::thread::Builder::new()
         .name(what.to_owned())
         .spawn(move || {
-            // The caller may have stopped waiting.
+            // The caller may have timed out.
             let _ = sender.send(work());
         })?;
     match tokio::time::timeout(limit, receiver).await {
@@ -34,8 +32,8 @@ pub async fn offload<T: Send + 'static>(
     }
 }
 
-/// Runs short work of the worker pool's own (/proc, its notes, starting a child) on tokio's blocking pool.
-/// Unlike `offload` it has no deadline of its own: its callers have one, and nothing in it can block on a drive.
+/// Runs short work of the worker pool (/proc, its records, starting a child) on tokio's blocking pool. Unlike `offload` it has no deadline:
+/// its callers have one, and nothing in it may block on a drive.
 pub fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> tokio::task::JoinHandle<T> {

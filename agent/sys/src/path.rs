@@ -1,7 +1,7 @@
-//! What kind of thing a path is, and making and removing mount targets.
+//! Facts about paths, and creating and removing mount targets.
 //!
-//! statx with the cheapest sync mode: on a mounted filesystem's root it answers from memory, also
-//! while the drive hangs.
+//! Uses statx with the cheapest sync mode: for the root of a mounted filesystem it returns cached data, also while the drive is
+//! unresponsive.
 
 use std::{
     ffi::{CStr, CString},
@@ -27,16 +27,13 @@ use nix::{
     },
 };
 
-/// What lies at a path.
+/// Type of the file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory.
     Directory,
-    /// A regular file.
     File,
-    /// A block device node.
     Block,
-    /// A symbolic link, which is not followed.
+    /// A symbolic link; it is not followed.
     Link,
     /// A FIFO, a socket or a character device.
     Other,
@@ -61,28 +58,27 @@ const WITH_CONTENT: TargetError = TargetError::Occupied(
 /// statx of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// What it is.
     pub kind: Kind,
-    /// The root of a mount.
+    /// True for the root of a mount.
     pub mount_root: bool,
-    /// Device number of its filesystem (btrfs: of its subvolume).
+    /// Device number of the filesystem (btrfs: of the subvolume).
     pub dev: (u32, u32),
-    /// Device number that it is the node of; (0, 0) for others.
+    /// Device number of a device node; (0, 0) for other files.
     pub rdev: (u32, u32),
     /// Mount id, as in mountinfo.
     pub mount_id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Looks at a path without following a symbolic link in its last component.
+/// Returns the facts of a path without following a symbolic link in its last component.
 pub fn facts(path: &Path) -> io::Result<Facts> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     statx(libc::AT_FDCWD, &path, 0)
 }
 
-/// Looks at an open descriptor.
+/// Returns the facts of an open descriptor.
 pub fn facts_of(fd: impl AsFd) -> io::Result<Facts> {
     statx(fd.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
@@ -120,20 +116,19 @@ fn statx(fd: libc::c_int, path: &CStr, flags: libc::c_int) -> io::Result<Facts> 
     })
 }
 
-/// How full a filesystem is, in bytes.
+/// Space of a filesystem, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All of it.
+    /// Size of the filesystem.
     pub total: u64,
-    /// Free, also for root.
+    /// Free bytes, including those reserved for root.
     pub free: u64,
-    /// Free for unprivileged users.
+    /// Free bytes for unprivileged users.
     pub available: u64,
-    /// Inodes; 0 when their number is not fixed.
+    /// Inodes; 0 if their number is not fixed.
     pub inodes: u64,
-    /// Free inodes.
     pub inodes_free: u64,
-    /// This mount is read-only.
+    /// True if this mount is read-only.
     pub read_only: bool,
 }
 
@@ -151,19 +146,19 @@ impl From<Statvfs> for Space {
     }
 }
 
-/// One statfs.
+/// Returns the space of the filesystem at a path, by one statvfs.
 pub fn space(path: &Path) -> io::Result<Space> {
     Ok(statvfs(path)?.into())
 }
 
-/// A directory that is held open: what is asked of it is of this one, whatever is mounted at its path meanwhile. It cannot
-/// be unmounted while it is held.
+/// An open directory: its methods refer to this one, also after another filesystem was mounted at its path. Its filesystem cannot be
+/// unmounted while it is open.
 #[derive(Debug)]
 pub struct Directory(Dir);
 
 impl Directory {
-    /// Opens it; a symbolic link in the last component is not followed. Reading it writes nothing, not even when it was read
-    /// (which takes its owner or root).
+    /// Opens a directory; a symbolic link in the last component is not followed. Reading it does not update its access time, which requires
+    /// its owner or root.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY
             | OFlag::O_DIRECTORY
@@ -173,17 +168,17 @@ impl Directory {
         Ok(Self(Dir::open(path, flags, Mode::empty())?))
     }
 
-    /// What it is.
+    /// Returns the facts of this directory.
     pub fn facts(&self) -> io::Result<Facts> {
         facts_of(&self.0)
     }
 
-    /// Reads its first entry: the cheapest call that fails on a filesystem that shut down.
+    /// Reads the first entry: the cheapest call that fails on a filesystem that was shut down.
     pub fn read_first(&mut self) -> io::Result<()> {
         Ok(self.0.iter().next().transpose().map(drop)?)
     }
 
-    /// One statfs of its filesystem, by this mount.
+    /// Returns the space of the filesystem, by one statvfs of this mount.
     pub fn space(&self) -> io::Result<Space> {
         Ok(fstatvfs(&self.0)?.into())
     }
@@ -195,8 +190,8 @@ impl AsFd for Directory {
     }
 }
 
-/// Makes a directory (mode 0750); true when it was not there. What is there must be an empty directory: it is removed at the
-/// end.
+/// Creates a directory (mode 0750); true if it did not exist. An existing path must be an empty directory, since it is removed when it is
+/// no longer used.
 pub fn make_directory(path: &Path) -> Result<bool, TargetError> {
     match DirBuilder::new().mode(0o750).create(path) {
         Ok(()) => Ok(true),
@@ -209,7 +204,7 @@ pub fn make_directory(path: &Path) -> Result<bool, TargetError> {
     }
 }
 
-/// Makes an empty file (mode 0640); true when it was not there. What is there must be an empty file.
+/// Creates an empty file (mode 0640); true if it did not exist. An existing path must be an empty file.
 pub fn make_file(path: &Path) -> Result<bool, TargetError> {
     match OpenOptions::new()
         .write(true)
@@ -230,7 +225,7 @@ pub fn make_file(path: &Path) -> Result<bool, TargetError> {
     }
 }
 
-/// That something else than what is needed has the path.
+/// Returns the error for a path of another type than needed.
 fn occupied(kind: Kind) -> TargetError {
     TargetError::Occupied(match kind {
         Kind::Link => "it is a symbolic link, which is not followed; use another path",
@@ -241,8 +236,8 @@ fn occupied(kind: Kind) -> TargetError {
     })
 }
 
-/// Removes an empty directory or an empty file; false when nothing was there. Never recursive, never a
-/// file with something in it, never what a symbolic link points to.
+/// Removes an empty directory or an empty file; false if the path does not exist. Never recursive, never a file with content, never the
+/// target of a symbolic link. EBUSY for the root of a mount.
 pub fn remove_empty(path: &Path) -> Result<bool, TargetError> {
     let found = match facts(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

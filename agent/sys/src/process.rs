@@ -1,10 +1,8 @@
-//! Worker processes as /proc shows them: what is left of one, also after a restart of the agent.
+//! Worker processes in /proc: remaining processes of a worker, also after a restart of the agent.
 //!
-//! A worker leads a session of its own, and the tools that it runs stay in that session although
-//! each has its own process group. So "is anything of this worker left" can be answered from
-//! /proc/PID/stat, which never blocks (unlike cmdline and environ, which take the memory lock of
-//! a process that may be stuck). A session's number is not given to another process while
-//! anything in that session lives.
+//! A worker leads a session of its own, and the tools that it runs stay in that session although each has its own process group. So
+//! remaining processes are found by /proc/PID/stat, which never blocks (unlike cmdline and environ, which take the memory lock of a process
+//! that may be in D state). A session's number is not reused while a process of that session lives.
 
 use std::{fs, io};
 
@@ -17,25 +15,22 @@ use procfs::{
     ProcError,
     process::{Process, Stat},
 };
-/// What /proc/PID/stat says of a process.
+/// A process as in /proc/PID/stat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcStat {
-    /// Process id.
     pub pid: i32,
     /// R, S, D, Z, T, …
     pub state: char,
-    /// The parent's process id.
     pub parent: i32,
-    /// Session id.
     pub session: i32,
-    /// Threads, the main one included.
+    /// Number of threads, the main one included.
     pub threads: u64,
-    /// Clock ticks from boot to its start.
+    /// Start time in clock ticks since boot.
     pub start_ticks: u64,
 }
 
 impl ProcStat {
-    /// Dead in all of its threads, only not reaped. A zombie with a thread left is stuck.
+    /// True if all threads have ended and the process is not reaped. A zombie with another thread is stuck.
     pub(super) fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
@@ -54,7 +49,7 @@ impl From<Stat> for ProcStat {
     }
 }
 
-/// One process; None when it is gone.
+/// Returns one process; None if there is none.
 pub fn stat(pid: i32) -> io::Result<Option<ProcStat>> {
     match Process::new(pid).and_then(|process| process.stat()) {
         Ok(stat) => Ok(Some(stat.into())),
@@ -63,13 +58,12 @@ pub fn stat(pid: i32) -> io::Result<Option<ProcStat>> {
     }
 }
 
-/// What still lives of a worker: the worker itself and everything in its session. When it cannot
-/// be known, that is an error: something may live.
+/// Returns the living processes of a worker: the worker itself and all others in its session. Errs if that is unknown: some may live.
 pub fn remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
     if let Some(leader) = stat(pid)?
         && leader.start_ticks != start_ticks
     {
-        // The number was given away, so nothing of that session is left.
+        // The number was reused, so no process of that session is left.
         return Ok(Vec::new());
     }
     all(|process| {
@@ -79,7 +73,7 @@ pub fn remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
     })
 }
 
-/// The processes of the host that are so.
+/// Returns the processes of the host for which `is` is true.
 pub(super) fn all(is: impl Fn(&ProcStat) -> bool) -> io::Result<Vec<ProcStat>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -92,7 +86,7 @@ pub(super) fn all(is: impl Fn(&ProcStat) -> bool) -> io::Result<Vec<ProcStat>> {
     Ok(found)
 }
 
-/// Kills what still lives of a worker and says what that was; empty: nothing is left.
+/// Kills the living processes of a worker and returns them; empty if none is left.
 pub fn kill_remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
     let alive = remains(pid, start_ticks)?;
     for process in &alive {
@@ -101,7 +95,7 @@ pub fn kill_remains(pid: i32, start_ticks: u64) -> io::Result<Vec<ProcStat>> {
     Ok(alive)
 }
 
-/// Kills a process group. The caller knows that its leader is not reaped yet.
+/// Kills a process group. The caller must know that its leader is not reaped yet.
 pub fn kill_group(pid: i32) {
     match killpg(Pid::from_raw(pid), Signal::SIGKILL) {
         Ok(()) | Err(Errno::ESRCH) => {}
@@ -109,7 +103,7 @@ pub fn kill_group(pid: i32) {
     }
 }
 
-/// A name for this boot of the machine.
+/// Returns the kernel's random id of this boot.
 pub fn boot_id() -> io::Result<String> {
     procfs::sys::kernel::random::boot_id().map_err(io::Error::other)
 }

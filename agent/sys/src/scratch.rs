@@ -1,22 +1,22 @@
-//! A file of any size in memory, of which only what is written takes memory: for tools that ask how large a device is.
+//! A sparse file in memory of any size, for tools that read the size of a device.
 
 use std::{fs::File, io, os::fd::AsRawFd, path::PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// A file that is gone when this is dropped.
+/// A file in memory, which is released when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(File);
 
 impl Scratch {
-    /// Zeros, this many bytes.
+    /// Creates a file of this many zero bytes.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let file = File::from(memfd_create("drivebay-scratch", MFdFlags::MFD_CLOEXEC)?);
         file.set_len(bytes)?;
         Ok(Self(file))
     }
 
-    /// Where a child of this process finds it, for as long as it is not dropped.
+    /// Returns the path by which child processes can open it until it is dropped.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
     }

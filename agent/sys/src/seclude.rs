@@ -1,11 +1,10 @@
-//! A tool that sees no drive but its own: it runs in a mount namespace of its own, whose /dev has that one node, and whose
-//! /sys/block lists none.
+//! Runs a tool that can access no drive but its own: in a mount namespace whose /dev has that one node, and whose /sys/block lists none.
 //!
-//! `mkfs.btrfs` that is given a UUID asks every block device of the host whether it has the same (libblkid), and waits
-//! with all others for one drive that hangs; it would wake those that sleep. Without their nodes it looks for each of them in
-//! all of /dev, some thirty system calls for every volume of the host, so the list is empty too. It also looks there for zones,
-//! and finds none: a drive with zones is never claimed. A tool that cannot open another drive cannot harm one either. Where
-//! there is a namespace for tools (`tool_namespace`) it begins in that one, which has no volumes.
+//! `mkfs.btrfs` with a UUID reads every block device of the host to check that none has the same (libblkid). It would wait for any
+//! unresponsive drive, and wake sleeping ones. Without their nodes it searches all of /dev for each of them, some thirty system calls for
+//! every volume of the host, so /sys/block is empty too. It also checks there for zones, and finds none: a drive with zones is never
+//! claimed. A tool that cannot open another drive cannot damage one either. If there is a tool namespace (`tool_namespace`), it starts in
+//! that one, which has no volumes.
 
 use std::{
     ffi::CString,
@@ -19,7 +18,7 @@ use std::{
 
 use super::tool_namespace;
 
-/// What is in the new /dev besides: (path, major, minor) of the kernel's memory devices.
+/// Other nodes in the new /dev: (path, major, minor) of the kernel's memory devices.
 const MEMORY: [(&std::ffi::CStr, u32, u32); 4] = [
     (c"/dev/null", 1, 3),
     (c"/dev/zero", 1, 5),
@@ -27,19 +26,19 @@ const MEMORY: [(&std::ffi::CStr, u32, u32); 4] = [
     (c"/dev/urandom", 1, 9),
 ];
 
-/// Made before fork, used behind it: nothing is allocated there.
+/// Prepared before fork and used after it, where nothing may be allocated.
 #[derive(Debug)]
 pub(super) struct Secluded {
     node: CString,
     number: libc::dev_t,
     /// Directories between /dev and the node.
     dirs: Vec<CString>,
-    /// The namespace to begin in.
+    /// The namespace to start in; None: the current one.
     from: Option<RawFd>,
 }
 
 impl Secluded {
-    /// For this device node below /dev.
+    /// Prepares for this device node below /dev. Errs if it is no block device.
     pub(super) fn with(node: &Path) -> io::Result<Self> {
         let refused = |why: &str| {
             io::Error::new(
@@ -55,7 +54,7 @@ impl Secluded {
         if !node.starts_with("/dev") || !plain {
             return Err(refused("is not a plain path below /dev"));
         }
-        // stat(2) of a node asks the directory, not the device.
+        // stat(2) of a node accesses the directory, not the device.
         let facts = std::fs::metadata(node)?;
         if facts.mode() & libc::S_IFMT != libc::S_IFBLK {
             return Err(refused("is no block device"));
@@ -74,7 +73,7 @@ impl Secluded {
         })
     }
 
-    /// Between fork and exec.
+    /// Enters the namespace, between fork and exec.
     pub(super) fn enter(&self) -> io::Result<()> {
         let done = |result: libc::c_int| match result {
             0 => Ok(()),
@@ -91,7 +90,7 @@ impl Secluded {
                 done(libc::setns(from, libc::CLONE_NEWNS))?;
             }
             done(libc::unshare(libc::CLONE_NEWNS))?;
-            // Nothing that is mounted here is seen outside; what is unmounted outside goes here too.
+            // Mounts made here are not visible outside; unmounts outside apply here too.
             done(libc::mount(
                 c"none".as_ptr(),
                 c"/".as_ptr(),
@@ -113,7 +112,7 @@ impl Secluded {
                 libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY,
                 c"mode=0555,size=4k".as_ptr().cast(),
             );
-            // A kernel may have no such directory; nothing is listed there then.
+            // Without such a directory in the kernel nothing is listed there.
             if let Err(error) = done(listed)
                 && error.raw_os_error() != Some(libc::ENOENT)
             {

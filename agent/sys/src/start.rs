@@ -1,8 +1,8 @@
-//! Starting workers: forked by the worker server, or, where there is none, executed.
+//! Starts workers: forked by the worker server, or, if there is none, executed.
 //!
-//! Either way a worker leads a session of its own and has default signals, a socket, a log, the tools' namespace, and no
-//! other descriptor of the agent. It has no job before the agent has noted it, and exits when its socket is closed: one that
-//! was started without the agent's knowledge does no harm and goes by itself.
+//! Either way a worker leads a session of its own and has default signals, a socket, a log, the tool namespace, and no other descriptor of
+//! the agent. It gets no job before the agent has recorded it, and exits when its socket is closed: one that was started without the
+//! agent's knowledge does no harm and ends.
 
 use std::{
     io,
@@ -25,10 +25,10 @@ use super::{
     worker_server::Line,
 };
 
-/// After a server that never answered, workers are executed for this long.
+/// Time for which workers are executed after a server that never responded.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// The service manager's: a worker must not speak for the agent.
+/// Variables of the service manager: a worker must not report for the agent.
 const NOT_INHERITED: [&str; 6] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -38,16 +38,15 @@ const NOT_INHERITED: [&str; 6] = [
     "LISTEN_FDNAMES",
 ];
 
-/// A worker that was just started.
 #[derive(Debug)]
 pub struct Started {
-    /// To wait for; never without a bound.
+    /// The worker's process; waited for with a time limit only.
     pub child: Child,
-    /// Clock ticks from boot to its start.
+    /// Start time in clock ticks since boot.
     pub start_ticks: u64,
-    /// The agent's end of its descriptor 0; not blocking.
+    /// The agent's end of the worker's descriptor 0; non-blocking.
     pub socket: UnixStream,
-    /// What it logs.
+    /// The worker's log.
     pub stderr: pipe::Receiver,
 }
 
@@ -60,19 +59,19 @@ pub struct Starter {
 
 #[derive(Debug)]
 enum Server {
-    /// Workers are executed.
+    /// No server is used; workers are executed.
     Never,
-    /// None, but another may be started: at once, or from this moment on.
+    /// No server runs; another may be started: at once, or from `until` on.
     Down {
         until: Option<Instant>,
     },
-    /// Somebody is starting one, which may hang like any other program.
+    /// A server is being started, which may block like any other program.
     Starting,
     Up(Line),
 }
 
 impl Starter {
-    /// `fork`: workers are forked by a server, and share its memory; else each is executed.
+    /// Creates a starter. With `fork`, workers are forked by a server and share its memory; else each is executed.
     pub fn new(program: PathBuf, fork: bool) -> Self {
         let server = match fork.then(child::adopt_orphans) {
             Some(Ok(())) => Server::Down { until: None },
@@ -88,8 +87,7 @@ impl Starter {
         }
     }
 
-    /// Starts a worker. `args` are for those who read the process list. Blocks for the time of a fork, or of an exec; needs
-    /// a tokio runtime.
+    /// Starts a worker. `args` are shown in the process list. Blocks for the time of a fork, or of an exec; needs a tokio runtime.
     pub fn start(&self, args: &[&str]) -> io::Result<Started> {
         match self.fork(args) {
             Some(started) => Ok(started),
@@ -97,12 +95,12 @@ impl Starter {
         }
     }
 
-    /// Starts the server, so that the first worker need not wait for it.
+    /// Starts the server, so that the first worker does not wait for it.
     pub fn prepare(&self) {
         self.revive();
     }
 
-    /// The process id of the server.
+    /// Returns the process id of the server; None if none runs.
     pub fn server(&self) -> Option<i32> {
         match &*self.lock() {
             Server::Up(line) => Some(line.pid()),
@@ -114,9 +112,9 @@ impl Starter {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None: it has to be executed.
+    /// Has the server fork a worker; None if it must be executed.
     fn fork(&self, args: &[&str]) -> Option<Started> {
-        // The second time: the server had died since it was last asked.
+        // The second time, the server had died since its last use.
         for _ in 0..2 {
             self.revive();
             let mut server = self.lock();
@@ -136,7 +134,7 @@ impl Starter {
         None
     }
 
-    /// Starts a server if there is none and it is time for one.
+    /// Starts a server if none runs and its retry time has come.
     fn revive(&self) {
         let mut server = self.lock();
         match &*server {
@@ -145,7 +143,7 @@ impl Starter {
         }
         *server = Server::Starting;
         drop(server);
-        // Not locked: this may hang, and others shall not wait for it.
+        // Not locked: this may block, and other callers must not wait for it.
         let started = Line::start(&self.program);
         *self.lock() = match started {
             Ok(line) => Server::Up(line),
@@ -169,10 +167,10 @@ pub fn start_worker(program: &Path, args: &[&str]) -> io::Result<Started> {
     started(child, ours, log)
 }
 
-/// A new worker from its parts.
+/// Assembles a new worker, and kills it on error.
 pub(super) fn started(child: Child, socket: UnixStream, log: OwnedFd) -> io::Result<Started> {
     socket.set_nonblocking(true)?;
-    // It is not reaped, so this is there even if it ended already.
+    // Not reaped, so the process exists even if it has ended already.
     match process::stat(child.pid()) {
         Ok(Some(stat)) if stat.parent == std::process::id().cast_signed() => Ok(Started {
             child,
@@ -189,7 +187,7 @@ pub(super) fn started(child: Child, socket: UnixStream, log: OwnedFd) -> io::Res
     }
 }
 
-/// Starts a program with nothing inherited but descriptor 0, /dev/null as 1, a log as 2, and the tools' namespace.
+/// Starts a program that inherits nothing but descriptor 0, /dev/null as 1, a log as 2, and the tool namespace.
 pub(super) fn execute(
     program: &Path,
     args: &[&str],
@@ -219,14 +217,14 @@ pub(super) fn execute(
     unsafe {
         command.pre_exec(move || start_clean(namespace));
     }
-    // Dropped without waiting: `Child` does that.
+    // Dropped without waiting: `Child` waits.
     let pid = command.spawn()?.id().cast_signed();
     starting
         .child(pid)
         .inspect_err(|_| process::kill_group(pid))
 }
 
-/// Between fork and exec: own session, default signals, no descriptors above 2 but the one that is passed.
+/// Runs between fork and exec: own session, default signals, no descriptors above 2 but `passed`.
 fn start_clean(passed: Option<RawFd>) -> io::Result<()> {
     // SAFETY: async-signal-safe calls, no allocation; the signal set is initialised before use.
     unsafe {
@@ -234,7 +232,7 @@ fn start_clean(passed: Option<RawFd>) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
         for signal in 1..=libc::SIGRTMAX() {
-            // KILL, STOP and the C library's own cannot be set; nothing to do about it.
+            // KILL, STOP and the C library's own signals cannot be set; the error is ignored.
             libc::signal(signal, libc::SIG_DFL);
         }
         let mut none: libc::sigset_t = std::mem::zeroed();

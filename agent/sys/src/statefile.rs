@@ -1,5 +1,5 @@
-//! Small files of the agent itself, on the system's drive: read whole and bounded, written so that a
-//! crash leaves the old or the new text and never a mixture.
+//! Small files of the agent itself, on the system's drive: read whole and with a size limit, written so that a crash leaves the old or the
+//! new text and never a mixture.
 
 use std::{
     fs,
@@ -17,12 +17,11 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use super::offload::offload;
 
-/// Writes of state files go one at a time. One that was given up goes on by itself when its drive answers again: it must not
-/// replace what was written after it, and others must not pile up behind it.
+/// Serialises writes of state files. A write that timed out continues when its drive responds: it must not replace a later one, and others
+/// must not accumulate behind it.
 static WRITES: Semaphore = Semaphore::const_new(1);
 
-/// Replaces a file's contents durably, for async callers; TimedOut when that takes longer than `limit`, also of a write that
-/// began earlier.
+/// Replaces a file's content durably, for async callers. TimedOut if that, or the end of an earlier write, takes longer than `limit`.
 pub async fn save(
     path: PathBuf,
     limit: Duration,
@@ -36,18 +35,18 @@ pub async fn save(
     })?;
     let turn = turn.map_err(io::Error::other)?;
     offload("state-save", limit, move || {
-        // Given back when the work ends, not when its caller gives up.
+        // Released when the work ends, not when its caller times out.
         let _turn = turn;
         write_atomic(&path, &text()?)
     })
     .await?
 }
 
-/// The bytes of a file of at most `max` bytes.
+/// Reads a file of at most `max` bytes; FileTooLarge if it is longer.
 pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = fs::File::open(path)?;
     let mut bytes = Vec::new();
-    // One more than allowed, to tell "just fits" from "cut off".
+    // One more than allowed, to distinguish a file of `max` bytes from a longer one.
     file.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
         return Err(io::Error::new(
@@ -58,13 +57,13 @@ pub fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file of at most `max` bytes.
+/// Reads a file of at most `max` bytes as text; InvalidData if it is not UTF-8.
 pub fn read_text(path: &Path, max: u64) -> io::Result<String> {
     String::from_utf8(read(path, max)?)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Replaces a file's contents durably. The directory is made (0700) when it is missing.
+/// Replaces a file's content durably. Creates the directory (0700) if it is missing.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         make_dir(dir)?;
@@ -72,7 +71,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     files::replace(path, bytes, Durability::Durable)
 }
 
-/// Writes a file that there was not, durably; AlreadyExists if there is one. The directory is made (0700) when it is missing.
+/// Creates a file durably; AlreadyExists if there is one. Creates the directory (0700) if it is missing.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut whole = path.as_os_str().to_owned();
     whole.push(format!(".{}", uuid::Uuid::new_v4().simple()));
@@ -88,7 +87,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Renames a file that cannot be used to `<name>.bad-<n>`, where nothing overwrites it, and says where it is.
+/// Renames an unusable file to `<name>.bad-<n>`, where nothing overwrites it, and returns that path.
 pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     for n in 1..1000_u32 {
         let mut name = path.as_os_str().to_owned();
@@ -104,7 +103,7 @@ pub fn move_aside(path: &Path) -> io::Result<PathBuf> {
     ))
 }
 
-/// What is in a directory; nothing where there is none.
+/// Returns the paths in a directory; none if it does not exist.
 pub fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
     match fs::read_dir(dir) {
         Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
@@ -113,7 +112,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// Removes a file; it may be gone already.
+/// Removes a file. No error if it does not exist.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -121,7 +120,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a directory and its parents, 0700, unless it is there.
+/// Creates a directory and its parents, 0700, unless it exists.
 pub fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -129,24 +128,24 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Makes a directory of our own that nobody had before, 0700, under the system's temporary directory.
+/// Creates a new directory, 0700, in the system's temporary directory.
 pub fn make_private_dir(prefix: &str) -> io::Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("{prefix}{}", uuid::Uuid::new_v4().simple()));
     fs::DirBuilder::new().mode(0o700).create(&path)?;
     Ok(path)
 }
 
-/// Removes a directory made by `make_private_dir`, with what is in it.
+/// Removes a directory made by `make_private_dir`, with its content.
 pub fn remove_private_dir(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
-/// Whether there is anything of this name, a dangling link too.
+/// True if the path exists, also as a dangling link.
 pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Whether there is a directory.
+/// True if the path is a directory, links followed.
 pub fn is_dir(path: &Path) -> bool {
     path.is_dir()
 }
@@ -186,7 +185,7 @@ mod tests {
     async fn a_write_that_was_given_up_replaces_nothing_that_was_written_later() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("state.json");
-        // Whoever opens it for writing waits until somebody reads: a drive that hangs.
+        // Opening it for writing waits for a reader, like an unresponsive drive.
         let hangs = dir.path().join("state.json.new");
         nix::unistd::mkfifo(&hangs, nix::sys::stat::Mode::S_IRWXU)?;
         let limit = Duration::from_millis(200);
@@ -199,7 +198,7 @@ mod tests {
         let mut said = String::new();
         fs::File::open(&hangs)?.read_to_string(&mut said)?;
         assert_eq!(said, "old");
-        // The first one ends, and takes its file away.
+        // The first write ends, and its file is removed.
         save(path.clone(), Duration::from_secs(10), text("new")).await?;
         assert_eq!(fs::read_to_string(&path)?, "new");
         Ok(())

@@ -1,9 +1,9 @@
-//! A mount namespace with the system's directories and nothing else, made once when the agent starts. Tools that see one
-//! drive only (`seclude`) begin in it.
+//! A mount namespace with the system's directories and nothing else, made once when the agent starts. Tools that can access one drive only
+//! (`seclude`) start in it.
 //!
-//! A namespace that a tool makes for itself copies every mount of the host. While such a copy exists, unmounting a volume
-//! elsewhere does not end its filesystem; the tool does, when it exits, and writes it back then. With that volume's drive
-//! unresponsive, the tool of another drive would never exit.
+//! A namespace that a tool makes for itself copies every mount of the host. While such a copy exists, unmounting a volume elsewhere does
+//! not end its filesystem; the tool does when it exits, and writes back its data then. With that volume's drive unresponsive, the tool of
+//! another drive would never exit.
 
 use std::{
     collections::BTreeSet,
@@ -21,10 +21,10 @@ use nix::{
 
 use super::mountinfo::{self, MountEntry};
 
-/// Tells a worker the descriptor of the namespace.
+/// Environment variable that passes the descriptor of the namespace to a worker.
 pub(super) const VARIABLE: &str = "DRIVEBAY_TOOL_NAMESPACE";
 
-/// What tools use besides the directories of PATH, where these are mounts of their own.
+/// Directories that tools use besides those of PATH, if they are mounts of their own.
 const SYSTEM: [&str; 10] = [
     "/bin",
     "/etc",
@@ -40,12 +40,11 @@ const SYSTEM: [&str; 10] = [
 
 static NAMESPACE: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Makes the namespace, in the agent, before it starts workers. `scratch` is an existing directory, in which something is
-/// mounted inside the new namespace only. Blocks; may hang where a filesystem of the host is unmounted at that moment from a
-/// drive that does not respond.
+/// Creates the namespace in the agent, before it starts workers. `scratch` is an existing directory, at which something is mounted inside
+/// the new namespace only. Blocks; may wait while a filesystem of the host is being unmounted from an unresponsive drive.
 pub fn prepare(scratch: &Path) -> io::Result<()> {
     let scratch = scratch.to_owned();
-    // A thread's own: the agent stays where it is.
+    // In a thread of its own, so that the agent stays in its namespace.
     let made = std::thread::Builder::new()
         .name("tool-namespace".into())
         .spawn(move || make(&scratch))?
@@ -55,7 +54,7 @@ pub fn prepare(scratch: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// In a worker: takes the descriptor that the agent passed; without one, tools run in copies of the host's namespace.
+/// Takes the descriptor that the agent passed to this worker; without one, tools run in copies of the host's namespace.
 pub fn inherit() -> io::Result<()> {
     let Some(value) = std::env::var_os(VARIABLE) else {
         return Ok(());
@@ -72,7 +71,7 @@ pub fn inherit() -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor, where there is a namespace.
+/// Returns the descriptor; None if there is no namespace.
 pub(super) fn descriptor() -> Option<RawFd> {
     NAMESPACE.get().map(AsRawFd::as_raw_fd)
 }
@@ -95,11 +94,11 @@ fn make(scratch: &Path) -> io::Result<OwnedFd> {
         mount(Some(&point), &inside, none, MsFlags::MS_BIND, none)?;
     }
     std::env::set_current_dir(scratch)?;
-    // Old and new root in one place, so that no directory is needed for the old one; it is then unmounted from there.
+    // Old and new root at one path, so that no directory is needed for the old one; it is then unmounted from there.
     nix::unistd::pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     let namespace: OwnedFd = File::open("/proc/thread-self/ns/mnt")?.into();
-    // What a tool will do: without CAP_SYS_CHROOT it could not.
+    // Tools do the same: without CAP_SYS_CHROOT they could not.
     // SAFETY: takes no pointers; only this thread is concerned.
     if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) } != 0 {
         return Err(io::Error::last_os_error());
@@ -107,7 +106,7 @@ fn make(scratch: &Path) -> io::Result<OwnedFd> {
     Ok(namespace)
 }
 
-/// The mounts below / that tools need: those that hold the system's directories or a directory of PATH, parents first. Pure.
+/// Returns the mounts below / that tools need: those that contain the system's directories or a directory of PATH, parents first. Pure.
 fn kept(entries: &[MountEntry], search: &[PathBuf]) -> BTreeSet<PathBuf> {
     let is_kept = |point: &Path| {
         let mut needed = SYSTEM.iter().map(Path::new);

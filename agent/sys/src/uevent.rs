@@ -1,5 +1,5 @@
-//! The kernel's own uevents, straight from netlink: group 1 reaches every network namespace and needs no udevd.
-//! libudev's monitor does not say when events were lost; this does (`Event::Lost`).
+//! The kernel's own uevents from netlink: group 1 reaches every network namespace and needs no udevd. libudev's monitor does not report
+//! lost events; this does (`Event::Lost`).
 
 use std::{
     collections::BTreeMap,
@@ -17,23 +17,23 @@ use nix::{
 
 /// The kernel's multicast group; 2 is udevd's.
 const KERNEL_GROUP: u32 = 1;
-/// Room for a burst (a JBOD that comes back sends some thousand events); libudev asks for as much.
+/// Receive buffer for a burst (a returning JBOD causes some thousand events), as large as libudev's.
 const RECEIVE_BYTES: usize = 8 << 20;
-/// The kernel's events are at most 2 KiB of environment and a path.
+/// Bytes of the largest message: the kernel's events are at most 2 KiB of environment and a path.
 const LARGEST: usize = 16 << 10;
 
-/// What was received.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// An event of the block subsystem.
     Block(Uevent),
-    /// Something of no concern here.
+    /// Another subsystem's event, or a message that is not the kernel's.
     Other,
-    /// The socket's buffer ran over: events were lost, everything has to be looked at.
+    /// The socket's buffer overflowed: events were lost, and everything has to be scanned.
     Lost,
 }
 
-/// An event as the kernel sends it.
+/// An event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uevent {
     /// `add`, `remove`, `change`, …
@@ -44,14 +44,14 @@ pub struct Uevent {
     pub devtype: String,
 }
 
-/// A socket on the kernel's group.
+/// A socket that receives the kernel's group.
 #[derive(Debug)]
 pub struct KernelUevents {
     socket: OwnedFd,
 }
 
 impl KernelUevents {
-    /// Opens it; needs no privilege.
+    /// Opens the socket; needs no privilege.
     pub fn open() -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -60,14 +60,14 @@ impl KernelUevents {
             SockProtocol::NetlinkKObjectUEvent,
         )?;
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BYTES).is_err() {
-            // Without CAP_NET_ADMIN only as much as the system allows; lost events are noticed anyway.
+            // Without CAP_NET_ADMIN only as much as the system allows; lost events are reported anyway.
             let _ = setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BYTES);
         }
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, KERNEL_GROUP))?;
         Ok(Self { socket })
     }
 
-    /// The next event; None when there is none now.
+    /// Returns the next event; None if none is queued.
     pub fn next(&self) -> io::Result<Option<Event>> {
         let mut buffer = vec![0_u8; LARGEST];
         let (len, sender) = loop {
@@ -95,7 +95,7 @@ impl AsFd for KernelUevents {
     }
 }
 
-/// `action@devpath`, then `KEY=value` entries, all ending with a zero.
+/// Parses `action@devpath`, then `KEY=value` entries, all ending with a NUL.
 pub fn parse(message: &[u8]) -> Event {
     let mut parts = message
         .split(|byte| *byte == 0)

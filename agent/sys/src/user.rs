@@ -1,6 +1,6 @@
-//! Who runs the program.
+//! The user that runs the program.
 
-/// Whether it is root, who alone may open drives.
+/// True for root, the only user that can open drives.
 pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }

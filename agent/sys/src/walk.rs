@@ -1,5 +1,5 @@
-//! Finding the paths of inodes in a mounted filesystem, without leaving it: no symbolic link is followed and no mount crossed,
-//! whatever its users rename meanwhile.
+//! Finds the paths of inodes in a mounted filesystem without leaving it: symbolic links are not followed and mounts not crossed, also while
+//! users rename files.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,27 +18,27 @@ use nix::{
 
 use super::path::Directory;
 
-/// Directories that wait to be read.
+/// Directories that may be queued for reading.
 const WAITING: usize = 100_000;
 
-/// How far a walk may go.
+/// Limits of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
     pub until: Instant,
-    /// Entries of directories.
+    /// Directory entries that are read at most.
     pub entries: usize,
 }
 
-/// What a walk found.
+/// Result of a walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// A path from the root for each inode, with a slash at its beginning, and at the end of a directory's.
+    /// A path from the root for each inode, with a leading slash, and a trailing one for a directory.
     pub paths: BTreeMap<u64, Vec<u8>>,
-    /// It ended before everything was seen.
+    /// True if the walk was incomplete.
     pub cut: bool,
 }
 
-/// Looks for inodes by the numbers in directory entries, breadth first. `go_on` is asked at every directory.
+/// Searches for inodes by the numbers in directory entries, breadth first. Calls `go_on` for every directory, and ends if it returns false.
 pub fn find(
     root: &Directory,
     wanted: &BTreeSet<u64>,
@@ -62,7 +62,7 @@ pub fn find(
             return Ok(walked);
         }
         let Some(mut dir) = open(root, &directory)? else {
-            // Gone meanwhile, or not readable: what is below it is not found.
+            // Removed meanwhile, or not readable: paths below it are not found.
             walked.cut = true;
             continue;
         };
@@ -105,7 +105,7 @@ pub fn find(
     Ok(walked)
 }
 
-/// A directory below the root. None: it is not one that can be read.
+/// Opens a directory below the root; None if it is not readable or no directory.
 fn open(root: &Directory, path: &[u8]) -> io::Result<Option<Dir>> {
     let how = OpenHow::new()
         .flags(

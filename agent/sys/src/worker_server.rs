@@ -1,9 +1,9 @@
 //! The worker server: a process of one thread that forks workers, which share its memory until they write to it.
 //!
-//! It is this program, executed by the agent like a worker, and touches no drive. The agent sends the descriptors of a new
-//! worker's socket and log, and what the process list shows of it. The server forks twice and waits for the process between,
-//! so that the worker is the agent's child when the answer, its process id, arrives. A worker answers for itself, when it has its
-//! session and its descriptors. The server ends when the agent does.
+//! It is this program, executed by the agent like a worker, and accesses no drive. The agent sends the descriptors of a new worker's socket
+//! and log, and its title in the process list. The server forks twice and waits for the intermediate process, so that the worker is the
+//! agent's child when the reply, its process id, arrives. The worker itself sends the reply, when it has its session and its descriptors.
+//! The server ends when the agent does.
 
 use std::{
     fs::File,
@@ -34,16 +34,16 @@ use super::{
     start::{Started, execute, started},
 };
 
-/// The name of the command, which is hidden.
+/// Name of the hidden command.
 pub const COMMAND: &str = "worker-server";
-/// Longest wait for a fork. It takes a millisecond; the machine may be busy.
+/// Limit for a fork. It takes a millisecond; the machine may be busy.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Room for what the process list shows of a worker, in bytes.
+/// Bytes for the title of a worker in the process list.
 const TITLE: usize = 160;
-/// What is kept of the server's last words.
+/// Bytes that are kept of the server's last output.
 const LOG: u64 = 4096;
 
-/// The agent's line to a server.
+/// The agent's connection to a server.
 #[derive(Debug)]
 pub(super) struct Line {
     socket: UnixStream,
@@ -67,7 +67,7 @@ impl Line {
         socket.set_read_timeout(Some(ANSWER))?;
         socket.set_write_timeout(Some(ANSWER))?;
         let starting = Starting::begin();
-        // The kernel shows arguments from where they were at the start: room for a worker's.
+        // The kernel shows arguments from their initial address: reserve space for a worker's.
         let room = " ".repeat(TITLE);
         let server = execute(program, &[COMMAND, &room], theirs, theirs_log, &starting)?;
         Ok(Self {
@@ -82,13 +82,13 @@ impl Line {
         self.server.pid()
     }
 
-    /// Whether it ever answered.
+    /// True if the server has replied at least once.
     pub(super) fn has_answered(&self) -> bool {
         self.answered
     }
 
-    /// Has a worker forked. After an error the server is of no more use, and a worker that it may have forked all the same
-    /// finds its socket closed.
+    /// Has the server fork a worker. After an error the server is unusable, and a worker that it may still have forked finds its socket
+    /// closed.
     pub(super) fn fork(&mut self, args: &[&str]) -> io::Result<Started> {
         let (ours, theirs) = UnixStream::pair()?;
         let (log, theirs_log) = pipe2(OFlag::O_CLOEXEC)?;
@@ -120,24 +120,24 @@ impl Line {
         started(starting.child(pid)?, ours, log)
     }
 
-    /// Ends it; answers with what it wrote.
+    /// Kills the server and returns its last output.
     pub(super) fn end(&mut self) -> String {
         self.server.kill();
         let mut log = Vec::new();
-        // Does not wait: what is not there yet is lost.
+        // Does not wait: output that is not written yet is lost.
         let _ = (&self.log).take(LOG).read_to_end(&mut log);
         String::from_utf8_lossy(&log).trim().to_owned()
     }
 }
 
-/// What the agent sends.
+/// Message from the agent.
 struct ForkRequest {
     title: Vec<u8>,
     socket: OwnedFd,
     log: OwnedFd,
 }
 
-/// In the server: forks workers until the agent hangs up; None then. In each worker it returns the worker's socket.
+/// Forks workers, in the server, until the agent closes its socket; returns None then. In each worker it returns the worker's socket.
 pub fn serve(mut agent: OwnedFd) -> io::Result<Option<UnixStream>> {
     while let Some(request) = receive(&agent)? {
         let (answer, report) = pipe2(OFlag::O_CLOEXEC)?;
@@ -149,13 +149,13 @@ pub fn serve(mut agent: OwnedFd) -> io::Result<Option<UnixStream>> {
                     become_worker(&mut agent, request, report.into())?;
                     return Ok(Some(UnixStream::from(agent)));
                 }
-                // SAFETY: ends the process between without running what is registered to run at the end of the server.
+                // SAFETY: ends the intermediate process without running the server's exit handlers.
                 other => unsafe { libc::_exit(i32::from(other.is_err())) },
             },
             Ok(ForkResult::Parent { child: between }) => {
                 drop((report, request));
                 let mut pid = [0; 4];
-                // No answer: the worker ended before, or there is none.
+                // No reply: the worker ended before, or was not forked.
                 if File::from(answer).read_exact(&mut pid).is_err() {
                     pid = 0_i32.to_ne_bytes();
                 }
@@ -168,17 +168,17 @@ pub fn serve(mut agent: OwnedFd) -> io::Result<Option<UnixStream>> {
     Ok(None)
 }
 
-/// The worker's own session and descriptors; then its process id is reported.
+/// Gives the worker its session and descriptors; then reports its process id.
 fn become_worker(agent: &mut OwnedFd, request: ForkRequest, mut report: File) -> io::Result<()> {
     let pid = setsid()?;
     dup2_stderr(&request.log)?;
-    // In the place of the server's own, which a worker must not hold.
+    // Replaces the server's own socket, which a worker must not have.
     dup3(&request.socket, agent, OFlag::O_CLOEXEC)?;
     set_title(&request.title);
     report.write_all(&pid.as_raw().to_ne_bytes())
 }
 
-/// None: the agent is gone.
+/// Receives a request; None if the agent has closed its socket.
 fn receive(agent: &OwnedFd) -> io::Result<Option<ForkRequest>> {
     let mut title = vec![0; TITLE];
     let mut buffers = [IoSliceMut::new(&mut title)];
@@ -212,7 +212,7 @@ fn receive(agent: &OwnedFd) -> io::Result<Option<ForkRequest>> {
     }
 }
 
-/// Has the process list show the worker's arguments instead of the server's.
+/// Replaces the server's arguments in the process list by the worker's.
 fn set_title(title: &[u8]) {
     let Ok(stat) = procfs::process::Process::myself().and_then(|own| own.stat()) else {
         return;
@@ -226,8 +226,8 @@ fn set_title(title: &[u8]) {
     if start == 0 || end <= start {
         return;
     }
-    // SAFETY: where the kernel put the arguments of this process: mapped, writable, and read by nobody else, since there is
-    // one thread. The last byte, which ends the last argument, stays zero.
+    // SAFETY: the address of this process's arguments from the kernel: mapped, writable, and not accessed elsewhere, since there is one
+    // thread. The last byte, which ends the last argument, stays NUL.
     let arguments = unsafe {
         std::slice::from_raw_parts_mut(
             std::ptr::with_exposed_provenance_mut::<u8>(start),
@@ -237,7 +237,7 @@ fn set_title(title: &[u8]) {
     place(arguments, title);
 }
 
-/// Behind the program's name. Pure.
+/// Writes the title after the program's name. Pure.
 fn place(arguments: &mut [u8], title: &[u8]) {
     let name = arguments.iter().position(|byte| *byte == 0);
     let Some((last, rest)) = name.and_then(|name| arguments[name + 1..].split_last_mut()) else {

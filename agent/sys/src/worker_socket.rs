@@ -13,11 +13,11 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-/// In a worker, or the worker server: takes the socket from descriptor 0 and leaves /dev/null there, so that no tool
-/// inherits it.
+/// Takes the socket of a worker, or of the worker server, from descriptor 0 and replaces that by /dev/null, so that no tool inherits the
+/// socket.
 pub fn socket_from_stdin() -> io::Result<OwnedFd> {
     let stdin = io::stdin();
-    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor that nobody else owns.
+    // SAFETY: F_DUPFD_CLOEXEC returns a new descriptor, which has no other owner.
     let socket = unsafe {
         use std::os::fd::FromRawFd;
         OwnedFd::from_raw_fd(fcntl(&stdin, FcntlArg::F_DUPFD_CLOEXEC(3))?)
@@ -34,7 +34,7 @@ pub fn socket_from_stdin() -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Whether nobody holds the other end of a socket any more. A peer that only stopped sending still does.
+/// True if the peer has closed its end of a socket. A peer that only stopped sending has not.
 pub fn is_hung_up(socket: &UnixStream) -> bool {
     let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
     poll(&mut fds, PollTimeout::ZERO).is_ok()

@@ -1,4 +1,4 @@
-//! What a shell gets at the Tab key: the program run as its script runs it.
+//! Completion at the Tab key: the program is run as the shell's script runs it.
 
 use std::{path::Path, process::Output, time::Instant};
 

@@ -85,7 +85,7 @@ impl Agent for FakeAgent {
             if !silent {
                 let _ = sender.send(Ok(update)).await;
             }
-            // A watch goes on for ever.
+            // A watch has no end until the client closes it.
             sender.closed().await;
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
@@ -108,7 +108,7 @@ impl Agent for FakeAgent {
         let outcomes = ["clean", "corrupt", "inconclusive", "not-checkable"];
         let outcome = outcomes.into_iter().find(|outcome| id.starts_with(outcome));
         let outcome = outcome.ok_or_else(|| Status::not_found(format!("no volume {id}")))?;
-        // Long enough for a terminal to be told of it.
+        // Long enough for a progress line on a terminal.
         tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
         Ok(Response::new(proto::CheckVolumeResponse {
             method: "unmounted".into(),
@@ -258,6 +258,44 @@ impl Agent for FakeAgent {
         Err(Status::unimplemented("not of this test"))
     }
 
+    async fn create_group_snapshot(
+        &self,
+        request: Request<proto::CreateGroupSnapshotRequest>,
+    ) -> Answer<proto::CreateGroupSnapshotResponse> {
+        let request = request.into_inner();
+        let group = proto::SnapshotGroup {
+            id: "uuid-group@node7".into(),
+            name: request.name.clone(),
+            members: 2,
+        };
+        let member = |(n, volume_id): (u64, String)| proto::GroupMember {
+            snapshot: Some(proto::VolumeSnapshot {
+                id: format!("uuid-{n}@node7"),
+                name: format!("{}-{n}", request.name),
+                state: "ready".into(),
+                created_at: 1_800_000_000,
+                expires_at: request.max_age_seconds.map_or(0, |age| 1_800_000_000 + age),
+                group: Some(group.clone()),
+                ..proto::VolumeSnapshot::default()
+            }),
+            volume_id,
+        };
+        let members = (1..).zip(request.volume_ids.clone()).map(member).collect();
+        Ok(Response::new(proto::CreateGroupSnapshotResponse {
+            group: Some(group.clone()),
+            members,
+            revision: 1,
+        }))
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        request: Request<proto::DeleteGroupSnapshotRequest>,
+    ) -> Answer<proto::DeleteSnapshotResponse> {
+        assert_eq!(request.into_inner().id, "uuid-group@node7");
+        Ok(Response::new(proto::DeleteSnapshotResponse { revision: 1 }))
+    }
+
     async fn delete_snapshot(
         &self,
         _: Request<proto::DeleteSnapshotRequest>,
@@ -279,7 +317,7 @@ impl Agent for FakeAgent {
         Err(Status::unimplemented(""))
     }
 
-    /// What is on it is not all erased.
+    /// Answers that not all data of the drive is erased.
     async fn retire_drive(
         &self,
         request: Request<proto::RetireDriveRequest>,
@@ -407,7 +445,7 @@ pub(crate) fn write(dir: &Path, text: &str) -> PathBuf {
     path
 }
 
-/// What a terminal of this width gets, standard error with it, and the exit code.
+/// Runs the program on a terminal of this width. Returns its output, including standard error, and its exit code.
 pub(crate) async fn on_terminal(
     served: &Served,
     width: u16,
@@ -450,7 +488,7 @@ fn read_all(master: OwnedFd) -> String {
     String::from_utf8(all).unwrap()
 }
 
-/// What a person does by hand: only finding volumes.
+/// Service for manual operations that supports only finding volumes.
 struct FakeByHand(InventoryUpdate);
 
 #[tonic::async_trait]

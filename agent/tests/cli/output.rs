@@ -1,10 +1,10 @@
-//! What the program writes: on a terminal of 80 and of 200 columns, and through a pipe.
+//! Output of the program on a terminal of 80 and of 200 columns, and through a pipe.
 
 use std::{process::Stdio, time::Duration};
 
 use drivebay_proto::agent::{
     Condition, CreatedFor, Drive, DriveHealth, Finding, InventoryUpdate, Reading, Reject,
-    SmartReport, Volume, VolumeUsage,
+    SmartReport, SnapshotGroup, Volume, VolumeSnapshot, VolumeUsage,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -419,6 +419,66 @@ async fn json_has_what_its_schema_says_and_every_field_is_described() {
             panic!("{of}: {wrong}");
         }
     }
+}
+
+#[tokio::test]
+async fn snapshots_of_several_volumes_are_created_listed_and_deleted_as_a_group() {
+    let mut inventory = inventory();
+    let log = Volume {
+        id: "7b1d5c1e-0000-4000-8000-000000000002@node7".into(),
+        name: "log".into(),
+        ..inventory.volumes[0].clone()
+    };
+    inventory.volumes.push(log);
+    let served = serve_inventory(inventory.clone());
+    let create = "snapshot create pvc-5f6a1f0e log --name nightly --max-age 36h";
+    let create: Vec<&str> = create.split(' ').collect();
+    let created = ask(&served, &create).await;
+    assert!(created.status.success(), "{}", err(&created));
+    let said = out(&created);
+    let begins = "group nightly is created: 2 snapshots, id uuid-group@node7; expire";
+    assert!(said.starts_with(begins), "{said}");
+    assert!(said.contains("\n  nightly-2: volume log, "), "{said}");
+    let created = ask(&served, &[&create[..], &["-o", "json"]].concat()).await;
+    let json: Value = serde_json::from_str(&out(&created)).unwrap();
+    assert_eq!(json["snapshots"][1]["volume_name"], "log");
+    assert_eq!(
+        json["snapshots"][1]["expires_at"],
+        1_800_000_000 + 36 * 3600
+    );
+    let schema = run(&["schema", "snapshots"]).await;
+    let schema: Value = serde_json::from_str(&out(&schema)).unwrap();
+    described(&schema, "snapshots");
+    fits(&json, &schema, &schema).unwrap();
+
+    for (n, volume) in (1..).zip(&mut inventory.volumes) {
+        volume.snapshots = vec![VolumeSnapshot {
+            id: format!("uuid-{n}@node7"),
+            name: format!("nightly-{n}"),
+            created_at: 1_700_000_000,
+            state: "ready".into(),
+            group: Some(SnapshotGroup {
+                id: "uuid-group@node7".into(),
+                name: "nightly".into(),
+                members: 2,
+            }),
+            ..VolumeSnapshot::default()
+        }];
+    }
+    let served = serve_inventory(inventory);
+    let listed = ask(&served, &["snapshots"]).await;
+    assert!(out(&listed).ends_with("\ngroups: nightly (2 of 2)\n"));
+    let listed = ask(&served, &["snapshots", "-o", "json"]).await;
+    let json: Value = serde_json::from_str(&out(&listed)).unwrap();
+    fits(&json, &schema, &schema).unwrap();
+    let alone = ask(&served, &["snapshot", "delete", "nightly-1"]).await;
+    assert_eq!(alone.status.code(), Some(2), "{}", err(&alone));
+    let delete = ["snapshot", "delete", "nightly", "--confirm", "nightly"];
+    let deleted = ask(&served, &delete).await;
+    assert!(deleted.status.success(), "{}", err(&deleted));
+    let said = out(&deleted);
+    let begins = "group nightly is deleted, 2 snapshots; ";
+    assert!(said.starts_with(begins), "{said}");
 }
 
 fn described(schema: &Value, at: &str) {

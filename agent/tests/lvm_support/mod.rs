@@ -34,7 +34,7 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    /// None (said aloud) without root, loop devices or LVM.
+    /// None, with the reason on stderr, without root, loop devices or LVM.
     pub(crate) fn new(size: u64, sector: u64) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("drive.img");

@@ -34,7 +34,7 @@ use drivebay_worker::{Context, Job};
 use nix::mount::{MsFlags, mount};
 use uuid::Uuid;
 
-/// Where the partition begins on its drive.
+/// Offset of the partition on its drive, bytes.
 const START: u64 = MIB;
 
 /// Runs a command that must succeed.
@@ -60,7 +60,7 @@ pub(crate) fn skipped() -> bool {
     skipped
 }
 
-/// Whether this process may grow a mounted ext4, which takes CAP_SYS_RESOURCE (bit 24).
+/// True if this process may expand a mounted ext4, which requires CAP_SYS_RESOURCE (bit 24).
 pub(crate) fn may_grow_ext4() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let effective = status
@@ -342,7 +342,7 @@ impl Bench {
         job.run(&mut Context::silent())
     }
 
-    /// How many mounts are stacked at a path.
+    /// Returns the number of mounts that are stacked at a path.
     pub(crate) fn mounts(&self, path: &str) -> usize {
         let entries = mountinfo::read().unwrap();
         mountinfo::mounts_at(&entries, &mountinfo::resolve(&self.path(path))).len()

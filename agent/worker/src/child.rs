@@ -1,9 +1,9 @@
 //! The worker's side: reads calls from descriptor 0, runs them one after another, exits
 //! when the agent hangs up.
 //!
-//! When the agent goes away in the middle of a job, the job is run to its end (half a change is
-//! worse than a whole one) and the worker exits after it. There is no PR_SET_PDEATHSIG here: it
-//! fires when the *thread* that forked ends, and the agent's threads come and go.
+//! If the agent exits in the middle of a job, the job is run to its end (half a change is worse
+//! than a whole one) and the worker exits after it. There is no PR_SET_PDEATHSIG here: it fires
+//! when the *thread* that forked ends, and the agent's threads come and go.
 
 use std::{
     io::{self, Write},
@@ -23,15 +23,16 @@ use super::{
 use drivebay_model::cause::chain;
 use drivebay_sys::{self as sys, worker_server};
 
-/// Descriptor 0 is no socket.
+/// Exit code: descriptor 0 is not a socket, or setting up the process failed.
 const NOT_STARTED_BY_AGENT: u8 = 2;
-/// A call could not be read or an answer not be written.
+/// Exit code: a call could not be read, or a reply could not be written.
 const CONNECTION_FAILED: u8 = 3;
-/// A tool was left that cannot be killed, or something that one of them had started.
+/// Exit code: a tool cannot be killed, or a descendant of a tool is still running.
 const TOOL_LEFT: u8 = 4;
 
-/// When this process was started as `drivebay-agent worker`, or as the server that forks workers, is one, and says how to
-/// exit. To be called before anything else in `main`.
+/// Runs this process as a worker if it was started as `drivebay-agent worker`, or as the server
+/// that forks workers, and returns its exit code; None for any other command line. Must be called
+/// before anything else in `main`.
 pub fn if_worker(dispatch: Dispatch) -> Option<ExitCode> {
     let command = std::env::args_os().nth(1)?;
     let begin = match command.to_str()? {
@@ -49,7 +50,8 @@ pub fn if_worker(dispatch: Dispatch) -> Option<ExitCode> {
     })
 }
 
-/// What every worker needs, then its socket. Made before the server forks, so that workers share it.
+/// Sets up what every worker needs, then returns its socket; None in the server, when the agent
+/// hung up. Log and tool namespace are set up before the server forks, so that workers share them.
 fn start(begin: fn(OwnedFd) -> io::Result<Option<UnixStream>>) -> io::Result<Option<UnixStream>> {
     let socket = sys::worker_socket::socket_from_stdin()?;
     log_to_stderr();
@@ -61,8 +63,8 @@ fn start(begin: fn(OwnedFd) -> io::Result<Option<UnixStream>>) -> io::Result<Opt
     Ok(begun)
 }
 
-/// Lines on stderr, which the agent reads. They may have no reader any more (the agent is gone);
-/// that must not end a job, so write errors are swallowed rather than panicked about.
+/// Logs to stderr, which the agent reads. After the agent's exit the pipe has no reader; that must
+/// not end a job, so write errors are discarded.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let subscriber = tracing_subscriber::fmt()
@@ -75,7 +77,7 @@ fn log_to_stderr() {
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// Stderr that never fails.
+/// Stderr whose writes always succeed; errors are discarded.
 struct UnfailingStderr(io::Stderr);
 
 impl Write for UnfailingStderr {
@@ -96,7 +98,8 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
     loop {
         let call: Call = match protocol::read(&mut input) {
             Ok(Some(call)) => call,
-            // Success says that nothing is left of this worker: then the agent need not search.
+            // Success means that this worker left no process: the agent then need not search for
+            // one.
             Ok(None) if sys::child::reap_all() => return ExitCode::SUCCESS,
             Ok(None) => return ExitCode::from(TOOL_LEFT),
             Err(error) => {
@@ -108,7 +111,7 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
         let outcome = run(call, &socket, &kept, dispatch);
         let retire = sys::cmd::left_behind();
         if !retire {
-            // What a tool had started and was killed with it is this worker's to reap.
+            // Descendants of a killed tool become children of this worker, which must reap them.
             sys::child::reap_all();
         }
         let reply = match outcome {
@@ -137,7 +140,8 @@ fn serve(socket: UnixStream, dispatch: Dispatch) -> ExitCode {
     }
 }
 
-/// Runs one job; a panic is an answer too.
+/// Runs one job. Err: the job is unknown, does not fit its type, or panicked; the text is its
+/// cause.
 fn run(
     call: Call,
     socket: &Rc<UnixStream>,
@@ -148,7 +152,8 @@ fn run(
     let id = call.id;
     let mut context = Context::new(move |name| {
         let name = name.to_owned();
-        // The agent may be gone; the job goes on, and the answer will fail the same way.
+        // The agent may have exited; the job continues, and writing the reply will fail the same
+        // way.
         let _ = protocol::write(&mut &*steps, &Reply::Step { id, name });
     });
     let line = Rc::clone(socket);

@@ -1,8 +1,7 @@
 //! A job that misbehaves on purpose, so that the pool's promises (deadlines, Busy and Stuck,
 //! cancel, a worker that dies) are tested with real processes.
 //!
-//! Compiled into debug builds only: in a release there is no job that exits, panics or sleeps at
-//! somebody's wish.
+//! Compiled into debug builds only: a release has no job that exits, panics or sleeps on request.
 
 #![allow(
     clippy::disallowed_methods,
@@ -98,7 +97,7 @@ fn tool(
     }
 }
 
-/// What went wrong.
+/// A drill failed, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("the drill failed: {0}")]
 pub struct DrillError(pub String);

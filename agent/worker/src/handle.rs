@@ -1,4 +1,4 @@
-//! One running worker as the agent sees it: its socket, its log, its end.
+//! One worker process as the agent sees it: its socket, its log, and its exit.
 
 use std::{path::PathBuf, process::ExitStatus, time::Duration};
 
@@ -27,10 +27,10 @@ use drivebay_sys::{
     start::Starter,
 };
 
-/// Longest piece of a log line that is passed on, in bytes.
+/// Longest piece of a log line that is passed on as one message, in bytes.
 const LINE: usize = 8 * 1024;
 
-/// A worker that is running, or was.
+/// A worker process that was started; it may have exited since.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub pid: i32,
@@ -42,28 +42,30 @@ pub(super) struct Worker {
     note: PathBuf,
 }
 
-/// How a conversation with a worker ended.
+/// Result of [`Worker::run`].
 #[derive(Debug)]
 pub(super) enum Said {
-    /// The job ended; the worker takes more work.
+    /// The job returned; the worker can run further jobs.
     Done(Outcome),
-    /// The job ended; the worker cannot take more work.
+    /// The job returned; the worker exits, because a tool that it ran cannot be killed.
     Last(Outcome),
-    /// No outcome; the worker is not to be trusted with more work.
+    /// No result: the worker sent something invalid, or could not run the job. It must not run
+    /// further jobs.
     Nonsense(String),
-    /// It hung up.
+    /// The connection was closed before a result arrived.
     Died,
 }
 
 impl Worker {
-    /// Starts and notes a worker. Blocks for some milliseconds; for `spawn_blocking`.
+    /// Starts a worker and writes its record. Blocks for some milliseconds; for `spawn_blocking`.
+    /// Errs if the record cannot be written (except for `Unmount`); the worker is killed then.
     pub(super) fn start(
         starter: &Starter,
         config: &PoolConfig,
         key: &WorkerKey,
     ) -> std::io::Result<Self> {
         let boot_id = process::boot_id()?;
-        // The key is for those who read the process list; the worker ignores it.
+        // The argument only identifies the worker in the process list; the worker ignores it.
         let started = starter.start(&[key.slot.as_str(), &key.address()])?;
         let pid = started.child.pid();
         let note = notes::path(&config.notes_dir, key);
@@ -74,7 +76,8 @@ impl Worker {
             key: key.clone(),
         };
         let noted = match notes::write(&note, &content) {
-            // Unmounting must need no room. Two of its workers, should the next agent not find this one, do no harm.
+            // Unmounting must work without free space. Without the record the next agent may start
+            // a second unmount worker, which does no harm.
             Err(error) if key.slot == Slot::Unmount => {
                 tracing::warn!(path = %note.display(), %error, "cannot write a worker record; unmounting without it");
                 Ok(())
@@ -92,7 +95,7 @@ impl Worker {
         let socket = match socket {
             Ok(socket) => socket,
             Err(error) => {
-                // It has no job yet, so it can be killed and nothing is half done.
+                // It has no job yet: killing it leaves no change half done.
                 started.child.kill();
                 return Err(error);
             }
@@ -110,7 +113,8 @@ impl Worker {
         })
     }
 
-    /// Sends a job and waits for its answer. Dropped before its end, the worker is of no more use.
+    /// Sends a job and waits for its result. If the future is dropped before it is ready, the
+    /// worker must not be used again.
     pub(super) async fn run(
         &mut self,
         job: &str,
@@ -153,25 +157,25 @@ impl Worker {
         }
     }
 
-    /// Returns when an idle worker is of no more use: it died, or spoke without being asked.
+    /// Returns when an idle worker becomes unusable: it exited, or sent a message without a call.
     pub(super) async fn spoils(&mut self) {
         let _ = self.reader.next::<Reply>().await;
     }
 
-    /// Lets it go: it exits by itself when it has no job.
+    /// Closes the connection for writing: the worker exits when it has no job left.
     pub(super) async fn hang_up(&mut self) {
         let _ = self.writer.shutdown().await;
     }
 
-    /// Kills it. Its tools are killed by `gone`.
+    /// Kills the worker process. Its tools are killed by `gone`.
     pub(super) fn kill(&self) {
         self.child.kill();
     }
 
-    /// Returns when nothing of it lives: the worker is reaped, its tools are killed and gone, and
-    /// its note is removed. May be dropped and called again.
+    /// Returns when the worker is reaped, its tools are killed and gone, and its record is removed;
+    /// the exit status is None if waiting failed. May be dropped and called again.
     pub(super) async fn gone(&mut self) -> Option<ExitStatus> {
-        // An error leaves the search below to find out.
+        // After an error the search below decides.
         let status = self.child.wait().await.ok();
         let reaped = status.is_some();
         let alone = status.is_some_and(|status| status.success());
@@ -180,8 +184,9 @@ impl Worker {
             let (pid, ticks) = (self.pid, self.start_ticks);
             let note = self.note.clone();
             let looked = blocking(move || {
-                // Reaped: what it left is among the agent's children, and it has said so when that is nothing. A search through
-                // all processes is for when some are.
+                // Once the worker is reaped, the processes that it left are children of the agent,
+                // and exit code 0 means that there are none. All processes are searched only if one
+                // may be left.
                 let left = match reaped && (alone && !any_has_ended() || reap_orphans()) {
                     true => Vec::new(),
                     false => process::kill_remains(pid, ticks)?,
@@ -198,7 +203,7 @@ impl Worker {
                     tracing::warn!(pid, %error, "cannot determine whether a worker's tools exited")
                 }
             }
-            // Which of them are the agent's children changes with each that ends.
+            // The children of the agent change with each process that ends: search again.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(1));
         }
@@ -209,7 +214,7 @@ fn join_failed(error: JoinError) -> std::io::Error {
     std::io::Error::other(error)
 }
 
-/// Passes a worker's log on, until the last of its processes is gone.
+/// Passes on the lines of a worker's stderr until the last of its processes closes it.
 async fn pass_on(mut stderr: pipe::Receiver, key: WorkerKey, pid: i32) {
     let mut buffer = Vec::new();
     loop {
@@ -230,7 +235,8 @@ async fn pass_on(mut stderr: pipe::Receiver, key: WorkerKey, pid: i32) {
     }
 }
 
-/// The level is the line's first word, as the worker's formatter writes it; a panic has none.
+/// Logs a line with the level that is its first word, as the worker's formatter writes it; a panic
+/// has none.
 fn log(key: &WorkerKey, pid: i32, line: &[u8]) {
     let (drive, slot) = (key.drive().map(display), key.slot.as_str());
     let line = String::from_utf8_lossy(line);

@@ -1,5 +1,5 @@
-//! A unit of work on one drive: plain data that travels to a worker, is run there, and
-//! comes back as an answer or a typed error.
+//! A unit of work on one drive: data that is sent to a worker, runs there, and returns an answer or
+//! a typed error.
 
 use std::{cell::RefCell, fs::File, rc::Rc};
 
@@ -8,38 +8,38 @@ use serde_json::Value;
 
 /// Work that may block on a drive. `run` is called in a worker process only.
 ///
-/// Every job can be repeated: it looks at what is there first, and does what is missing.
+/// Every job must be repeatable: it reads the current state first, and does what is missing.
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// Name on the wire and in logs, unique.
+    /// Name in the protocol and in logs; unique.
     const NAME: &'static str;
-    /// It changes nothing, so that nobody has to know when it is over: whoever asked is answered at the deadline, and its
-    /// worker is ended afterwards. Of any other job the answer comes when the worker is gone, or cannot be killed.
+    /// True if the job changes nothing: at its deadline the caller is answered at once, and the
+    /// worker is ended afterwards. The caller of any other job is answered when its worker is gone,
+    /// or cannot be killed.
     const ONLY_LOOKS: bool = false;
-    /// It comes again and again, and must start no process: a foreground worker stays for the next one.
+    /// True if the job is called again and again and must not start a process: a foreground worker
+    /// is kept for the next call.
     const COMES_AGAIN: bool = false;
-    /// What it answers.
     type Answer: Serialize + DeserializeOwned + Send + 'static;
-    /// How it fails: one enum per operation.
+    /// One enum per operation.
     type Error: std::error::Error + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Does it. Blocking calls belong here and nowhere else.
+    /// Runs the job, in a worker. Blocking calls belong here and nowhere else.
     fn run(self, context: &mut Context) -> Result<Self::Answer, Self::Error>;
 }
 
-/// Runs the job of this name: the table of jobs, which the program hands to its workers.
+/// Runs the job of this name: the table of jobs, which the program gives to its workers.
 pub type Dispatch = fn(&str, Value, &mut Context) -> Result<Outcome, DispatchError>;
 
 /// Result of a job as it travels: answer or typed error, both as JSON.
 pub type Outcome = Result<Value, Value>;
 
-/// The name is not in the table, or the arguments are not the job's: the two processes are
-/// not the same build.
+/// The name is not in the table, or the arguments are not those of the job: agent and worker are
+/// different builds.
 #[derive(Debug, thiserror::Error)]
 pub enum DispatchError {
-    /// No such job.
     #[error("this worker knows no job {0:?}")]
     Unknown(String),
-    /// Arguments or answer do not fit.
+    /// The arguments, the answer or the error cannot be converted from or to JSON.
     #[error("job {name} does not fit its type")]
     Shape {
         name: String,
@@ -48,7 +48,8 @@ pub enum DispatchError {
     },
 }
 
-/// Runs a job from its arguments as they travelled.
+/// Runs a job with arguments from JSON. Errs if they are not the job's, or if its result is no
+/// JSON; an error of the job is part of `Outcome`.
 pub fn run<J: Job>(arguments: Value, context: &mut Context) -> Result<Outcome, DispatchError> {
     let shape = |source| DispatchError::Shape {
         name: J::NAME.to_owned(),
@@ -61,18 +62,19 @@ pub fn run<J: Job>(arguments: Value, context: &mut Context) -> Result<Outcome, D
     })
 }
 
-/// What a running job can tell the agent.
+/// Connects a running job to the agent: reports its steps, and says whether the agent is still
+/// connected.
 pub struct Context {
     report: Box<dyn FnMut(&str)>,
     alone: Box<dyn Fn() -> bool>,
     kept: Kept,
 }
 
-/// What a worker keeps open from one job to the next.
+/// File that a worker keeps open from one job to the next.
 pub(super) type Kept = Rc<RefCell<Option<File>>>;
 
 impl Context {
-    /// A context whose steps go to `report`.
+    /// Returns a context that passes steps to `report`, and whose agent counts as connected.
     pub fn new(report: impl FnMut(&str) + 'static) -> Self {
         Self {
             report: Box::new(report),
@@ -81,19 +83,19 @@ impl Context {
         }
     }
 
-    /// The same in a worker that keeps something open.
+    /// Replaces the place in which files are kept.
     #[must_use]
     pub(super) fn keeping(self, kept: Kept) -> Self {
         Self { kept, ..self }
     }
 
-    /// Keeps a file open until the worker ends, or a later job keeps another. Only workers of [`Slot::Hold`](crate::Slot::Hold)
-    /// stay without work.
+    /// Keeps a file open until the worker ends, or a later job replaces it. Only workers of
+    /// [`Slot::Hold`](crate::Slot::Hold) stay without work.
     pub fn keep(&self, file: File) {
         self.kept.replace(Some(file));
     }
 
-    /// The same, with a way to find out whether the agent is gone.
+    /// Replaces the test for the agent's disconnection.
     #[must_use]
     pub fn watching(self, alone: impl Fn() -> bool + 'static) -> Self {
         Self {
@@ -102,19 +104,20 @@ impl Context {
         }
     }
 
-    /// Whether the agent that gave the job is gone, so that nobody will hear its answer. A change is finished all the
-    /// same (half of one is worse); what only looks, and looks for long, ends then.
+    /// True if the agent that sent the job has hung up, so that its result will not be read. A
+    /// change is finished nevertheless (half of one is worse); a long job that only reads should
+    /// end then.
     pub fn is_alone(&self) -> bool {
         (self.alone)()
     }
 
-    /// A context for calling a job in-process, in tests.
+    /// Returns a context for running a job in the calling process, in tests: steps are discarded.
     pub fn silent() -> Self {
         Self::new(|_| {})
     }
 
-    /// Says which step begins now. One step older than 30 s means Stuck, so a long job
-    /// names a step before everything that may take long.
+    /// Reports that a step begins. The slot is Stuck when one step takes longer than 30 s, so a
+    /// long job reports one before everything that may take long.
     pub fn step(&mut self, name: &str) {
         (self.report)(name);
     }

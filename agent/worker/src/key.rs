@@ -1,5 +1,5 @@
-//! The address of a worker: which drive it does I/O for, in which slot, and on which lane. As text it is the name of the worker's
-//! record, and what the process list shows.
+//! The address of a worker: the drive whose I/O it does, its slot, and its lane. Its text is the
+//! file name of the worker's record, and is shown in the process list.
 
 use std::{fmt, str::FromStr};
 
@@ -9,18 +9,18 @@ use uuid::Uuid;
 use super::Slot;
 use drivebay_model::DriveId;
 
-/// Where a job's I/O goes.
+/// Target of a job's I/O.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobTarget {
     /// One drive.
     Drive(DriveId),
-    /// No one drive: several that share the worker, or one that is not known. The name of that group, `[a-z-]+`.
+    /// Several drives that share the worker, or an unknown drive: the name of that group, `[a-z-]+`.
     Group(String),
 }
 
 impl JobTarget {
-    /// The drive, if it is one.
+    /// Returns the drive; None for a group.
     pub fn drive(&self) -> Option<&DriveId> {
         match self {
             Self::Drive(drive) => Some(drive),
@@ -83,7 +83,7 @@ pub struct WorkerKey {
 }
 
 impl WorkerKey {
-    /// The main worker of this slot of a group of drives.
+    /// Returns the address of a group's worker in this slot, on the main lane.
     pub fn of_group(name: &str, slot: Slot) -> Self {
         Self {
             target: JobTarget::Group(name.to_owned()),
@@ -92,7 +92,7 @@ impl WorkerKey {
         }
     }
 
-    /// The same target's worker of the slot on another lane.
+    /// Returns the address of the worker of the same target and slot on another lane.
     pub fn on(&self, lane: Lane) -> Self {
         Self {
             lane,
@@ -100,12 +100,13 @@ impl WorkerKey {
         }
     }
 
-    /// The drive, if it is one.
+    /// Returns the drive; None for a group.
     pub fn drive(&self) -> Option<&DriveId> {
         self.target.drive()
     }
 
-    /// `TARGET[@LANE]`. Bytes of a drive's id that could mean something else here, or leave a directory, are escaped as `%xx`.
+    /// Returns `TARGET[@LANE]`. Bytes of a drive's id that are separators here, or unsafe in a file
+    /// name, are escaped as `%xx`.
     pub(super) fn address(&self) -> String {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
         let target = match &self.target {
@@ -129,21 +130,22 @@ impl From<(&DriveId, Slot)> for WorkerKey {
     }
 }
 
-/// Before a group's name, which is thereby no drive's. Like the others, escaped in a drive's id.
+/// Begins the name of a group: no drive has it, as it is escaped in a drive's id. So are the
+/// separators below.
 const GROUP: char = '+';
-/// Between target and lane.
+/// Separates target and lane.
 const LANE: char = '@';
-/// Before the volume of a lane that detaches.
+/// Begins a lane that detaches; the volume follows.
 const DETACH: &str = "detach+";
 
-/// `SLOT-ADDRESS`, the name of the worker's record.
+/// Writes `SLOT-ADDRESS`, the name of the worker's record.
 impl fmt::Display for WorkerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.slot, self.address())
     }
 }
 
-/// The text is no worker's address, or has an escape: escapes are not undone.
+/// The text is not the address of a worker, or contains an escape: escapes are not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not the address of a worker")]
 pub struct NoKey;

@@ -1,12 +1,13 @@
 //! Workers: short-lived child processes that do everything that can block on a drive.
 //!
-//! A thread stuck in D state keeps its whole process alive after SIGKILL, with its
-//! locks and ports; a stuck child leaves the agent free to go on and to be restarted.
-//! Each drive has slots (`Slot`), each slot at most one child at a time. `job` says what
-//! a unit of work is; `protocol` how it travels; `pool` is the agent's side, `child` the
-//! worker's, which is given the table of jobs. Behind the pool: `table` decides (who waits, who is
-//! told Busy or Stuck), `slot` acts, `handle` is one running child, `notes` finds it again after
-//! a restart of the agent; `key` addresses one. Workers are forked by a server (`sys::worker_server`), so that they share memory.
+//! A thread stuck in D state keeps its whole process alive after SIGKILL, with its locks and ports;
+//! a stuck child process leaves the agent able to run and to be restarted. Each drive has slots
+//! (`Slot`), and each slot at most one child per lane. `job` defines a unit of work and `protocol`
+//! its messages; `pool` is the agent's side and `child` the worker's, which gets the table of jobs.
+//! Behind the pool, `table` decides (which job waits, which one gets Busy or Stuck), `slot` runs
+//! the jobs of one slot, `handle` is one running child, and `notes` finds it again after a restart
+//! of the agent; `key` addresses a worker. Workers are forked by a server (`sys::worker_server`),
+//! so that they share memory.
 
 #![allow(
     missing_docs,

@@ -1,12 +1,12 @@
-//! Notes of running workers, so that the next agent finds one that the last one could not kill.
+//! Records of running workers: an agent finds those that an earlier agent could not kill.
 //!
-//! One file per worker, `<key>.json` (see `key`), put in place by a rename before the worker gets
-//! its first job and removed after it is gone. A note counts only for the boot that it was written
-//! in, and only while the process with its pid has its start time.
+//! One file per worker, `<key>.json` (see `key`), renamed into place before the worker gets its
+//! first job, and removed when it is gone. A record is valid only in the boot in which it was
+//! written, and only while the process with its pid has its start time.
 //!
-//! A note that cannot be read is not "no worker": its worker's key (from the file's name) stays blocked
-//! until somebody has looked and removed the file, or the machine was rebooted (the directory is
-//! meant to be on tmpfs). A file whose name tells no key either is reported and left alone.
+//! A record that cannot be read is not "no worker": the key in its file name stays blocked until an
+//! administrator removes the file, or the machine is rebooted (the directory should be on tmpfs). A
+//! file whose name has no key either is reported and ignored.
 
 use std::{
     fs, io,
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::WorkerKey;
 use drivebay_sys::process;
 
-/// What is written down of a worker.
+/// Record of a worker process, written to a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     pub boot_id: String,
@@ -31,36 +31,37 @@ pub struct Note {
     pub key: WorkerKey,
 }
 
-/// What a note of an earlier agent says.
+/// Record of a worker of an earlier agent.
 #[derive(Debug)]
 pub(super) struct Leftover {
     pub key: WorkerKey,
     pub path: PathBuf,
-    /// Age of the note: the best that is known of how long the worker has been stuck.
+    /// Age of the record's file: an upper limit of the time for which the worker has been stuck.
     pub age: Duration,
     pub worker: Found,
 }
 
-/// Whose note it is.
+/// Result of reading a record.
 #[derive(Debug)]
 pub(super) enum Found {
     Worker(Note),
-    /// Not to be read.
+    /// The file cannot be parsed; its name has a key.
     Unknown,
 }
 
-/// Where the note of a worker is.
+/// Returns the path of a worker's record.
 pub(super) fn path(dir: &Path, key: &WorkerKey) -> PathBuf {
     dir.join(format!("{key}.json"))
 }
 
-/// The key from a note's file name; None for one with an escape, which is found by its note's contents only.
+/// Returns the key in a record's file name; None if it has an escape: only the record's contents
+/// have that key.
 fn key_of(path: &Path) -> Option<WorkerKey> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".json")?;
     stem.parse().ok()
 }
 
-/// Makes the directory of the notes, 0700, unless it is there. Blocks.
+/// Creates the directory of the records with mode 0700, unless it exists. Blocks.
 pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -68,40 +69,42 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
         .create(dir)
 }
 
-/// Whether there is surely nothing of this name. Blocks.
+/// True if the name certainly does not exist; false also if that cannot be determined. Blocks.
 pub(super) fn is_absent(dir: &Path) -> bool {
     dir.symlink_metadata()
         .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Puts a note in place. Blocks.
+/// Writes a record atomically, without syncing it. Blocks.
 pub(super) fn write(path: &Path, note: &Note) -> io::Result<()> {
     if let Some(dir) = path.parent().filter(|dir| is_absent(dir)) {
-        // There was no room for it when the agent started.
+        // Creating it failed when the agent started, e.g. for lack of space.
         make_dir(dir)?;
     }
-    // After a power failure there is no worker to find.
+    // After a power failure there is no worker to find: the record need not be durable.
     files::replace(path, &serde_json::to_vec(note)?, Durability::Fast)
 }
 
-/// Removes a note; it may be gone already. Blocks.
+/// Removes a record; one that does not exist is no error. Blocks.
 pub(super) fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        // The next agent sees that the worker is gone; this one writes over it.
+        // The next agent observes that the worker is gone; this agent's next worker overwrites the
+        // record.
         tracing::warn!(path = %path.display(), %error, "cannot remove a worker record");
     }
 }
 
-/// Notes that earlier agents left of this boot. Blocks.
+/// Returns the records of this boot that earlier agents left, and removes those of other boots.
+/// Blocks.
 pub(super) fn read_all(dir: &Path) -> io::Result<Vec<Leftover>> {
     let boot_id = process::boot_id()?;
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         match path.extension().and_then(|extension| extension.to_str()) {
-            // Never got its name, so its worker never got a job: it left when its agent did.
+            // An unfinished write: its worker never got a job, and exited with its agent.
             Some("new") => remove(&path),
             Some("json") => found.extend(read(&path, &boot_id)?),
             _ => {}
@@ -121,7 +124,7 @@ fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
             remove(path);
             return Ok(None);
         }
-        // Only under its own name, so that no slot has two.
+        // A record is valid only under its own name, so that no slot has two.
         Ok(note) if is_named_by(path, &note.key) => (note.key.clone(), Found::Worker(note)),
         other => match key_of(path) {
             Some(key) => {
@@ -148,7 +151,7 @@ fn is_named_by(file: &Path, key: &WorkerKey) -> bool {
 }
 
 impl Leftover {
-    /// Its pid, when known.
+    /// Returns the worker's pid; None if its record cannot be read.
     pub(super) fn pid(&self) -> Option<i32> {
         match &self.worker {
             Found::Worker(note) => Some(note.pid),
@@ -156,8 +159,9 @@ impl Leftover {
         }
     }
 
-    /// Kills it, if it is the worker that was noted. Its tools are not hunted here: they die with
-    /// it, and a number in `session` is no proof that an orphan is ours. Blocks.
+    /// Kills the process if it is still the worker of the record. Its tools are not searched for:
+    /// they die with it, and an orphan's session id does not prove that it was started by Drivebay.
+    /// Blocks.
     pub(super) fn kill(&self) {
         if let Found::Worker(note) = &self.worker
             && let Ok(Some(stat)) = process::stat(note.pid)
@@ -168,8 +172,8 @@ impl Leftover {
         }
     }
 
-    /// Whether nothing of it lives any more; then its note is removed. Not being able to tell is
-    /// no. Blocks, but on /proc and the notes only.
+    /// True if no process of the worker is left; removes its record then. False also if that cannot
+    /// be determined. Blocks, but on /proc and the records only.
     pub(super) fn is_gone(&self) -> bool {
         match &self.worker {
             Found::Worker(note) => {
@@ -231,7 +235,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = path(dir.path(), &note.key);
         fs::write(&file, golden).unwrap();
-        // Read as a note of this boot it blocks its slot, or is seen to be of no process.
+        // Must be read as a record of this boot: a worker, with its key.
         let found = read(&file, &note.boot_id).unwrap().unwrap();
         assert_eq!(found.key, note.key);
         assert!(matches!(found.worker, Found::Worker(_)));

@@ -1,5 +1,5 @@
-//! The agent's side: one slot per drive and purpose, a child started on demand, deadlines,
-//! cancel, and the difference between Busy and Stuck.
+//! The agent's side: one slot per drive and purpose, children started on demand, deadlines,
+//! cancellation, and the difference between Busy and Stuck.
 
 use std::{
     collections::HashMap,
@@ -24,12 +24,12 @@ use super::{
 };
 use drivebay_sys::{offload::blocking, start::Starter};
 
-/// How long workers of an earlier agent may take to die before their slots are Stuck.
+/// Limit for workers of an earlier agent to exit after SIGKILL; then their slots are Stuck.
 const LEFTOVERS: Duration = Duration::from_secs(2);
-/// Longest wait for the worker server at the start.
+/// Limit for starting the worker server.
 const SERVER: Duration = Duration::from_secs(2);
 
-/// All workers of an agent. Cheap to clone.
+/// All workers of an agent. Clones share them.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -43,25 +43,25 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// What the pool and its actors share. The lock is held for moments, never across an await.
+/// State shared by the pool and its actors. The lock is held briefly, never across an await.
 pub(super) struct Inner {
     pub(super) config: PoolConfig,
     pub(super) starter: Starter,
     slots: Mutex<HashMap<WorkerKey, Entry>>,
-    /// Places for idle workers.
+    /// Permits for idle workers.
     pub(super) spare: Semaphore,
-    /// Set once the pool takes no more work: when running jobs are killed.
+    /// Set when the pool accepts no more work: the time at which running jobs are killed.
     stop: watch::Sender<Option<Instant>>,
-    /// Changes whenever a slot ends or turns out to be unkillable.
+    /// Signals that a slot ended, or has a worker that cannot be killed.
     settled: watch::Sender<()>,
 }
 
 impl Pool {
-    /// Kills workers that an earlier agent left (pid and start time must match their note); one
-    /// that does not die within two seconds keeps its slot, as Stuck, for as long as it lives.
-    /// Fails when the notes cannot be read: it would not be known which slots are taken.
+    /// Kills workers that an earlier agent left (pid and start time must match their record). One
+    /// that does not exit within two seconds keeps its slot Stuck until it does. Errs if the
+    /// records cannot be read: the pool would not know which slots are taken.
     ///
-    /// There must be no other agent alive on this directory: its workers would be killed.
+    /// No other agent may run with this directory: its workers would be killed.
     pub async fn new(config: PoolConfig) -> io::Result<Self> {
         let inner = Arc::new(Inner {
             starter: Starter::new(config.program.clone(), config.fork),
@@ -73,7 +73,7 @@ impl Pool {
         });
         let dir = inner.config.notes_dir.clone();
         let leftovers = blocking(move || match notes::make_dir(&dir) {
-            // Without the directory there is no note, and unmounting needs none.
+            // Without the directory there are no records, and unmounting needs none.
             Err(error) if notes::is_absent(&dir) => {
                 tracing::error!(path = %dir.display(), %error, "cannot make the directory for worker records; unmounting works without, make room in the runtime directory for everything else");
                 Ok(Vec::new())
@@ -91,7 +91,8 @@ impl Pool {
                 inner.block(leftover);
             }
         }
-        // So that the first jobs need not execute their workers; it is not waited for if it hangs.
+        // The first jobs then need not wait for an exec of the program. After a timeout the pool
+        // starts without the server.
         let first = Arc::clone(&inner);
         let _ = timeout(SERVER, blocking(move || first.starter.prepare())).await;
         Ok(Self { inner })
@@ -99,8 +100,9 @@ impl Pool {
 
     /// Runs a job in that worker. Dropping the future does not stop the job.
     ///
-    /// The deadline covers waiting and running. When it passes while the job runs, the worker is
-    /// killed, and the answer comes when it is gone, one second later at most; at once for a job that only looks.
+    /// The deadline covers waiting and running. If it passes while the job runs, the worker is
+    /// killed, and the answer comes when it is gone, one second later at most; at once for a job
+    /// that only reads.
     pub async fn run<J: Job>(
         &self,
         worker: impl Into<WorkerKey>,
@@ -130,7 +132,7 @@ impl Pool {
                 answer,
             },
         );
-        // The actor answers by itself in time; the timeout is there in case it has a bug.
+        // The actor answers in time by itself; the timeout guards against a bug in it.
         match timeout_at(at + 5 * REAP, answered).await {
             Ok(Ok(Ok(Ok(answer)))) => serde_json::from_value(answer)
                 .map_err(|error| broken(format!("its answer does not fit the job: {error}"))),
@@ -143,14 +145,14 @@ impl Pool {
         }
     }
 
-    /// Whether a job for this worker would have to wait for another.
+    /// True if a job runs or waits in this slot, so that a further one would have to wait.
     pub fn is_taken(&self, worker: &WorkerKey) -> bool {
         let is_taken = |entry: &mut Entry| entry.current.is_some() || !entry.queue.is_empty();
         self.inner.entry(worker, is_taken).unwrap_or(false)
     }
 
-    /// Cancels what it is doing (kills it) and waits until it is gone or stuck. The
-    /// job's caller gets `Cancelled`; those who wait for the slot go on waiting.
+    /// Kills the worker if it runs a job, and waits until it is gone or stuck, five seconds at
+    /// most. The job's caller gets `Cancelled`; jobs that wait for the slot keep waiting.
     pub async fn cancel(&self, worker: impl Into<WorkerKey>) {
         let key = worker.into();
         let ended = self.inner.entry(&key, |entry| {
@@ -165,14 +167,14 @@ impl Pool {
         }
     }
 
-    /// Ends a worker that stays, and with it what it keeps open, and waits until it is gone or stuck. A job that it runs is
-    /// cancelled.
+    /// Ends a worker, which closes the file that it keeps open, and waits until it is gone or
+    /// stuck, five seconds at most. A job that it runs is cancelled.
     pub async fn dismiss(&self, worker: impl Into<WorkerKey>) {
         let key = worker.into();
         self.cancel(key.clone()).await;
         let ended = self.inner.entry(&key, |entry| {
             let (sender, ended) = oneshot::channel();
-            // It ends when the drive answers; nobody waits for that.
+            // An unkillable worker ends when its drive answers; that is not waited for.
             (!entry.unkillable).then(|| {
                 entry.leaving.push(sender);
                 entry.wake.notify_one();
@@ -184,12 +186,12 @@ impl Pool {
         }
     }
 
-    /// The process that workers are forked from, if it runs.
+    /// Returns the pid of the process that forks workers; None if it does not run.
     pub fn server(&self) -> Option<i32> {
         self.inner.starter.server()
     }
 
-    /// Every slot that has a worker.
+    /// Returns the state of every slot that has a worker or runs a job, sorted by key.
     pub fn status(&self) -> Vec<SlotStatus> {
         let (now, after) = (Instant::now(), self.inner.config.stuck_after);
         let slots = self.inner.lock();
@@ -202,8 +204,8 @@ impl Pool {
         all
     }
 
-    /// Takes no more work, lets running jobs end until `limit`, kills the rest; never waits longer
-    /// than one second past it. A worker that cannot be killed is left, with its note.
+    /// Accepts no more work, lets running jobs end until `limit`, kills the rest, and returns one
+    /// second after `limit` at the latest. A worker that cannot be killed is left, with its record.
     pub async fn shutdown(&self, limit: Duration) {
         let kill_at = Instant::now() + limit.min(FOREVER);
         let mut settled = self.inner.settled.subscribe();
@@ -229,7 +231,7 @@ impl Pool {
     }
 }
 
-/// Kills a worker of an earlier agent; gives it back if it is still there at the end.
+/// Kills a worker of an earlier agent; returns its record if it still runs at `until`.
 async fn kill(mut leftover: Leftover, until: Instant) -> io::Result<Option<Leftover>> {
     let mut looks = tokio::time::interval(Duration::from_millis(50));
     let mut first = true;
@@ -258,7 +260,7 @@ impl Inner {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with a slot; None when it is not there.
+    /// Calls `act` with a slot's entry; None if there is no such slot.
     pub(super) fn entry<R>(&self, key: &WorkerKey, act: impl FnOnce(&mut Entry) -> R) -> Option<R> {
         self.lock().get_mut(key).map(act)
     }
@@ -280,7 +282,7 @@ impl Inner {
         entry.admit(request, Instant::now(), stuck_after, queue);
     }
 
-    /// A slot that a worker of an earlier agent still holds.
+    /// Blocks the slot of an earlier agent's worker that cannot be killed, until it exits.
     fn block(self: &Arc<Self>, leftover: Leftover) {
         let key = leftover.key.clone();
         tracing::error!(drive = key.drive().map(display), slot = %key.slot, pid = leftover.pid(),
@@ -296,7 +298,8 @@ impl Inner {
         tokio::spawn(actor.run(Some(leftover)));
     }
 
-    /// The next request of a slot; it counts as running from now on.
+    /// Takes the next request of a slot, which becomes its current job; None if there is none, or
+    /// the pool stops.
     pub(super) fn next(&self, key: &WorkerKey) -> Option<QueuedJob> {
         let mut slots = self.lock();
         let entry = slots.get_mut(key)?;
@@ -311,7 +314,7 @@ impl Inner {
         }
     }
 
-    /// Takes a slot without work out of the table. False: work came in.
+    /// Removes a slot without work from the table. False: it has queued work, and stays.
     pub(super) fn retire(&self, key: &WorkerKey) -> bool {
         let mut slots = self.lock();
         if slots.get(key).is_some_and(|entry| !entry.queue.is_empty()) {
@@ -323,7 +326,7 @@ impl Inner {
         true
     }
 
-    /// Tells `shutdown` to look again.
+    /// Wakes `shutdown` to test again whether all slots are at rest.
     pub(super) fn settled(&self) {
         self.settled.send_replace(());
     }
@@ -363,7 +366,7 @@ impl Inner {
             tokio::select! {
                 () = passed => return,
                 changed = stop.changed() => if changed.is_err() {
-                    // The sender is part of `self`: this does not happen.
+                    // The sender is part of `self`, so this cannot happen.
                     return std::future::pending().await;
                 }
             }

@@ -1,8 +1,8 @@
-//! How jobs travel: length-prefixed JSON over a socket pair.
+//! The protocol of jobs: length-prefixed JSON over a socket pair.
 //!
 //! A frame is its length in bytes (u32, little endian) and that many bytes of JSON. The worker
-//! reads and writes blocking, the agent with tokio. Whatever the other side sends, the worst that
-//! comes of it is an error.
+//! reads and writes blocking, the agent with tokio. Invalid input from the other side leads to an
+//! error, never to a panic or unlimited memory.
 
 use std::io::{self, Read, Write};
 
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::job::Outcome;
 use drivebay_model::units::size_beside;
 
-/// A longer frame is refused on both sides. The largest real one is the contents of a drive with
-/// 128 volumes, well under 1 MiB.
+/// Largest frame in bytes, on both sides. The largest one in practice is the contents of a drive
+/// with 128 volumes, well under 1 MiB.
 pub const MAX_FRAME: usize = 16 * 1024 * 1024;
 
 const PREFIX: usize = 4;
@@ -55,27 +55,26 @@ pub enum Reply {
     },
 }
 
-/// Why a frame could not be read or written. The connection is of no use afterwards.
+/// Reading or writing a frame failed. The connection must not be used afterwards.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// The socket.
     #[error("the connection between agent and worker failed")]
     Io(#[source] io::Error),
-    /// Over `MAX_FRAME`.
+    /// The frame exceeds `MAX_FRAME`.
     #[error("a frame of {} is over the limit of {}", size_beside(*len as u64, MAX_FRAME as u64), size_beside(MAX_FRAME as u64, *len as u64))]
     TooLarge {
-        /// Bytes announced, or to be written.
+        /// Bytes announced by the other side, or to be written.
         len: usize,
     },
-    /// The other side went away in the middle.
+    /// The other side hung up in the middle of a frame.
     #[error("the connection between agent and worker ended inside a frame")]
     Truncated,
-    /// Not JSON, or not the message that belongs here.
+    /// The body is not JSON, or not a message of the expected type.
     #[error("a frame is not the message that was expected")]
     Json(#[source] serde_json::Error),
 }
 
-/// The bytes of a frame.
+/// Returns the frame of a message: prefix and JSON. Errs with `TooLarge` above `MAX_FRAME`.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, ProtocolError> {
     let mut frame = vec![0; PREFIX];
     serde_json::to_writer(&mut frame, message).map_err(ProtocolError::Json)?;
@@ -105,7 +104,7 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> Result<Option<T>, Pro
         return Ok(None);
     }
     let len = announced(&prefix)?.ok_or(ProtocolError::Truncated)?;
-    // Grows with what arrives, not with what was announced.
+    // The buffer grows with the bytes that arrive, not with the announced length.
     let mut body = Vec::new();
     input
         .take(len as u64)
@@ -119,7 +118,8 @@ pub fn read<T: DeserializeOwned>(input: &mut impl Read) -> Result<Option<T>, Pro
         .map_err(ProtocolError::Json)
 }
 
-/// The length at the start of `bytes`; None when there are too few to tell.
+/// Returns the length at the start of `bytes`; None if they are fewer than a prefix. Errs above
+/// `MAX_FRAME`.
 fn announced(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     let Some(prefix) = bytes.first_chunk::<PREFIX>() else {
         return Ok(None);
@@ -131,7 +131,7 @@ fn announced(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     Ok(Some(len))
 }
 
-/// Reads frames with tokio; `next` may be dropped and called again without losing any.
+/// Reads frames with tokio. `next` is cancel safe: dropping its future loses no bytes.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     input: R,
@@ -139,7 +139,6 @@ pub struct FrameReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    /// A reader that has read nothing yet.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -147,7 +146,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// The next message. None: the other side hung up between two frames.
+    /// Returns the next message. None: the other side hung up between two frames.
     pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ProtocolError> {
         loop {
             if let Some(len) = announced(&self.buffer)? {
@@ -169,7 +168,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Writes one message with tokio. Dropped half way, the connection is of no use any more.
+/// Writes one message with tokio. If the future is dropped before it is ready, the connection must
+/// not be used any more.
 pub async fn write_async<T: Serialize>(
     out: &mut (impl AsyncWrite + Unpin),
     message: &T,

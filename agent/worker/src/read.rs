@@ -1,4 +1,4 @@
-//! A bounded read that no cache answers: the question "does this drive still read".
+//! A bounded read past the page cache, which tests whether a drive still reads.
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
@@ -26,7 +26,7 @@ pub struct ReadSample {
     pub len: u32,
 }
 
-/// Why a sample could not be read.
+/// Error of reading a sample.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ReadError {
     /// The device at this name is not the expected drive any more.
@@ -34,12 +34,12 @@ pub enum ReadError {
     NotThisDrive {
         /// Expected identity.
         drive: String,
-        /// Where it was looked for.
+        /// Kernel name at which the drive was expected.
         kernel_name: String,
-        /// What was there.
+        /// Device that has this name now.
         seen: String,
     },
-    /// The request itself is wrong.
+    /// The range is not within the drive, or longer than `MAX_SAMPLE`.
     #[error(
         "a sample of {} at byte {offset} is not within drive {drive} ({size} bytes) or not within the limit of {}",
         size_beside((*len).into(), MAX_SAMPLE.into()),
@@ -48,9 +48,9 @@ pub enum ReadError {
     Outside {
         drive: String,
         offset: u64,
-        /// How much.
+        /// Requested length, bytes.
         len: u32,
-        /// Bytes of the drive.
+        /// Size of the drive, bytes.
         size: u64,
     },
     /// Open failed.
@@ -60,7 +60,7 @@ pub enum ReadError {
         #[source]
         source: Cause,
     },
-    /// It does not read.
+    /// Reading the device failed.
     #[error("cannot read /dev/{kernel_name} at byte {offset}")]
     Read {
         kernel_name: String,
@@ -78,7 +78,8 @@ pub enum ReadError {
     },
 }
 
-/// The aligned piece to read: start and length in bytes.
+/// Returns start and length, in bytes, of the aligned piece to read; None if `len` is 0 or above
+/// `MAX_SAMPLE`, or `offset` is behind the end.
 fn piece(offset: u64, len: u32, size: u64) -> Option<(u64, u64)> {
     if len == 0 || len > MAX_SAMPLE || offset >= size {
         return None;

@@ -1,5 +1,5 @@
-//! The actor of one slot: takes requests one by one, runs them in a child, ends the child when it
-//! must. Lives while there is work, a child, or a worker that cannot be killed.
+//! The actor of one slot: takes requests one by one, runs them in a child, and ends the child.
+//! Exists while there is work, a child, or a worker that cannot be killed.
 
 use std::{
     future::Future, os::unix::process::ExitStatusExt, pin::pin, process::ExitStatus, sync::Arc,
@@ -23,13 +23,14 @@ use super::{
 };
 use drivebay_sys::offload::blocking;
 
-/// How long a killed worker may take to die before its slot is Stuck; also how long an idle one
-/// may take to exit before it is killed.
+/// Limit for a killed worker to exit; then its slot is Stuck. Also the limit for an idle worker to
+/// exit before it is killed.
 pub(super) const REAP: Duration = Duration::from_secs(1);
-/// How often to look whether a worker of an earlier agent is gone. It is not our child.
+/// Interval of checking whether a worker of an earlier agent is gone. It is not a child of this
+/// agent, so its exit is not signalled.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why a job is ended by force.
+/// Reason for ending a job by force.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     Deadline,
@@ -37,15 +38,15 @@ enum Cut {
     Stopping,
 }
 
-/// The one who acts on a slot.
+/// Runs the requests of one worker slot, one at a time.
 pub(super) struct Actor {
     inner: Arc<Inner>,
     key: WorkerKey,
     wake: Arc<Notify>,
     worker: Option<Worker>,
-    /// When the worker is let go if it has no work.
+    /// Time at which the worker is ended if it has no work.
     stays_until: Instant,
-    /// It stays also where there are enough idle ones.
+    /// True if the worker stays also when all permits for idle workers are taken.
     is_kept: bool,
 }
 
@@ -61,7 +62,7 @@ impl Actor {
         }
     }
 
-    /// Runs until there is nothing left to do; then the slot is not in the table any more.
+    /// Runs until there is no work and no worker; the slot has been removed from the table then.
     pub(super) async fn run(mut self, leftover: Option<Leftover>) {
         if let Some(leftover) = leftover {
             self.outwait(leftover).await;
@@ -86,7 +87,8 @@ impl Actor {
         self.inner.entry(&self.key, act)
     }
 
-    /// Does something that may take long, while those who wait are answered in time.
+    /// Awaits `doing`, and meanwhile answers queued requests at their deadlines or when the slot
+    /// becomes Stuck.
     async fn attend<F: Future>(&self, doing: F) -> F::Output {
         let mut doing = pin!(doing);
         loop {
@@ -126,14 +128,15 @@ impl Actor {
         self.free();
     }
 
-    /// An idle worker: until there is work, or it has been idle for long enough, or there are enough others.
+    /// Keeps an idle worker until there is work, its time is over, it is dismissed, or there are
+    /// enough other idle ones.
     async fn idle(&mut self) {
         let Some(mut worker) = self.worker.take() else {
             return;
         };
         let stopping = self.inner.is_stopping();
         let inner = Arc::clone(&self.inner);
-        // What holds something is not idle.
+        // A worker that keeps a file open is not idle.
         let place = match self.key.slot {
             Slot::Hold => None,
             _ => inner.spare.try_acquire().ok(),
@@ -145,7 +148,7 @@ impl Actor {
         });
         tokio::select! {
             biased;
-            // Before the queue: a dead worker gets no job.
+            // Polled before the queue: a worker that exited must not get a job.
             () = worker.spoils(), if !stopping => worker.kill(),
             () = self.wake.notified(), if !stopping && may_stay => {
                 self.worker = Some(worker);
@@ -170,7 +173,8 @@ impl Actor {
         }
     }
 
-    /// Runs a job. Whether it ended, and without an error.
+    /// Runs a job and answers its caller. True if the job returned without an error and the worker
+    /// can take more.
     async fn serve(&mut self, request: QueuedJob) -> bool {
         let QueuedJob {
             job,
@@ -254,7 +258,7 @@ impl Actor {
         false
     }
 
-    /// Starts a worker. That too may hang (the agent's own program may be on a stuck drive).
+    /// Starts a worker. That may hang too: the agent's own program may be on a stuck drive.
     async fn start(&self, deadline: Instant) -> Result<Worker, Unstarted> {
         self.entry(|entry| entry.step("starting a worker".to_owned(), Instant::now()));
         let (inner, key) = (Arc::clone(&self.inner), self.key.clone());
@@ -291,7 +295,7 @@ impl Actor {
         }
     }
 
-    /// Gets rid of a worker; until that is done the slot is Stuck.
+    /// Kills a worker; the slot is Stuck while it does not exit.
     async fn end(&self, mut worker: Worker) {
         worker.kill();
         if self.attend(timeout(REAP, worker.gone())).await.is_err() {
@@ -302,13 +306,13 @@ impl Actor {
         }
     }
 
-    /// The slot is Stuck from now on, whatever its age.
+    /// Makes the slot Stuck, regardless of the age of its step.
     fn hold(&self) {
         self.entry(Entry::hold);
         self.inner.settled();
     }
 
-    /// Waits for a worker that was killed and lives on.
+    /// Waits for a worker that was killed and has not exited.
     async fn outlast(&self, mut worker: Worker) {
         let (key, pid) = (&self.key, worker.pid);
         tracing::error!(drive = key.drive().map(display), slot = %key.slot, pid,
@@ -318,7 +322,7 @@ impl Actor {
         self.free();
     }
 
-    /// No worker any more.
+    /// Frees the slot: it has no worker and no job any more.
     fn free(&self) {
         self.set_pid(None);
         self.entry(Entry::release);
@@ -359,7 +363,7 @@ impl Actor {
     }
 }
 
-/// Why there is no worker.
+/// Reason for not having a worker.
 enum Unstarted {
     Failed(String),
     Cut(Cut, JoinHandle<std::io::Result<Worker>>),

@@ -1,5 +1,5 @@
-//! What every slot is doing, and the answers that follow from it. No side effects but
-//! answers; who acts on a slot is its actor (`slot`).
+//! The state of every slot, and the answers that follow from it. Has no side effects besides
+//! answers; the actor (`slot`) runs the jobs.
 
 use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use tokio::{
 
 use super::{RunError, SlotStatus, WorkerKey, job::Outcome};
 
-/// Why a request got no outcome: any `RunError` but `Job`.
+/// Reason for a request without outcome: any `RunError` but `Job`.
 pub(super) type Refusal = RunError<Infallible>;
 
-/// A job on its way.
+/// A job that waits for its slot.
 #[derive(Debug)]
 pub(super) struct QueuedJob {
     pub job: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct QueuedJob {
 }
 
 impl QueuedJob {
-    /// Answers it; nobody may be listening any more.
+    /// Answers the request with an error; does nothing if its caller does not wait any more.
     pub(super) fn refuse(self, refusal: Refusal) {
         let _ = self.answer.send(Err(refusal));
     }
@@ -40,11 +40,11 @@ impl QueuedJob {
 pub(super) struct Current {
     pub job: String,
     pub step: Option<String>,
-    /// When that step began.
+    /// Start of the step, or of the job before its first step.
     pub since: Instant,
-    /// Wakes the actor to kill it.
+    /// Makes the actor kill the worker.
     pub cancel: Arc<Notify>,
-    /// Those who wait for it to end.
+    /// Notified when the job ends or the worker turns out to be unkillable.
     pub waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -59,7 +59,7 @@ impl Current {
         }
     }
 
-    /// Job and step, for people.
+    /// Returns job and step, for error messages and status.
     pub(super) fn text(&self) -> String {
         match &self.step {
             Some(step) => format!("{}: {step}", self.job),
@@ -68,27 +68,25 @@ impl Current {
     }
 }
 
-/// One slot.
+/// State of one slot.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub key: WorkerKey,
     pub queue: VecDeque<QueuedJob>,
-    /// Wakes the actor to look at the queue.
+    /// Makes the actor check the queue.
     pub wake: Arc<Notify>,
     pub pid: Option<i32>,
     pub current: Option<Current>,
-    /// Its worker was killed and lives on, or cannot be got rid of for another reason.
+    /// True if its worker was killed and still runs, or cannot be ended for another reason.
     pub unkillable: bool,
-    /// Those who wait for its worker to end, which it does as soon as it has no work.
+    /// Notified when the worker ends; it ends as soon as it has no work.
     pub leaving: Vec<oneshot::Sender<()>>,
 }
 
-/// What the actor does next.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Run this; it is `current` already.
+    /// A job to run; it is `current` already.
     Job(QueuedJob),
-    /// Nothing to do.
     Idle,
 }
 
@@ -115,7 +113,8 @@ impl Entry {
         }
     }
 
-    /// Set when the slot is Stuck: an unkillable worker, or one step older than `after`.
+    /// Returns the error of a Stuck slot: it has an unkillable worker, or one step is older than
+    /// `after`. None otherwise.
     pub(super) fn stuck(&self, now: Instant, after: Duration) -> Option<Refusal> {
         let current = self.current.as_ref()?;
         let age = now.saturating_duration_since(current.since);
@@ -126,12 +125,12 @@ impl Entry {
         })
     }
 
-    /// Takes a request in, or answers it at once.
+    /// Queues a request, or refuses it at once as Stuck or Busy.
     pub(super) fn admit(&mut self, request: QueuedJob, now: Instant, after: Duration, room: usize) {
         if let Some(stuck) = self.stuck(now, after) {
             return request.refuse(stuck);
         }
-        // One more than may wait when nothing runs: it will be run at once.
+        // When nothing runs, one more than may wait: it runs at once.
         let room = room + usize::from(self.current.is_none());
         if self.queue.len() >= room {
             let busy = self.busy();
@@ -141,7 +140,8 @@ impl Entry {
         self.wake.notify_one();
     }
 
-    /// Answers those who waited too long, or all when the slot is Stuck. Says when to look again.
+    /// Refuses the requests that are past their deadline, or all if the slot is Stuck. Returns the
+    /// time of the next sweep; None if no request waits.
     pub(super) fn sweep(&mut self, now: Instant, after: Duration) -> Option<Instant> {
         if self.stuck(now, after).is_some() {
             for request in std::mem::take(&mut self.queue) {
@@ -167,7 +167,7 @@ impl Entry {
         deadlines.chain(stuck_at).min()
     }
 
-    /// Begins the next request, if there is one.
+    /// Makes the next request the current one, if there is one.
     pub(super) fn next(&mut self, now: Instant, after: Duration) -> Next {
         self.sweep(now, after);
         match self.queue.pop_front() {
@@ -179,13 +179,13 @@ impl Entry {
         }
     }
 
-    /// Whether somebody waits for its worker to end.
+    /// True if a caller still waits for its worker to end.
     pub(super) fn is_dismissed(&mut self) -> bool {
         self.leaving.retain(|waiting| !waiting.is_closed());
         !self.leaving.is_empty()
     }
 
-    /// The running job reports a step.
+    /// Records that the running job began a step.
     pub(super) fn step(&mut self, name: String, now: Instant) {
         if let Some(current) = &mut self.current {
             current.step = Some(name);
@@ -193,14 +193,14 @@ impl Entry {
         }
     }
 
-    /// The job is over, and the worker is free or gone.
+    /// Ends the current job; the worker is free or gone.
     pub(super) fn release(&mut self) {
         self.unkillable = false;
         self.tell_waiting();
         self.current = None;
     }
 
-    /// The worker lives although it was killed.
+    /// Marks the worker as unkillable.
     pub(super) fn hold(&mut self) {
         self.unkillable = true;
         self.tell_waiting();
@@ -216,7 +216,7 @@ impl Entry {
         }
     }
 
-    /// For tables; None when it has no worker.
+    /// Returns the state for metrics and tables; None if the slot has no worker and no job.
     pub(super) fn status(&self, now: Instant, after: Duration) -> Option<SlotStatus> {
         if self.pid.is_none() && self.current.is_none() {
             return None;
@@ -324,7 +324,7 @@ mod tests {
         assert!(entry.stuck(now + half * 3, AFTER).is_none());
         assert!(is_waiting(&mut waiting));
 
-        // 30 s later every caller gets it, waiting or new.
+        // 30 s later every caller gets it, queued or new.
         let then = now + half * 2 + AFTER;
         entry.sweep(then, AFTER);
         assert!(matches!(
@@ -334,7 +334,7 @@ mod tests {
         let new = submit(&mut entry, then, 600, 4);
         assert!(matches!(refusal(new), RunError::Stuck { step, .. } if step == "look: two"));
 
-        // And it is over when the next step begins.
+        // The slot is not Stuck any more when the next step begins.
         entry.step("three".into(), then);
         assert!(entry.stuck(then, AFTER).is_none());
     }

@@ -1,5 +1,4 @@
-//! The words that the pool and its callers share: slots, how the pool behaves, why a job has no
-//! answer, what a slot is doing.
+//! Types shared by the pool and its callers: slots, configuration, errors, and the state of a slot.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -8,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobTarget, WorkerKey};
 use drivebay_model::units::{human_millis, human_seconds};
 
-/// What a drive's workers are for. Each slot has at most one child.
+/// Purpose of a worker of a drive. Each slot has at most one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Slot {
@@ -29,7 +28,6 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Every slot there is.
     pub const ALL: [Self; 6] = [
         Self::Foreground,
         Self::Stage,
@@ -39,7 +37,7 @@ impl Slot {
         Self::Hold,
     ];
 
-    /// The word in logs, metrics and file names; the same as in serde.
+    /// Returns the name in logs, metrics and file names; the same as in serde.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Foreground => "foreground",
@@ -58,37 +56,42 @@ impl fmt::Display for Slot {
     }
 }
 
-/// How the pool behaves.
+/// Configuration of a pool.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
-    /// The program to run as `<program> worker` and `<program> worker-server` (our own).
+    /// The program that is run as `<program> worker` and `<program> worker-server`: the agent's
+    /// own.
     pub program: PathBuf,
-    /// Where running workers are noted (pid and start time), to be found by the next agent.
+    /// Directory of the records of running workers (pid and start time), which the next agent
+    /// reads.
     pub notes_dir: PathBuf,
-    /// Whether workers are forked by a server and share its memory; else each is executed.
+    /// True: workers are forked by a server and share its memory. False: each is executed.
     pub fork: bool,
-    /// A worker that is kept for the next call is let go after this long; others after seconds.
+    /// Time after which a worker that is kept for the next call is ended; others are ended after
+    /// five seconds, or this time if it is shorter.
     pub idle: Duration,
-    /// Idle workers of all drives together; one more leaves when its job is done, unless it is kept for the next call.
+    /// Idle workers of all drives together; a further one is ended when its job is done, unless it
+    /// is kept for the next call.
     pub spare: usize,
-    /// One step older than this is Stuck.
+    /// Age of one step from which the slot is Stuck.
     pub stuck_after: Duration,
-    /// Callers that may wait for a slot; the next one gets Busy.
+    /// Callers that may wait for a slot; a further one gets Busy.
     pub queue: usize,
 }
 
-/// Idle workers of an agent: each has 0.3 MiB of its own, and calls for 64 drives at once leave 192 of them behind. A call that
-/// finds none waits for a fork.
+/// Default number of idle workers of an agent: each has 0.3 MiB of its own, and calls for 64 drives
+/// at once leave 192 of them behind. A call without an idle worker waits for a fork.
 pub const SPARE: usize = 48;
-/// A worker without work leaves after this, unless it is kept for the next call.
+/// Time after which a worker without work is ended, unless it is kept for the next call.
 pub(super) const SHORT: Duration = Duration::from_secs(5);
-/// Longest time that is kept apart from "for ever".
+/// Largest duration that is kept as given: longer ones, which mean no limit, are cut to it.
 pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl PoolConfig {
-    /// How long a worker stays after a job. Only the foreground's is kept for a job that comes again: NodeGetVolumeStats, which
-    /// the kubelet calls every one to two minutes and which must start no process. Others can wait for a fork, but for those that
-    /// hold something, whose job did not fail. Pure.
+    /// Returns the time for which a worker stays after a job. Only foreground workers are kept, for
+    /// a job that is repeated: NodeGetVolumeStats, which the kubelet calls every one to two minutes
+    /// and which must start no process. Others can wait for a fork, except `Hold` workers whose job
+    /// succeeded: they keep a device open. Pure.
     pub(super) fn stay(&self, slot: Slot, comes_again: bool, is_done: bool) -> Duration {
         match slot {
             Slot::Hold if is_done => FOREVER,
@@ -98,45 +101,45 @@ impl PoolConfig {
     }
 }
 
-/// Why a job has no answer.
+/// Reason for a job without an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E: std::error::Error + 'static> {
-    /// Others are before it, and its deadline passed or the queue is full.
+    /// Other requests are before it, and its deadline passed or the queue is full.
     #[error("{target} is busy ({step}); try again")]
     Busy {
         target: JobTarget,
-        /// What it is doing.
+        /// Current job and step of the slot.
         step: String,
     },
-    /// One step hangs.
+    /// One step of the slot takes too long, or its worker cannot be killed.
     #[error(
         "{target} is stuck: {step} has not returned for {}; check the drive (dmesg), it may need to be replaced",
         human_seconds(*age_s)
     )]
     Stuck {
         target: JobTarget,
-        /// What it is doing.
+        /// Current job and step of the slot.
         step: String,
-        /// For how long, in whole seconds.
+        /// Age of the step, in whole seconds.
         age_s: u64,
     },
-    /// The deadline passed while it ran; the worker was killed.
+    /// The deadline passed while the job ran; the worker was killed.
     #[error("{job} on {target} did not end within {} (at {step})", human_millis(*limit_ms))]
     Deadline {
         target: JobTarget,
         job: &'static str,
-        /// Milliseconds.
+        /// Deadline in milliseconds.
         limit_ms: u64,
-        /// The step it was in.
+        /// Step that the job was in.
         step: String,
     },
-    /// Cancelled by a more urgent call.
+    /// Another call cancelled the job.
     #[error("{job} on {target} was cancelled")]
     Cancelled {
         target: JobTarget,
         job: &'static str,
     },
-    /// The worker died or spoke nonsense.
+    /// The worker could not be started, exited, or sent an invalid reply.
     #[error("the worker of {target} failed during {job}: {why}")]
     Worker {
         target: JobTarget,
@@ -146,30 +149,29 @@ pub enum RunError<E: std::error::Error + 'static> {
     /// The agent is stopping.
     #[error("the agent is stopping")]
     Stopping,
-    /// The job ran and failed.
+    /// The job ran and returned this error.
     #[error(transparent)]
     Job(E),
 }
 
-/// What a slot is doing, for metrics and tables.
+/// State of a slot, for metrics and tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotStatus {
     pub key: WorkerKey,
-    /// The worker's pid, when there is one.
+    /// Pid of the worker; None if it has none.
     pub pid: Option<i32>,
-    /// Job and step, when it is running one.
+    /// Current job and step; None if no job runs.
     pub step: Option<String>,
-    /// How long that step has been running.
+    /// Age of the step; zero if no job runs.
     pub age: Duration,
-    /// Whether it is stuck.
     pub stuck: bool,
-    /// Callers waiting.
+    /// Callers that wait.
     pub waiting: usize,
 }
 
 impl<E: std::error::Error + 'static> RunError<E> {
-    /// The same in words that stay the same for as long as the trouble does: what is shown of a drive and
-    /// its volumes must not change with the age of a hanging step.
+    /// Returns the error without the age of a stuck step: what is shown of a drive and its volumes
+    /// must not change with it.
     pub fn trouble(&self) -> String {
         match self {
             Self::Stuck { step, .. } => format!(
@@ -179,7 +181,7 @@ impl<E: std::error::Error + 'static> RunError<E> {
         }
     }
 
-    /// The same with another error of the job.
+    /// Converts the error of the job; other errors stay as they are.
     pub fn map_job<F: std::error::Error + 'static>(self, f: impl FnOnce(E) -> F) -> RunError<F> {
         match self {
             Self::Busy { target, step } => RunError::Busy { target, step },

@@ -112,11 +112,11 @@ pub struct KubernetesArgs {
     pub out: PathBuf,
 }
 
-/// A year.
+/// Default validity of a controller's or node's certificate, days.
 const LEAF_DAYS: u32 = 365;
-/// Ten years: longer than the hosts live, since exchanging a CA touches each of them twice.
+/// Default validity of a CA, days: longer than hosts are in use, since replacing a CA takes two changes on each of them.
 const CA_DAYS: u32 = 3650;
-/// A hundred years, before calendars run out.
+/// Longest validity, days: a hundred years, well before the last date that a certificate can hold.
 const MAX_DAYS: i64 = 36_500;
 
 fn parse_node_id(text: &str) -> Result<String, &'static str> {

@@ -1,4 +1,4 @@
-//! The CA: made, found again, and what it signs.
+//! The private CA: creation, loading, and signing.
 
 use std::{
     fs, io,
@@ -27,35 +27,35 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// A CA with its key.
 pub(super) struct Authority {
     path: PathBuf,
-    /// All of ca.pem: more than this CA while another follows it.
+    /// Contents of ca.pem: has other CAs, too, while one CA replaces another.
     bundle: Vec<u8>,
     certificate: CertificateDer<'static>,
     until: SystemTime,
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Who a certificate is for.
+/// Subject of a certificate.
 pub(super) enum Subject<'a> {
     Controller(&'a [Name]),
     Node(&'a str),
 }
 
-/// How a node's copy of ca.pem compares to the CA's own.
+/// Result of comparing a node's copy of ca.pem with the CA's own.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     Made,
     Same,
-    /// It holds this CA, and others that differ.
+    /// The copy contains this CA, and differs otherwise.
     Differs,
 }
 
 impl Authority {
-    /// A new CA's certificate and key, with nothing written.
+    /// Returns a new CA's certificate and key. Writes nothing.
     pub(super) fn generate(days: u32, now: SystemTime) -> Result<Leaf, CertsError> {
         let key = KeyPair::generate().map_err(CertsError::Make)?;
         let id = Uuid::new_v4().simple().to_string();
         let mut name = DistinguishedName::new();
-        // Two CAs are told apart at a glance, and by verifiers that look for the issuer by name.
+        // The id distinguishes CAs for people, and for verifiers that find the issuer by name.
         name.push(
             DnType::CommonName,
             format!("Drivebay CA {}", id.get(..8).unwrap_or(&id)),
@@ -73,13 +73,13 @@ impl Authority {
         })
     }
 
-    /// Makes a CA in this directory.
+    /// Creates a CA in this directory. Fails if one exists.
     pub(super) fn make(dir: &Path, days: u32, now: SystemTime) -> Result<Self, CertsError> {
         Pair::ca(dir).create(&Self::generate(days, now)?)?;
         Self::load(dir, now)
     }
 
-    /// The CA in this directory: the certificate in ca.pem that the key belongs to.
+    /// Loads the CA in this directory. Of several certificates in ca.pem, it is the one that belongs to the key.
     pub(super) fn load(dir: &Path, now: SystemTime) -> Result<Self, CertsError> {
         let Pair {
             certificate: path,
@@ -107,7 +107,10 @@ impl Authority {
         )
     }
 
-    /// The CA that this key belongs to, among the certificates of `bundle`; errors name them as `at` does.
+    /// Returns the CA that this key belongs to, among the certificates of `bundle`. `at`: paths for error messages.
+    ///
+    /// # Errors
+    /// Also if that certificate is not a CA's, or has expired.
     pub(super) fn of(
         at: Pair,
         bundle: Vec<u8>,
@@ -164,7 +167,7 @@ impl Authority {
         self.until
     }
 
-    /// A new key and the certificate for it, valid for so many days but no longer than this CA.
+    /// Generates a key and signs a certificate for it, valid for this many days but no longer than this CA.
     pub(super) fn issue(
         &self,
         subject: &Subject<'_>,
@@ -207,8 +210,8 @@ impl Authority {
         })
     }
 
-    /// Copies ca.pem there, unless one is there already: whom a node trusts is changed by nobody but the operator.
-    /// It must hold this CA, or what it signs would be refused.
+    /// Copies ca.pem to this path unless a file exists there: only the operator changes which CAs a node trusts. Fails with
+    /// [`CertsError::AnotherCa`] if the existing file lacks this CA, since the certificates it signs would be refused.
     pub(super) fn copy_to(&self, path: &Path) -> Result<Copied, CertsError> {
         if !exists(path)? {
             place::create_certificate(path, &self.bundle)?;
@@ -229,7 +232,7 @@ impl Authority {
     }
 }
 
-/// Renewing is for this node's own certificate: another's in the same place would silently be gone.
+/// Fails unless the certificate is this node's, so that renewal does not replace another node's certificate.
 pub(super) fn refuse_another_nodes(path: &Path, node: &str) -> Result<(), CertsError> {
     let found = certificates(path, &read(path)?)?
         .first()
@@ -256,13 +259,13 @@ fn params(name: DistinguishedName, now: SystemTime, until: SystemTime) -> Certif
     params
 }
 
-/// 122 random bits from the system's generator; nothing counts serial numbers, so nothing has to remember them.
+/// Returns 122 random bits from the system's generator, so that no record of used serial numbers is needed.
 fn serial_number() -> SerialNumber {
     SerialNumber::from_slice(Uuid::new_v4().as_bytes())
 }
 
 fn after(now: SystemTime, days: u32) -> Result<SystemTime, CertsError> {
-    // X.509 ends with the year 9999; the options' limit of a hundred years is far from that.
+    // X.509 ends with the year 9999, far beyond the options' limit of a hundred years.
     DAY.checked_mul(days)
         .and_then(|distance| now.checked_add(distance))
         .ok_or(CertsError::TooLong { days })

@@ -1,8 +1,8 @@
-//! The certificates of a Kubernetes cluster, which are kept in its Secrets.
+//! Certificates of a Kubernetes cluster, stored in its Secrets.
 //!
-//! [`plan`] decides from what is stored, and makes keys; it reads and writes nothing. What is stored is kept for as long as an
-//! agent accepts it. It is replaced when it has expired, lacks the name that agents dial, or is of another CA; and, with tokens,
-//! when the key of its CA was given to the nodes. Anything else that is wrong with it is an error: it may be an administrator's.
+//! [`plan`] decides from the stored objects and generates keys; it does no I/O. A stored certificate is kept as long as an agent
+//! accepts it. It is replaced if it has expired, lacks the name that agents dial, or is of another CA; and, with tokens, if the
+//! key of its CA was given to the nodes. Any other fault is an error, since an administrator may have put the certificate there.
 
 use std::{
     fmt,
@@ -28,7 +28,7 @@ use super::{
 };
 use drivebay_common::tls::{self, UtcTime};
 
-/// Keys of a Secret of type `kubernetes.io/tls`, and names of the files.
+/// Keys of a Secret of type `kubernetes.io/tls`; also the names of the files.
 pub const CA: &str = "ca.crt";
 pub const CERTIFICATE: &str = "tls.crt";
 pub const KEY: &str = "tls.key";
@@ -50,30 +50,30 @@ impl fmt::Debug for TlsSecret {
     }
 }
 
-/// What the cluster has; None: no such object.
+/// Objects stored in the cluster; None: the object does not exist.
 #[derive(Debug, Clone, Default)]
 pub struct Stored {
     pub controller: Option<TlsSecret>,
     pub nodes_ca: Option<TlsSecret>,
-    /// The CA certificates that agents with tokens are given.
+    /// Published certificates of the CA that agents with tokens trust.
     pub published: Option<String>,
 }
 
-/// What the cluster shall have. Secrets are written before what is published, and the nodes' CA before what it has signed, so that
-/// whoever ends in between leaves what the next one completes.
+/// Objects to be stored. The caller writes Secrets before the published certificate, and the nodes' CA before what it has signed,
+/// so that the next run completes one that was interrupted.
 #[derive(Debug)]
 pub struct Plan {
-    /// The controller's certificate from now on.
+    /// Certificate of the controller, new or kept.
     pub controller: TlsSecret,
-    /// Why it has to be written; None: it is the stored one.
+    /// Reason to write it; None if it is the stored one.
     pub reason: Option<Reason>,
-    /// The nodes' CA, if that has to be written.
+    /// New CA of the nodes, if it has to be written.
     pub nodes_ca: Option<TlsSecret>,
-    /// The CA's certificate has to be published.
+    /// True if the CA's certificate has to be published.
     pub publish: bool,
 }
 
-/// Why a certificate is made.
+/// Reason to make a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     Missing,
@@ -95,7 +95,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The certificates of the cluster are left as they are.
+/// No plan can be made; the stored certificates stay as they are.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(
@@ -114,10 +114,10 @@ pub enum PlanError {
     Make(#[from] CertsError),
 }
 
-/// Decides what the cluster shall have, and makes what is missing.
+/// Decides which certificates the cluster gets, and generates the missing ones.
 ///
 /// # Errors
-/// [`PlanError`]; nothing may be written then.
+/// [`PlanError`]; the caller must not write anything.
 pub fn plan(args: &KubernetesArgs, stored: &Stored, now: SystemTime) -> Result<Plan, PlanError> {
     match args.ca_config_map {
         Some(_) => with_tokens(args, stored, now),
@@ -125,7 +125,7 @@ pub fn plan(args: &KubernetesArgs, stored: &Stored, now: SystemTime) -> Result<P
     }
 }
 
-/// Puts the controller's files into a directory, in place of those that are there. The key's mode is 0600.
+/// Writes the controller's files into a directory, replacing existing ones. The key's mode is 0600.
 ///
 /// # Errors
 /// [`CertsError::Write`]
@@ -149,7 +149,7 @@ fn with_tokens(args: &KubernetesArgs, stored: &Stored, now: SystemTime) -> Resul
     };
     let controller = match (&stored.controller, &reason) {
         (Some(there), None) => there.clone(),
-        // The CA's key ends here.
+        // The CA's key is dropped here.
         _ => {
             let ca = new_ca(args, now)?;
             let authority = authority(&ca, now)?;
@@ -202,7 +202,7 @@ fn with_nodes_ca(
     })
 }
 
-/// Valid for a day longer than what it signs.
+/// Returns a new CA, valid for a day longer than what it signs.
 fn new_ca(args: &KubernetesArgs, now: SystemTime) -> Result<TlsSecret, CertsError> {
     let ca = Authority::generate(args.days.saturating_add(1), now)?;
     Ok(TlsSecret {
@@ -235,7 +235,10 @@ fn signed(
     })
 }
 
-/// Why an agent that trusts `ca` would refuse the controller's certificate; None: it accepts it.
+/// Returns the reason why an agent that trusts `ca` would refuse the controller's certificate; None if it accepts it.
+///
+/// # Errors
+/// The certificate is unusable for another reason, or not valid yet.
 fn fault(
     args: &KubernetesArgs,
     there: &TlsSecret,
@@ -286,7 +289,7 @@ fn fault(
         ServerName::try_from(name.to_string())
             .is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
     };
-    // The others are for people and tests.
+    // Agents dial the first name only; the others are for operators and tests.
     let dialled = args.names.first().filter(|name| !is_for(name));
     Ok(dialled.cloned().map(Reason::Unnamed))
 }
@@ -302,7 +305,7 @@ fn check_key(chain: &[CertificateDer<'static>], key: &str) -> Result<(), CertsEr
         .map_err(|_| of_key(&"it is not the certificate's"))
 }
 
-/// Whether the nodes have the key of a CA that vouches for this certificate.
+/// True if the nodes have the key of a CA that is among those of this certificate.
 fn is_on_nodes(
     args: &KubernetesArgs,
     there: &TlsSecret,
@@ -321,7 +324,7 @@ fn is_on_nodes(
     Ok(false)
 }
 
-/// Whether this CA is among those that go with the controller's certificate.
+/// True if this CA is among those stored with the controller's certificate.
 fn holds(
     args: &KubernetesArgs,
     there: &TlsSecret,

@@ -1,4 +1,4 @@
-//! What a cluster's Secrets hold after one pod after another has looked at them.
+//! The contents of a cluster's Secrets after several pods have run, one after the other.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -32,7 +32,7 @@ fn args(tokens: bool) -> KubernetesArgs {
     }
 }
 
-/// Writes what the plan says.
+/// Stores the result of a plan.
 fn store(stored: &mut Stored, tokens: bool, plan: &Plan) {
     if plan.nodes_ca.is_some() {
         stored.nodes_ca.clone_from(&plan.nodes_ca);
@@ -43,7 +43,7 @@ fn store(stored: &mut Stored, tokens: bool, plan: &Plan) {
     }
 }
 
-/// What is stored after a pod has come; why it has made the controller's certificate.
+/// Runs one pod. Returns the reason why it made the controller's certificate.
 fn comes(stored: &mut Stored, tokens: bool, now: SystemTime) -> Option<Reason> {
     let made = plan(&args(tokens), stored, now).unwrap();
     store(stored, tokens, &made);
@@ -164,7 +164,7 @@ fn a_ca_whose_key_was_on_the_nodes_is_replaced_when_they_get_tokens() {
         "the Secret stays, and vouches for nothing"
     );
     assert_eq!(comes(&mut stored, true, now), None);
-    // And back: the controller's certificate is of the nodes' CA again.
+    // Back to the nodes' CA: the controller's certificate is signed by it again.
     assert_eq!(comes(&mut stored, false, now), Some(Reason::OtherCa));
     assert_eq!(comes(&mut stored, false, now), None);
 }
@@ -218,7 +218,7 @@ fn what_cannot_be_read_is_an_error_and_nothing_is_made() {
             "{said}"
         );
     }
-    // A clock that is behind must not cost the cluster its CA.
+    // A clock that is behind must not replace the cluster's CA.
     let stored = Stored {
         controller: Some(good),
         ..Stored::default()
@@ -227,7 +227,7 @@ fn what_cannot_be_read_is_an_error_and_nothing_is_made() {
     assert!(matches!(error, PlanError::NotYetValid { .. }), "{error}");
 }
 
-/// What `helm template` made of the chart that made certificates itself: helm 4.3, in namespace `drivebay`.
+/// Output of `helm template` for the chart version that made certificates itself: helm 4.3, in namespace `drivebay`.
 macro_rules! of_helm {
     ($file:literal) => {
         include_str!(concat!("fixtures/helm-", $file)).to_owned()

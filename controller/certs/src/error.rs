@@ -1,4 +1,4 @@
-//! What can keep certificates from being made.
+//! Errors of creating and loading certificates.
 
 use std::{io, path::PathBuf};
 
@@ -7,108 +7,106 @@ use drivebay_common::{
     units::count,
 };
 
-/// No certificate was made, or not all of them.
+/// A certificate cannot be made, or not all of them.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
-    /// It is there, and nothing is overwritten.
+    /// The file exists and is not overwritten.
     #[error("{path} already exists and is not overwritten; {instead}")]
     Exists {
         path: PathBuf,
-        /// What to do.
+        /// The operator's next step.
         instead: &'static str,
     },
-    /// A certificate without its key or the reverse, after a crash or a deletion.
+    /// A certificate exists without its key or the reverse, after a crash or a deletion.
     #[error(
         "{there} exists and {missing} does not; restore it, or create both again (drivebay-controller certs node or controller, with --renew)"
     )]
     HalfAPair {
-        /// The file that is there.
+        /// Path of the certificate or of the key; the other one is `missing`.
         there: PathBuf,
-        /// The file that is not.
         missing: PathBuf,
     },
-    /// --renew of what is not there.
+    /// --renew without an existing certificate.
     #[error(
         "there is no {path} to renew; see that the directory is the right one, or leave out --renew"
     )]
     NothingToRenew {
-        /// The certificate's file.
+        /// Path of the certificate.
         path: PathBuf,
     },
-    /// No CA at all.
+    /// The directory has neither the CA's certificate nor its key.
     #[error(
         "there is no CA in {dir}; see that --dir is the CA's directory, or make one (drivebay-controller certs init)"
     )]
     NoCa {
-        /// Where it was sought.
+        /// Directory in which the CA was expected.
         dir: PathBuf,
     },
-    /// A CA without its key.
+    /// The CA's certificate exists without its key.
     #[error(
         "the CA's key {path} is missing: restore it from its backup, or go to where it is kept. A new CA would cut off every node that has a certificate of this one"
     )]
     CaKeyMissing {
-        /// The key's file.
+        /// Path of the key.
         path: PathBuf,
     },
-    /// The key of a CA without it.
+    /// The CA's key exists without its certificate.
     #[error(
         "{path} is missing, but its key exists: restore it from any node or controller. If no certificate was ever made with this key, remove the key and run certs init"
     )]
     CaCertificateMissing {
-        /// The certificate's file.
+        /// Path of the certificate.
         path: PathBuf,
     },
-    /// Key and certificates of different CAs.
+    /// No certificate of the CA's file belongs to its key.
     #[error(
         "none of the CA certificates in {path} belongs to the key {key}; put the right one back"
     )]
     NotTheCasKey {
-        /// The certificates' file.
+        /// Path of the certificates.
         path: PathBuf,
-        /// The key's file.
+        /// Path of the key.
         key: PathBuf,
     },
-    /// The CA is over.
+    /// The CA has expired.
     #[error(
         "the CA in {path} expired at {until}; make a new one in another directory, and exchange every certificate"
     )]
     CaExpired {
-        /// The certificate's file.
+        /// Path of the certificate.
         path: PathBuf,
-        /// Its last second.
+        /// Last second of its validity.
         until: UtcTime,
     },
-    /// A directory's ca.pem is of another CA.
+    /// A directory's ca.pem does not contain the signing CA.
     #[error(
         "{path} already exists and does not contain the signing CA ({ca}); append that CA if both are to be trusted, else remove the file first"
     )]
     AnotherCa { path: PathBuf, ca: PathBuf },
-    /// --renew of a certificate that is not this node's.
+    /// --renew of a certificate that is another node's, or no node's.
     #[error(
         "{path} is not the certificate of node {node} ({NODE_URI}{node}) but {found}; choose another --out, or remove it first"
     )]
     AnotherNode {
-        /// The certificate's file.
+        /// Path of the certificate.
         path: PathBuf,
-        /// The node that was asked for.
+        /// Node id in the command.
         node: String,
-        /// What it is.
+        /// Subject of the certificate, or why it has none.
         found: String,
     },
-    /// The names of the certificate that is to be renewed cannot be kept.
+    /// The names of a certificate to be renewed cannot be read, so they cannot be kept.
     #[error("the names in {path} cannot be read; give them with --name")]
     NoNames {
-        /// The certificate's file.
+        /// Path of the certificate.
         path: PathBuf,
-        /// Why, if it is damaged.
+        /// Parse error, if it is damaged.
         #[source]
         source: Option<NotACertificate>,
     },
-    /// A file that is no certificate or key.
+    /// The file holds no usable certificate or key.
     #[error("{path} cannot be used: {why}; put it back from its backup")]
     Damaged { path: PathBuf, why: String },
-    /// Reading failed.
     #[error("cannot read {path}")]
     Read {
         /// The file or directory.
@@ -116,7 +114,6 @@ pub enum CertsError {
         #[source]
         source: io::Error,
     },
-    /// Writing failed.
     #[error("cannot write {path}; see that its directory may be written and has room")]
     Write {
         /// The file or directory.
@@ -124,13 +121,13 @@ pub enum CertsError {
         #[source]
         source: io::Error,
     },
-    /// Making a key or certificate failed.
+    /// Generating a key or signing a certificate failed.
     #[error("the certificate cannot be made")]
     Make(#[source] rcgen::Error),
-    /// A validity beyond what a certificate can say.
+    /// A validity beyond the last date that a certificate can hold.
     #[error("{} from now is further than a certificate can reach; choose fewer --days", count(*days, "day"))]
     TooLong {
-        /// What was asked for.
+        /// Validity asked for, days.
         days: u32,
     },
 }

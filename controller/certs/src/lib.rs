@@ -6,9 +6,9 @@
 //!     nodes/NAME/ca.pem node.pem node-key.pem a node's, for clients: all that the node needs
 //! ```
 //!
-//! Nothing is overwritten but by `--renew`, and the CA by nothing: without its key no node can ever be added, and
-//! another CA in its place cuts all of them off. Keys have mode 0600, directories that are made 0700. No
-//! certificate outlives its CA, since nothing in TLS looks at the validity of a trusted CA itself.
+//! Only `--renew` overwrites files, and nothing overwrites the CA: without its key no node can be added, and with
+//! another CA in its place no node can connect. Keys have mode 0600, created directories 0700. No certificate
+//! outlives its CA, since TLS does not check the validity of a trusted CA itself.
 
 #![allow(
     missing_docs,
@@ -37,10 +37,10 @@ use place::{Leaf, Pair, exists};
 const CA: &str = "ca.pem";
 const NODES: &str = "nodes";
 
-/// Does it, and says what was made and what to do with it.
+/// Runs the command. Returns a summary for the operator: the files made, and the next steps.
 ///
 /// # Errors
-/// [`CertsError`]. What was made before the error is whole and stays; the same command goes on from there.
+/// [`CertsError`]. Files made before the error are complete and stay; the same command run again continues from there.
 pub fn run(command: &CertsCommand) -> Result<String, CertsError> {
     let now = SystemTime::now();
     match command {
@@ -56,7 +56,7 @@ fn init(args: &InitArgs, now: SystemTime) -> Result<String, CertsError> {
     let mut summary = Summary(place::private_dir(dir)?);
     let fresh = !exists(&ca.certificate)? && !exists(&ca.key)?;
     let authority = if fresh {
-        // Whoever signed what is there, it was not the CA that would be made.
+        // An existing certificate was not signed by the CA that would be made.
         pair.refuse_if_there(CertsError::controller_of_another_ca)?;
         let authority = Authority::make(dir, args.ca_days, now)?;
         summary.made(&ca, authority.until());
@@ -134,7 +134,7 @@ fn node(args: &NodeArgs, now: SystemTime) -> Result<String, CertsError> {
     Ok(summary.0)
 }
 
-/// What is told at the end.
+/// Text printed when the command is done.
 struct Summary(String);
 
 impl Summary {

@@ -19,11 +19,10 @@ use drivebay_common::tls;
 pub enum Name {
     /// A DNS name, without wildcards.
     Dns(String),
-    /// An address.
     Ip(IpAddr),
 }
 
-/// Neither a DNS name nor an IP address.
+/// The text is neither a DNS name nor an IP address.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("give a DNS name (without wildcard, scheme or port) or an IP address")]
 pub struct InvalidName;
@@ -35,7 +34,7 @@ impl FromStr for Name {
         if let Ok(ip) = text.parse() {
             return Ok(Self::Ip(ip));
         }
-        // A last label of digits is a mistyped address, which no DNS client would look up either.
+        // A last label of digits is a mistyped address, which no DNS client would resolve either.
         let numeric = text
             .rsplit('.')
             .next()
@@ -57,7 +56,7 @@ impl fmt::Display for Name {
 }
 
 impl Name {
-    /// Those of the Service in namespace `drivebay`, as pods dial it, and the host's own.
+    /// Returns the names of the Service in namespace `drivebay`, as pods dial it, and of the local host.
     pub(super) fn defaults() -> Vec<Self> {
         let dns = [
             "drivebay-controller",
@@ -75,7 +74,7 @@ impl Name {
             .collect()
     }
 
-    /// Those of a certificate that is to be renewed.
+    /// Returns the names of a certificate that is to be renewed, all of which must be DNS names or IP addresses.
     pub(super) fn of_certificate(path: &Path) -> Result<Vec<Self>, CertsError> {
         let none = |source| CertsError::NoNames {
             path: path.to_owned(),
@@ -92,7 +91,7 @@ impl Name {
             .ok()
             .flatten()
             .and_then(|names| names.value.general_names.iter().map(Self::of).collect());
-        // One that is neither DNS name nor address would be lost silently.
+        // A name of another kind would be lost by the renewal, so it is an error.
         names
             .filter(|names| !names.is_empty())
             .ok_or_else(|| none(None))

@@ -1,4 +1,4 @@
-//! Files of certificates and keys: whole or not there, durable, and never in place of others unless renewed.
+//! Files of certificates and keys: written whole and durably, and never over existing files except by renewal.
 
 use std::{
     fs,
@@ -20,11 +20,11 @@ pub(super) struct Leaf {
     pub(super) certificate: String,
     pub(super) key: String,
     pub(super) until: SystemTime,
-    /// It ends with its CA, earlier than asked for.
+    /// True if the validity was shortened to the end of its CA's.
     pub(super) shortened: bool,
 }
 
-/// A certificate's file and its key's.
+/// Paths of a certificate and its key.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) certificate: PathBuf,
@@ -32,17 +32,17 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// The CA's, in its directory.
+    /// Returns the paths of the CA in its directory.
     pub(super) fn ca(dir: &Path) -> Self {
         Self::named(dir, "ca")
     }
 
-    /// The controller's, in the CA's directory.
+    /// Returns the paths of the controller's files in the CA's directory.
     pub(super) fn controller(dir: &Path) -> Self {
         Self::named(dir, "controller")
     }
 
-    /// A node's, in a directory of its own.
+    /// Returns the paths of a node's files in that node's directory.
     pub(super) fn node(dir: &Path) -> Self {
         Self::named(dir, "node")
     }
@@ -54,7 +54,7 @@ impl Pair {
         }
     }
 
-    /// Refuses if either is there.
+    /// Returns `refusal` if both files exist, and [`CertsError::HalfAPair`] if one does.
     pub(super) fn refuse_if_there(
         &self,
         refusal: impl Fn(PathBuf) -> CertsError,
@@ -74,7 +74,7 @@ impl Pair {
         }
     }
 
-    /// Whether [`Self::write`] would be refused: without `renew` nothing may be there, with it something must.
+    /// Checks whether [`Self::write`] would be refused: without `renew` neither file may exist, with it at least one must.
     pub(super) fn check(&self, renew: bool) -> Result<(), CertsError> {
         if !renew {
             return self.refuse_if_there(CertsError::needs_renew);
@@ -95,24 +95,23 @@ impl Pair {
         }
     }
 
-    /// Makes both; neither may be there, not even since it was looked.
+    /// Creates both files. Fails if either exists, also if it was created since it was checked.
     pub(super) fn create(&self, leaf: &Leaf) -> Result<(), CertsError> {
         let (key, certificate) = self.prepare(leaf)?;
-        // The key first: of two that make the same, only one gets past this.
+        // The key is first: of two concurrent runs, only one gets past it.
         create(key, &self.key)?;
         create(certificate, &self.certificate)
     }
 
-    /// Replaces both. In between, the new key is beside the former certificate: no pair, which a process that
-    /// has loaded the former ones takes for files that are being replaced. After a crash there the same command
-    /// makes both anew.
+    /// Replaces both files. In between, the new key is next to the former certificate. A running process treats such a mismatched pair as
+    /// files that are being replaced, and keeps the loaded ones. After a crash there, the same command makes both again.
     fn replace(&self, leaf: &Leaf) -> Result<(), CertsError> {
         let (key, certificate) = self.prepare(leaf)?;
         replace(key, &self.key)?;
         replace(certificate, &self.certificate)
     }
 
-    // Both are on the disk before either is renamed, so that only renames are between them.
+    // Both are synced to disk before either is renamed, so that only the renames can be interrupted.
     fn prepare(&self, leaf: &Leaf) -> Result<(NamedTempFile, NamedTempFile), CertsError> {
         Ok((
             prepare(&self.key, leaf.key.as_bytes(), KEY_MODE)?,
@@ -125,18 +124,18 @@ impl Pair {
     }
 }
 
-/// Puts a file in place of what is there, for its owner alone if it is a key.
+/// Creates or replaces a file, durably. A key's mode is 0600, a certificate's 0644.
 pub(super) fn put(path: &Path, bytes: &[u8], is_key: bool) -> Result<(), CertsError> {
     let mode = if is_key { KEY_MODE } else { CERTIFICATE_MODE };
     replace(prepare(path, bytes, mode)?, path)
 }
 
-/// A certificate that is not there yet.
+/// Creates a certificate's file. Fails if it exists.
 pub(super) fn create_certificate(path: &Path, pem: &[u8]) -> Result<(), CertsError> {
     create(prepare(path, pem, CERTIFICATE_MODE)?, path)
 }
 
-/// Whether there is anything of that name, a link to nowhere too.
+/// True if a file of any type exists at this path, including a dangling symlink.
 pub(super) fn exists(path: &Path) -> Result<bool, CertsError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -148,8 +147,8 @@ pub(super) fn exists(path: &Path) -> Result<bool, CertsError> {
     }
 }
 
-/// Makes a directory and those above it, mode 0700. One that is there stays as it is; the answer is a note if others
-/// than its owner may write in it.
+/// Creates a directory and its missing parents with mode 0700. An existing one is not changed; if its group or
+/// others can write to it, returns a warning for the operator, else an empty string.
 pub(super) fn private_dir(dir: &Path) -> Result<String, CertsError> {
     make_dir(dir).map_err(|source| CertsError::Write {
         path: dir.to_owned(),

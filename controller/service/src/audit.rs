@@ -1,7 +1,7 @@
-//! Who asked for what, and whether it was allowed, as one JSON object a line: for whoever looks into an incident.
+//! Audit log: one JSON object per line with the caller, the operation, and whether it was allowed.
 //!
-//! Recorded are the calls of CSI that change something, and each session of an agent and its end. What cannot be written in
-//! time is counted, and nobody waits for it.
+//! Records the CSI calls that change something, and the start and end of each agent session. A record that cannot be queued
+//! or written is counted as lost; callers never wait.
 
 use std::{
     fs::File,
@@ -22,10 +22,10 @@ use tonic::{Code, Status};
 
 use crate::peer_log::printable_sentence;
 
-/// Records that may wait for the disk.
+/// Most records that wait to be written.
 const QUEUE: usize = 4096;
 
-/// The file cannot be used.
+/// The audit log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error("cannot append to {path}; see --audit-log")]
@@ -49,7 +49,7 @@ pub struct Record {
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
-    /// What proved the node: `certificate`, `service-account`; `none` over a unix socket, and before anything did.
+    /// Proof of the node: `certificate` or `service-account`; `none` over a unix socket, and before the node is proved.
     #[serde(skip_serializing_if = "Option::is_none")]
     proof: Option<&'static str>,
     /// The call, or `session` and `session-end`.
@@ -68,7 +68,8 @@ fn now() -> String {
 }
 
 impl Record {
-    /// Of a call of CSI. What is not well formed was not allowed; what could not be done was.
+    /// Returns the record of a CSI call. A call counts as refused if its code is InvalidArgument, PermissionDenied or
+    /// Unauthenticated; one that failed for another reason was allowed.
     pub fn call(what: &'static str, on: &str, result: Result<(), &Status>) -> Self {
         let code = result.map_or_else(Status::code, |()| Code::Ok);
         let refused = matches!(
@@ -88,7 +89,7 @@ impl Record {
         }
     }
 
-    /// Of an agent's session, its end or its refusal.
+    /// Returns the record of an agent session's start, end or refusal.
     pub fn session(
         what: &'static str,
         node: &str,
@@ -111,7 +112,7 @@ impl Record {
     }
 }
 
-/// Where records go. Clones share it.
+/// Handle to the audit log; the default one discards records. Clones share one queue.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     queue: Option<SyncSender<Record>>,
@@ -119,10 +120,11 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Appends to this file, or to standard output for `-`. Its directory is not made: whoever rotates it owns it. Blocks.
+    /// Opens this file for appending, or standard output for `-`, and starts the thread that writes to it. Does not create
+    /// the directory, which has to be set up together with log rotation. Blocks.
     ///
     /// # Errors
-    /// [`AuditError`]
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn open(path: &Path) -> Result<Self, AuditError> {
         let to: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())
@@ -146,7 +148,7 @@ impl Audit {
         })
     }
 
-    /// Writes this record, soon.
+    /// Queues a record without blocking. Counts it as lost if the queue is full.
     pub fn record(&self, record: impl FnOnce() -> Record) {
         let Some(queue) = &self.queue else { return };
         if queue.try_send(record()).is_err() {
@@ -154,7 +156,7 @@ impl Audit {
         }
     }
 
-    /// Records that were not written; None when nothing is to be.
+    /// Returns the number of lost records since the start; None without an audit log.
     pub fn lost(&self) -> Option<u64> {
         let queue = self.queue.as_ref();
         queue.map(|_| self.lost.load(Ordering::Relaxed))
@@ -165,7 +167,7 @@ fn write(mut to: Box<dyn Write + Send>, records: &Receiver<Record>, lost: &Atomi
     let mut failing = false;
     for record in records {
         let line = serde_json::to_vec(&record).map_err(io::Error::other);
-        // Whole, so that two replicas that share a file do not mix their lines.
+        // One write per line, so that two replicas that share a file do not mix their lines.
         let written = line.and_then(|mut line| {
             line.push(b'\n');
             to.write_all(&line)?;

@@ -1,7 +1,7 @@
-//! How much a node may make the controller hold and do. A node's certificate is good for its own node, not for the memory
-//! of the controller: what is beyond a bound ends the session, and other nodes do not notice.
+//! Bounds of what one node may make the controller hold and do. A node's certificate authorises it for its own node only:
+//! exceeding a bound ends that node's session, and other nodes are not affected.
 //!
-//! A message is measured before it is decoded, since two bytes of it may become a structure of hundreds.
+//! A message's decoded size is computed before it is decoded, since two bytes of it may become a structure of hundreds of bytes.
 
 use std::time::{Duration, Instant};
 
@@ -12,42 +12,42 @@ use drivebay_proto::agent::{
 };
 use prost::Message;
 
-/// Volumes of one node, deleted ones that are not erased yet among them. A node has tens of drives, and a GPT 128 entries.
+/// Most volumes of one node, including deleted ones that are not erased yet. A node has tens of drives, and a GPT 128 entries.
 pub const MAX_VOLUMES: usize = 20_000;
-/// Drives of one node, with partitions, loop and device-mapper devices, which are reported as rejected.
+/// Most drives of one node, including partitions, loop and device-mapper devices, which are reported as rejected.
 pub const MAX_DRIVES: usize = 4096;
-/// Classes of one node; each is a time series, and a StorageClass for people.
+/// Most classes of one node. Each is a time series, and usually a StorageClass.
 pub const MAX_CLASSES: usize = 64;
-/// What the controller holds of one node, in memory or in a file, bytes: 20,000 volumes of three times the usual size.
+/// Most bytes held of one node, in memory or in a file: 20,000 volumes of three times the usual size.
 pub const MAX_NODE_BYTES: usize = 64 << 20;
-/// One volume with its conditions and checks, bytes.
+/// Largest volume with its conditions and checks, bytes.
 pub const MAX_VOLUME_BYTES: usize = 64 << 10;
-/// One drive with all that SMART says of it, bytes.
+/// Largest drive with its SMART report, bytes.
 pub const MAX_DRIVE_BYTES: usize = 256 << 10;
-/// One class, bytes.
+/// Largest class, bytes.
 pub const MAX_CLASS_BYTES: usize = 4 << 10;
-/// All findings about the host, bytes.
+/// Most bytes of all findings about the host.
 pub const MAX_FINDINGS_BYTES: usize = 64 << 10;
-/// One message as it is received, bytes. Agents send volumes in parts of 7 KiB, and all drives in one message.
+/// Largest message as received, bytes. Agents send volumes in parts of 7 KiB, and all drives in one message.
 pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// One message as it is decoded, bytes.
+/// Largest message when decoded, bytes.
 pub const MAX_MESSAGE_MEMORY: usize = 32 << 20;
-/// One file of a node as it is decoded, bytes.
+/// Largest file of a node when decoded, bytes.
 pub const MAX_FILE_MEMORY: usize = 2 * MAX_NODE_BYTES;
-/// Longest instance of an agent in an update, bytes; it is a UUID.
+/// Longest instance of an agent in an update, bytes. Agents use a UUID.
 const MAX_INSTANCE_BYTES: usize = 256;
 /// Updates that a node may send at once: several snapshots of `MAX_VOLUMES` one after the other.
 const BURST: f64 = 20_000.0;
-/// … and in a second from then on. Beyond, they are read later, which makes an agent put changes together.
+/// Updates a node may send per second after such a burst. Further ones are read later, and the agent then combines changes.
 const PER_SECOND: f64 = 1000.0;
-/// A larger update counts as several, bytes.
+/// Bytes that count as one update; a larger update counts as several.
 const UPDATE_UNIT: usize = 4096;
-/// What the volume, drive or class itself takes with its place in a map, bytes.
+/// Overhead of a volume, drive or class and its map entry, bytes.
 const FIXED: usize = 512;
-/// What an entry of a list in it takes besides its text, bytes.
+/// Overhead of one list entry in it besides its text, bytes.
 const ENTRY: usize = 96;
 
-/// What a node has exceeded.
+/// The bound that a node has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Bound {
     #[error("the node reports more than {MAX_VOLUMES} volumes")]
@@ -72,7 +72,7 @@ pub enum Bound {
     Message,
 }
 
-/// What is held of one node.
+/// Amounts held of one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     pub volumes: usize,
@@ -82,7 +82,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether that may be.
+    /// Checks the amounts against the bounds of one node.
     pub fn check(&self) -> Result<(), Bound> {
         if self.volumes > MAX_VOLUMES {
             Err(Bound::Volumes)
@@ -98,7 +98,7 @@ impl Held {
     }
 }
 
-/// Whether everything in it, by itself, is of a size that may be.
+/// Checks the size of each part of an update by itself, regardless of what is held already.
 pub fn check_parts(update: &InventoryUpdate) -> Result<(), Bound> {
     let too_large = update.instance.len() > MAX_INSTANCE_BYTES
         || update
@@ -117,7 +117,7 @@ pub fn check_parts(update: &InventoryUpdate) -> Result<(), Bound> {
     if too_large { Err(Bound::Bytes) } else { Ok(()) }
 }
 
-/// What holding a volume takes, about.
+/// Returns the approximate memory that a volume takes, bytes.
 pub fn volume_bytes(volume: &Volume) -> usize {
     let entries = volume.conditions.len()
         + volume.checks.len()
@@ -128,7 +128,7 @@ pub fn volume_bytes(volume: &Volume) -> usize {
     FIXED + volume.encoded_len() + ENTRY * entries
 }
 
-/// What holding a drive takes, about.
+/// Returns the approximate memory that a drive takes, bytes.
 pub fn drive_bytes(drive: &Drive) -> usize {
     let health = drive.health.as_ref();
     let smart = health.and_then(|health| health.smart.as_ref());
@@ -145,12 +145,12 @@ fn finding_bytes(finding: &Finding) -> usize {
     ENTRY + finding.encoded_len()
 }
 
-/// What holding a class takes, about.
+/// Returns the approximate memory that a class takes, bytes.
 pub fn class_bytes(class: &Class) -> usize {
     FIXED + class.encoded_len()
 }
 
-/// A message as far as its size when decoded goes: the size of its structure, and which fields are messages themselves.
+/// Size of a decoded message's structure, and its fields that are messages themselves, by field number.
 struct Shape {
     size: usize,
     messages: &'static [(u32, &'static Shape)],
@@ -171,7 +171,7 @@ static SMART: Shape = Shape {
         (7, &leaf(size_of::<Reading>())),
     ],
 };
-// No agent sends it to a controller.
+// Never sent to a controller by an agent.
 static UNREADABLE: Shape = leaf(size_of::<UnreadableRange>());
 static HEALTH: Shape = Shape {
     size: size_of::<DriveHealth>(),
@@ -212,12 +212,12 @@ static LAST_KNOWN: Shape = Shape {
     messages: &[(5, &UPDATE)],
 };
 
-/// How many bytes an update takes when it is decoded, at least. What is no message counts as far as it can be read.
+/// Returns a lower bound of the bytes that an update takes when decoded. Malformed input counts up to where it can be parsed.
 pub fn decoded_update_bytes(encoded: &[u8]) -> usize {
     decoded(encoded, &UPDATE)
 }
 
-/// The same of a file of a node.
+/// Returns the same for a persisted file of a node.
 pub fn decoded_file_bytes(encoded: &[u8]) -> usize {
     decoded(encoded, &LAST_KNOWN)
 }
@@ -239,7 +239,7 @@ fn decoded(mut rest: &[u8], shape: &Shape) -> usize {
                         None => content.len() + size_of::<String>(),
                     };
                 }),
-            // Groups: none of ours has any, and decoding one gives nothing.
+            // Groups: none of our messages has any, and decoding one gives nothing.
             _ => None,
         };
         if skipped.is_none() {
@@ -259,7 +259,7 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     Some(content)
 }
 
-/// How fast a node's updates are read.
+/// Token bucket that limits the rate at which a node's updates are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     left: f64,
@@ -267,7 +267,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A whole burst.
+    /// Returns a full bucket.
     pub fn new(now: Instant) -> Self {
         Self {
             left: BURST,
@@ -275,7 +275,7 @@ impl Budget {
         }
     }
 
-    /// Takes an update of this size out of it; how long to wait before the next.
+    /// Charges an update of this many bytes, and returns the time to wait before the next one is read.
     pub fn spend(&mut self, bytes: usize, now: Instant) -> Duration {
         let earned = now.saturating_duration_since(self.at).as_secs_f64() * PER_SECOND;
         self.at = now;

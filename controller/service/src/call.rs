@@ -20,7 +20,7 @@ pub enum CallError {
     #[error("{message}")]
     Answered {
         code: Code,
-        /// Its message; never empty.
+        /// The agent's message; never empty.
         message: String,
     },
     /// Nothing was sent: the agent has no connection here.
@@ -38,7 +38,7 @@ pub enum CallError {
         "the agent did not answer, so whether it was done is not known ({message}); call again"
     )]
     InDoubt {
-        /// What the transport says.
+        /// Error of the transport.
         message: String,
     },
     /// Not answered in time: the change may happen yet.
@@ -49,12 +49,13 @@ pub enum CallError {
         "the agent's answer is invalid ({reason}), so the outcome is unknown; this is a bug in the agent"
     )]
     Nonsense {
-        /// What is wrong with it.
+        /// Contradiction between request and answer.
         reason: String,
     },
 }
 
-/// Waits for a call, at most this long.
+/// Waits for a call, at most this long. An error is the agent's own answer only if it is [`CallError::Answered`]; after
+/// [`InDoubt`](CallError::InDoubt) and [`Deadline`](CallError::Deadline) it may have been carried out.
 pub async fn call<T>(
     deadline: Duration,
     sent: impl Future<Output = Result<Response<T>, Status>>,
@@ -63,6 +64,19 @@ pub async fn call<T>(
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(CallError::from(status)),
         Err(_) => Err(CallError::Deadline(deadline)),
+    }
+}
+
+/// Waits for a deletion as [`call`] does, for [`CHANGE_DEADLINE`]. None: the agent answered NOT_FOUND, so it is already deleted.
+pub async fn deletion<T>(
+    sent: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<Option<T>, CallError> {
+    match call(CHANGE_DEADLINE, sent).await {
+        Err(CallError::Answered {
+            code: Code::NotFound,
+            ..
+        }) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 

@@ -77,16 +77,16 @@ impl From<&VolumeId> for Key {
     }
 }
 
-/// What can be said of a volume without decoding it.
+/// Properties of a volume that are known without decoding it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
-    /// It was not deleted.
+    /// False for a deleted volume, also while it is erased.
     pub exists: bool,
-    /// It exists for CSI: it was not deleted, and it is no copy that is still being made.
+    /// Exists for CSI: not deleted, and not a copy that is still being made.
     pub listed: bool,
-    /// It exists and has snapshots.
+    /// Exists and has snapshots.
     pub snapshots: bool,
-    /// Its agent says of it what CSI calls abnormal.
+    /// Has a condition that CSI reports as abnormal.
     pub troubled: bool,
 }
 
@@ -94,11 +94,10 @@ pub struct Marks {
 #[derive(Debug, Clone)]
 pub struct Entry {
     packed: Packed,
-    /// What can be said of it as it is.
     pub marks: Marks,
 }
 
-/// What a list says of a volume with which all is well: these fields of a [`Volume`], and nothing of the rest is decoded.
+/// The fields of a [`Volume`] that a list has of a volume without conditions. Only these are decoded.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Brief {
     #[prost(string, tag = "3")]
@@ -143,7 +142,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// What there is of this uuid, on whatever nodes.
+    /// Returns the volumes of this uuid on all nodes, deleted ones among them, in the order of their nodes.
     fn at(&self, uuid: Uuid) -> impl Iterator<Item = (&Key, &Entry)> {
         let first = Key {
             uuid,
@@ -162,17 +161,18 @@ pub struct Catalog {
     hasher: RandomState,
 }
 
-/// Whether this volume exists. One that is being erased, or waits for it, was deleted.
+/// True unless the volume is deleted; a deleted volume stays in the catalog until it is erased.
 pub fn exists(volume: &Volume) -> bool {
     !volume.is_deleted()
 }
 
-/// Whether it is a copy that is still being made. It has its name and can be deleted; no caller of CSI was answered with it.
+/// True for a copy that is still being made. It has its name and can be deleted, but no CreateVolume has returned its id.
 pub fn is_copying(volume: &Volume) -> bool {
     volume.known_state() == Some(VolumeState::Copying)
 }
 
-/// Whether a move is to be told of it: one that goes on, one that is in doubt, or one that left an old place.
+/// True if events of moves and copies can be due for the volume: it has an old place or a condition of a move, or is a copy with
+/// unreadable blocks (`CopiedWithLoss`).
 pub fn has_move(volume: &Volume) -> bool {
     let is_of_move = |reason: &str| {
         NormalReason::parse(reason).is_some() || reason == Reason::MoveInDoubt.as_str()
@@ -344,8 +344,8 @@ impl Catalog {
 
     /// The first volumes after this place, in order, that `keep` wants: at most `most`.
     ///
-    /// `keep` is called while nothing is held here: it may look at inventories, which are locked before this when
-    /// they change.
+    /// `keep` is called while the catalog is not locked: it may lock inventories. A change of an inventory locks that
+    /// inventory first, then the catalog.
     pub fn after(
         &self,
         after: Option<&Key>,
@@ -381,12 +381,12 @@ impl Catalog {
             .collect()
     }
 
-    /// How many volumes there are, deleted ones among them.
+    /// Number of volumes, deleted ones included.
     pub fn len(&self) -> usize {
         self.read().volumes.len()
     }
 
-    /// Whether there is none.
+    /// True if there is no volume, not even a deleted one.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -545,8 +545,8 @@ mod tests {
         assert_eq!(found.len(), 1);
     }
 
-    // An inventory is locked while it changes what is here; a reader that looked at it with this locked
-    // would wait for ever.
+    // A change of an inventory locks the inventory, then the catalog: a reader that locked an inventory with the catalog locked
+    // would deadlock.
     #[test]
     fn changes_go_on_while_a_reader_looks_at_what_it_found() {
         let (done, finished) = std::sync::mpsc::channel();

@@ -1,7 +1,7 @@
-//! What should exist by the word of an orchestrator: volumes that PersistentVolumes name, and nodes on which an agent is registered.
+//! The volumes and nodes that an orchestrator expects: volumes that PersistentVolumes name, and nodes on which an agent is registered.
 //!
-//! An agent's word counts more. This is for nodes whose agent has not told this process what it has: their volumes are listed
-//! over any restart, and reported as unreachable.
+//! An agent's inventory takes precedence. Expected volumes are listed for nodes whose agent has not reported to this process, so
+//! that they stay listed over any restart, and are reported as unreachable.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -11,19 +11,19 @@ use std::{
 use drivebay_proto::{VolumeId, agent::Volume};
 use uuid::Uuid;
 
-/// State of a volume of which nothing but its PersistentVolume is known.
+/// State of a volume that is known only from its PersistentVolume.
 pub const EXPECTED: &str = "expected";
 
-/// The claim that a PersistentVolume is bound to.
+/// The claim to which a PersistentVolume is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedBy {
     /// `namespace/name`
     pub name: Box<str>,
-    /// Tells it from another of that name.
+    /// UID of the claim, which distinguishes it from a later claim of that name.
     pub uid: Box<str>,
 }
 
-/// What a PersistentVolume says of a volume. There may be a million, so this is all that is kept.
+/// The kept part of a volume's PersistentVolume. There may be a million, so nothing else is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExpectedVolume {
     /// Name of the PersistentVolume, which the provisioner makes the volume's CSI name, too.
@@ -32,7 +32,7 @@ pub struct ExpectedVolume {
 }
 
 impl ExpectedVolume {
-    /// As its agent would report it, with what is known: 0 bytes are an unknown size.
+    /// Returns the volume as its agent would report it, with unknown fields empty. A size of 0 means unknown.
     pub fn as_reported(&self, uuid: Uuid, node: &str) -> Volume {
         Volume {
             id: VolumeId {
@@ -47,22 +47,22 @@ impl ExpectedVolume {
     }
 }
 
-/// The volumes of one node.
+/// Expected volumes of one node.
 pub type Volumes = BTreeMap<Uuid, ExpectedVolume>;
 
-/// Everything that is expected.
+/// All expected volumes and nodes.
 #[derive(Debug, Default)]
 pub struct Expected {
     volumes: BTreeMap<Arc<str>, Volumes>,
     nodes: BTreeSet<Arc<str>>,
-    // The same by uuid, wherever the handle says that the volume is.
+    // Keys of `volumes`, by uuid first.
     named: BTreeSet<(Uuid, Arc<str>)>,
-    // Since both lists were read whole.
+    // Both lists were read whole.
     complete: bool,
 }
 
 impl Expected {
-    /// Both lists were read whole once, so what is not here is not expected.
+    /// True if both lists were read whole once: then a volume or node that is not here is not expected.
     pub fn complete(&self) -> bool {
         self.complete
     }
@@ -71,7 +71,7 @@ impl Expected {
         self.complete = true;
     }
 
-    /// In place of all volumes; the nodes of which something may have changed.
+    /// Replaces all volumes. Returns the nodes that had or have any, whose volumes may have changed.
     pub fn replace_volumes(&mut self, all: Vec<(VolumeId, ExpectedVolume)>) -> BTreeSet<Arc<str>> {
         let before = std::mem::take(&mut self.volumes);
         self.named.clear();
@@ -84,13 +84,13 @@ impl Expected {
             .collect()
     }
 
-    /// In place of all nodes; those that are new.
+    /// Replaces all nodes. Returns the new ones.
     pub fn replace_nodes(&mut self, all: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
         let before = std::mem::replace(&mut self.nodes, all);
         self.nodes.difference(&before).cloned().collect()
     }
 
-    /// Whether that changed anything.
+    /// Adds or replaces a volume. Returns true if that changed anything.
     pub fn put_volume(&mut self, id: &VolumeId, volume: ExpectedVolume) -> bool {
         let node: Arc<str> = id.node.as_str().into();
         self.named.insert((id.uuid, node.clone()));
@@ -108,7 +108,7 @@ impl Expected {
         }
     }
 
-    /// This PersistentVolume is gone; another of the same volume stays.
+    /// Removes the volume if this PersistentVolume names it. If another one does, it stays.
     pub fn remove_volume(&mut self, id: &VolumeId, pv: &str) {
         if let Some(of_node) = self.volumes.get_mut(id.node.as_str()) {
             if of_node.get(&id.uuid).is_some_and(|known| *known.pv == *pv) {
@@ -129,12 +129,12 @@ impl Expected {
         self.nodes.remove(node);
     }
 
-    /// Whether an agent is registered there, or a PersistentVolume names a volume there.
+    /// True if an agent is registered on the node, or a PersistentVolume names a volume on it.
     pub fn has_node(&self, node: &str) -> bool {
         self.nodes.contains(node) || self.volumes.contains_key(node)
     }
 
-    /// Every node that should exist.
+    /// Returns all nodes that are expected to exist.
     pub fn nodes(&self) -> BTreeSet<Arc<str>> {
         self.nodes
             .iter()
@@ -147,20 +147,20 @@ impl Expected {
         self.volumes.get(node)
     }
 
-    /// Whether a PersistentVolume names this volume, there or on the node from which its drive was moved.
+    /// True if a PersistentVolume names this volume, on any node: its drive may have been moved from there.
     pub fn names(&self, uuid: Uuid) -> bool {
         let mut from = self.named.range((uuid, "".into())..);
         from.next().is_some_and(|(first, _)| *first == uuid)
     }
 
-    /// The PersistentVolume that names this volume, there or on the node from which its drive was moved.
+    /// Returns the name of the PersistentVolume that names this volume, on any node: its drive may have been moved from there.
     pub fn named_by(&self, uuid: Uuid) -> Option<&str> {
         let (first, node) = self.named.range((uuid, "".into())..).next()?;
         let volume = self.volumes.get(node)?.get(&uuid);
         volume.filter(|_| *first == uuid).map(|volume| &*volume.pv)
     }
 
-    /// What names this volume, on the node of its id.
+    /// Returns what is expected of this volume on the node in its id.
     pub fn volume(&self, id: &VolumeId) -> Option<&ExpectedVolume> {
         self.volumes.get(id.node.as_str())?.get(&id.uuid)
     }
@@ -189,7 +189,7 @@ mod tests {
         let mut expected = Expected::default();
         assert!(expected.put_volume(&id(1), volume("a")));
         assert!(!expected.put_volume(&id(1), volume("a")));
-        // A second one that was made by hand for the same volume takes its place.
+        // A second, manually created PersistentVolume of the same volume replaces the first.
         assert!(expected.put_volume(&id(1), volume("b")));
         expected.remove_volume(&id(1), "a");
         assert!(expected.names(id(1).uuid) && !expected.names(id(2).uuid));

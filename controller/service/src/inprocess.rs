@@ -8,14 +8,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, server::Router};
 use tower::service_fn;
 
-// Per direction and connection, bytes; larger messages pass in pieces.
+// Buffer per direction and connection, bytes. Larger messages pass in pieces.
 const BUFFER: usize = 64 * 1024;
 
 /// Serves the router in this process and returns a channel to it.
 ///
-/// It connects on first use and reconnects like any other channel: each connection is a
-/// new pair of pipes that the same server accepts. The server ends when the last clone
-/// of the channel is dropped. Must be called within a tokio runtime.
+/// The channel connects on first use and reconnects like any other: each connection is a new pair of pipes that the same server accepts.
+/// The server ends when the last clone of the channel is dropped. Must be called within a tokio runtime.
 pub fn in_process_channel(router: Router) -> Channel {
     let (connect, accept) = mpsc::channel::<Result<DuplexStream, io::Error>>(1);
     tokio::spawn(async move {

@@ -1,7 +1,7 @@
-//! What one agent last said of its node: a full snapshot, then deltas, in order.
+//! The inventory that one agent reported: a full snapshot, then deltas in order.
 //!
-//! Pure but for the catalog that it keeps: updates go in, or are refused as not following from
-//! what is known, in which case the caller asks for a full snapshot again. Nothing is guessed over a gap.
+//! Pure, except for the catalog, which holds the volumes. An update that does not follow from the last one is refused, and
+//! the caller asks for a full snapshot. Nothing is assumed across a gap.
 
 mod contents;
 mod drives;
@@ -30,43 +30,40 @@ use crate::{
     peer_log::printable,
 };
 
-/// The update does not follow from what is known: ask for a full snapshot.
+/// The update does not follow from the last one; a full snapshot is needed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Gap {
-    /// A delta before any full snapshot.
+    /// A delta before the first full snapshot.
     #[error("the first inventory update is not a full snapshot")]
     NoSnapshot,
-    /// A delta of another agent process.
+    /// A delta from another agent process.
     #[error("an inventory delta of instance {got:?} came after instance {known:?}")]
     OtherInstance {
-        /// What is known.
+        /// Instance of the agent process that sent the last update.
         known: String,
-        /// What came.
         got: String,
     },
-    /// A delta that builds on something else than what is known.
+    /// A delta that builds on another revision than the last one.
     #[error("an inventory delta to revision {to} builds on {since}, but {known} is known")]
     Revision {
-        /// The revision that is known.
         known: u64,
-        /// The revision the delta builds on; 0 when it does not say.
+        /// The revision on which the delta builds; 0 if it names none.
         since: u64,
-        /// The revision the delta leads to.
+        /// The revision to which the delta leads.
         to: u64,
     },
-    /// A full snapshot that is older than what the same agent process said before.
+    /// A full snapshot with a lower revision than the last update of the same agent process.
     #[error(
         "an inventory snapshot of revision {got} came after revision {known}: it is an old one"
     )]
     Old {
-        /// The revision that is known.
+        /// Revision of the last update.
         known: u64,
-        /// The revision that came.
         got: u64,
     },
 }
 
-/// An update is not taken in, and has changed nothing.
+/// The update was refused and changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     #[error(transparent)]
@@ -75,42 +72,41 @@ pub enum UpdateError {
     Bound(#[from] Bound),
 }
 
-/// Volumes of an update that are not listed, since their ids are not of this node.
+/// Volumes of an update that were ignored because their ids are malformed or name another node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Foreign {
     pub count: u64,
-    /// The first of the ids, cut.
+    /// First of the ids, printable and truncated.
     pub example: String,
 }
 
-/// How many volumes there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// That exist.
+    /// Existing volumes, without those being erased or quarantined; includes expected ones.
     pub volumes: u64,
-    /// Of those, with trouble that the agent tells of.
+    /// Existing volumes with a condition that counts as trouble.
     pub troubled: u64,
 }
 
-/// One node's inventory, and whether its agent is there.
+/// Inventory of one node, and the connection state of its agent.
 #[derive(Debug)]
 pub struct Inventory {
     node: Node,
     instance: String,
     revision: u64,
-    // From an agent that has not scanned every drive yet; not shown.
+    // Updates of an agent that has not scanned every drive yet. Not shown.
     making: Option<InventoryBuilder>,
-    // The last complete view. Its volumes are in the catalog.
+    // The last complete inventory. Its volumes are in the catalog.
     shown: Option<Shown>,
-    // Volumes that should exist on a node whose agent has not told this process what it has; in the catalog, too.
+    // Volumes that should exist on a node whose agent has not reported to this process; in the catalog, too.
     expected: BTreeSet<Uuid>,
-    // An agent has told this process: what it did not tell of does not exist.
+    // An agent has sent this process a complete inventory: a volume not in it does not exist.
     confirmed: bool,
     away_since: Option<Instant>,
 }
 
 impl Inventory {
-    /// Nothing known yet of this node.
+    /// Returns an empty inventory without a time of disconnection.
     pub fn new(node: Node) -> Self {
         Self {
             node,
@@ -124,8 +120,8 @@ impl Inventory {
         }
     }
 
-    /// Lists these volumes, of which an orchestrator says that they exist, until an agent has told what the node has. Those
-    /// that are known already stay as the agent last reported them. Answers whether that changed anything.
+    /// Lists these volumes, which the orchestrator's PersistentVolumes name, until an agent has sent a complete inventory.
+    /// Volumes that an agent reported before stay as reported. Returns true if that changed the catalog.
     pub fn expect(&mut self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) -> bool {
         if self.confirmed {
             return false;
@@ -149,7 +145,7 @@ impl Inventory {
         changed
     }
 
-    /// Takes in what was known before this process began; the node counts as disconnected.
+    /// Applies a persisted update from before this process began. The node counts as disconnected.
     pub fn recall(
         &mut self,
         update: InventoryUpdate,
@@ -165,7 +161,10 @@ impl Inventory {
         applied.map(drop)
     }
 
-    /// Takes in one update of the stream. Volumes of other nodes are left out.
+    /// Applies one update of an agent's stream, and marks the node as connected. Ignores volumes of other nodes and returns their number.
+    ///
+    /// # Errors
+    /// The update does not follow from the last one, or exceeds a bound. Nothing was changed.
     pub fn apply(
         &mut self,
         update: InventoryUpdate,
@@ -207,7 +206,7 @@ impl Inventory {
         }
         self.revision = update.revision;
         let ready = update.ready;
-        // A part of a larger update has none, and says that it is not ready.
+        // A partial update has no findings and is not `ready`.
         let findings = ready.then(|| std::mem::take(&mut update.findings));
         match &mut self.making {
             Some(making) => making.take_in(update, put, &removed),
@@ -249,7 +248,7 @@ impl Inventory {
         Ok(foreign)
     }
 
-    // What is held when this update has been taken in: never less than that.
+    // Upper bound of what is held after this update.
     fn held_after(
         &self,
         update: &InventoryUpdate,
@@ -310,7 +309,7 @@ impl Inventory {
         held
     }
 
-    // The volumes whose id is one of this node's.
+    // Splits off the volumes whose id is malformed or names another node.
     fn ours(&self, volumes: Vec<Volume>) -> (Vec<(Uuid, Volume)>, Foreign) {
         let node = &*self.node;
         let mut foreign = Foreign::default();
@@ -382,7 +381,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Forgets everything, as if the node had never been.
+    /// Removes all contents, as if no agent had ever reported. Keeps the time of disconnection.
     pub fn clear(&mut self, catalog: &Catalog) {
         let gone: Vec<Uuid> = self.volumes().into_iter().collect();
         catalog.change(&self.node, Vec::new(), &gone);
@@ -391,34 +390,34 @@ impl Inventory {
         self.away_since = away_since;
     }
 
-    /// The stream has ended; the time is kept from the first such notice.
+    /// Marks the node as disconnected since `now`, unless it was already. Drops an incomplete snapshot.
     pub fn away(&mut self, now: Instant) {
         self.making = None;
         self.node.set_connected(false);
         self.away_since.get_or_insert(now);
     }
 
-    /// Since when the agent is away; None while it is there.
+    /// Returns the time since which the agent is disconnected; None while it is connected.
     pub fn away_since(&self) -> Option<Instant> {
         self.away_since
     }
 
-    /// Whether the agent is there and has looked at every drive: then what is not shown does not exist.
+    /// True if the agent is connected and has scanned every drive: then a volume that is not listed does not exist.
     pub fn complete(&self) -> bool {
         self.making.is_none() && self.known() && self.away_since.is_none()
     }
 
-    /// Whether an agent's complete view has ever been had.
+    /// True if a complete inventory was ever received or recalled.
     pub fn known(&self) -> bool {
         self.shown.is_some()
     }
 
-    /// Whether anything is listed for it: what an agent reported, or what is expected.
+    /// True if anything is listed for the node: an agent's inventory, or expected volumes.
     pub fn listed(&self) -> bool {
         self.known() || !self.expected.is_empty()
     }
 
-    /// Its classes, of the last complete view.
+    /// Returns the classes of the last complete inventory, by name.
     pub fn classes(&self) -> Classes {
         self.shown
             .as_ref()
@@ -426,31 +425,31 @@ impl Inventory {
             .unwrap_or_default()
     }
 
-    /// What its agent found of the host, of the last complete view.
+    /// Returns the findings about the host in the last complete inventory.
     pub fn findings(&self) -> &[Finding] {
         let shown = self.shown.as_ref();
         shown.map_or(&[], |shown| &shown.findings)
     }
 
-    /// Its drives by identity, of the last complete view.
+    /// Returns the drives of the last complete inventory, in order of their identities.
     pub fn drives(&self) -> impl Iterator<Item = Drive> {
         let shown = self.shown.iter();
         shown.flat_map(|shown| shown.drives.values().map(PackedDrive::decode))
     }
 
-    /// Its drive of this identity, of the last complete view.
+    /// Returns the drive of this identity in the last complete inventory.
     pub fn drive(&self, id: &str) -> Option<Drive> {
         let shown = self.shown.as_ref()?;
         shown.drives.get(id).map(PackedDrive::decode)
     }
 
-    /// The uuids of its volumes, deleted and expected ones too, of the last complete view.
+    /// Returns the uuids of all volumes in the last complete inventory, including deleted ones, and of expected ones.
     pub fn volumes(&self) -> BTreeSet<Uuid> {
         let shown = self.shown.iter().flat_map(|shown| shown.volumes.keys());
         shown.chain(&self.expected).copied().collect()
     }
 
-    /// How many volumes it has.
+    /// Counts the existing volumes. Takes time linear in their number.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             volumes: self.expected.len() as u64,
@@ -463,7 +462,7 @@ impl Inventory {
         counts
     }
 
-    /// Whether it has volumes that were deleted: being erased, or quarantined.
+    /// True if the last complete inventory has volumes that are being erased or quarantined.
     pub fn has_deleted(&self) -> bool {
         let shown = self.shown.iter();
         shown
@@ -471,14 +470,14 @@ impl Inventory {
             .any(|known| !known.exists())
     }
 
-    /// The uuids of its volumes that move, or have moved and still have an old place.
+    /// Returns the uuids of volumes that move, or have moved and still have an old place.
     pub fn with_moves(&self) -> BTreeSet<Uuid> {
         let shown = self.shown.iter().flat_map(|shown| &shown.volumes);
         let moving = shown.filter(|(_, known)| known.has_move());
         moving.map(|(uuid, _)| *uuid).collect()
     }
 
-    /// All that is shown, as one full update; None when nothing ever was.
+    /// Returns the last complete inventory as one full update; None if there never was one.
     pub fn dump(&self, catalog: &Catalog) -> Option<InventoryUpdate> {
         let mut update = self.dump_without_volumes()?;
         let volumes = self.keys().filter_map(|key| catalog.get(&key));
@@ -486,7 +485,7 @@ impl Inventory {
         Some(update)
     }
 
-    /// The same, but for the volumes.
+    /// Returns the same without volumes.
     pub fn dump_without_volumes(&self) -> Option<InventoryUpdate> {
         let shown = self.shown.as_ref()?;
         Some(InventoryUpdate {
@@ -502,7 +501,7 @@ impl Inventory {
         })
     }
 
-    /// The places of all volumes that are shown.
+    /// Returns the catalog keys of all volumes of the last complete inventory.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         let shown = self.shown.iter();
         shown.flat_map(|shown| {
@@ -513,29 +512,28 @@ impl Inventory {
         })
     }
 
-    /// The node.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The agent process of the newest update.
+    /// Returns the instance of the agent process that sent the newest update.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// The revision of the newest update.
+    /// Returns the revision of the newest update.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The agent process and the revision of what is shown; of nothing when nothing ever was.
+    /// Returns the instance and the revision of the last complete inventory; an empty one and 0 if there never was one.
     pub fn shown(&self) -> (&str, u64) {
         let shown = self.shown.as_ref();
         shown.map_or(("", 0), |shown| (&shown.instance, shown.revision))
     }
 
-    /// Whether what is shown includes this revision of this instance. A later instance
-    /// that is complete includes all that earlier ones acknowledged.
+    /// True if the last complete inventory includes this revision of this instance. A complete inventory of a later
+    /// instance includes all revisions that earlier ones acknowledged.
     pub fn includes(&self, instance: &str, revision: u64) -> bool {
         self.complete() && (self.instance != instance || self.revision >= revision)
     }

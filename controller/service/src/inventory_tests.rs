@@ -239,7 +239,7 @@ fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_w
     );
     assert_eq!(seen.inventory.shown(), ("a", 7));
 
-    // The stream broke: the part is worth nothing, and the next one begins anew.
+    // The stream ended: the partial snapshot is dropped, and the next one starts from scratch.
     seen.inventory.away(Instant::now());
     seen.apply(part(true, "new", ID, false)).unwrap();
     seen.apply(part(false, "newer", other, true)).unwrap();
@@ -268,7 +268,7 @@ fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
         std::slice::from_ref(&lost),
         "also to the node's file"
     );
-    // A part of a change has none, and says nothing of them.
+    // A partial delta has no findings, and does not clear them.
     let part = InventoryUpdate {
         ready: false,
         ..update(false, "a", 1, 1)
@@ -355,7 +355,7 @@ fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
         assert_eq!(seen.inventory.shown(), ("a", 1));
         assert!(seen.inventory.complete());
     }
-    // In place of one that goes there is room for another.
+    // A removed volume makes space for another one.
     seen.apply(InventoryUpdate {
         removed_volumes: vec![many(0..1).remove(0).id],
         volumes: many(bounds::MAX_VOLUMES..bounds::MAX_VOLUMES + 1),
@@ -381,7 +381,7 @@ fn what_a_node_holds_is_counted_over_all_its_updates() {
             .count();
         let expected = bounds::MAX_NODE_BYTES / bounds::MAX_VOLUME_BYTES;
         assert!((expected..expected + 50).contains(&taken), "{taken}");
-        // The same ones again are no more.
+        // Sending the same ones again does not increase the total.
         let mut again = large(taken - 1);
         (again.since_revision, again.revision) = (taken as u64, taken as u64 + 1);
         seen.apply(again).unwrap();

@@ -1,7 +1,7 @@
 //! The CSI Controller service over agents.
 //!
-//! It talks to agents only through the `Agent` service, over a channel. The controller's program lets agents dial it; a headless
-//! agent hands over an [`in_process_channel`] to itself. Either way the service is the one here:
+//! The service talks to agents only through the `Agent` gRPC service, over a channel. In the controller's program, agents connect to it; a
+//! headless agent passes an [`in_process_channel`] to itself. Either way, the CSI service is the one in this crate:
 //!
 //! ```no_run
 //! # use drivebay_csi::HealthApi;

@@ -1,9 +1,8 @@
-//! The little that should outlive a controller process: which node was sent which create whose outcome is
-//! not known, and which volumes of given-up nodes were deleted.
+//! State of the controller that outlives its process: the nodes that were sent a create whose outcome is unknown, and the volumes of
+//! forgotten nodes that were deleted.
 //!
-//! Disposable like everything here: without it a create in doubt may leave a volume that nobody claims
-//! (`volumes --unclaimed` lists it), and a node that comes back after all shows what was deleted as live. No data
-//! is lost either way. One file, written whole under another name, synced and renamed.
+//! Losing it loses no volume data: a create in doubt may leave a volume without a claim (`volumes --unclaimed` lists it), and a forgotten
+//! node that returns lists deleted volumes as existing. It is one file, written whole under another name, synced and renamed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,34 +18,32 @@ use tokio::sync::oneshot;
 use crate::state_troubles::{StateKind, StateTroubles, Trouble};
 use drivebay_common::files::{self, Durability};
 
-/// The file's format. A controller does not start on a newer one.
+/// Version of the file's format. [`Notes::open`] fails on a newer one.
 const FORMAT: u32 = 1;
 const FILE: &str = "notes.json";
-/// A disk that takes longer to write a few kilobytes is in trouble.
+/// Timeout of one write of a few kilobytes, including its sync.
 const WRITE_DEADLINE: Duration = Duration::from_secs(5);
-/// Names in doubt that are kept; beyond, the first by name are dropped.
+/// Largest number of CSI names in doubt. Beyond it, the first ones in name order are dropped.
 const MAX_DOUBTS: usize = 10_000;
 
-/// A note could not be made durable.
+/// The state file cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotesError {
-    /// The directory.
     #[error("cannot make the state directory {path}; see --state-dir")]
     Dir {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// A newer controller has been here.
+    /// A newer controller wrote the file. It was not changed.
     #[error(
         "{path} has format {found}, and this controller reads format {FORMAT}: a newer controller wrote it. Nothing was changed. Run that controller again; or move the file away, to lose which creates are in doubt and which volumes of forgotten nodes were deleted"
     )]
     Newer {
         path: PathBuf,
-        /// What it says.
+        /// The file's value of `format`.
         found: String,
     },
-    /// Writing.
     #[error("cannot write {path}, so nothing was done; make room or see --state-dir")]
     Write {
         path: PathBuf,
@@ -60,9 +57,9 @@ struct Contents {
     format: u32,
     /// By CSI name: the nodes that were sent a create and have not given a final answer.
     doubts: BTreeMap<String, BTreeSet<String>>,
-    /// Volumes deleted while their node was given up, with the time in unix seconds.
+    /// Volumes deleted while their node was forgotten, with the time of the deletion in seconds since 1970.
     deleted: BTreeMap<String, u64>,
-    /// Nodes that came back after they were given up, with the time of the giving up that this ended, unix seconds.
+    /// Forgotten nodes that have returned, with the time of the `node forget` that this ended, in seconds since 1970.
     #[serde(default)]
     returned: BTreeMap<String, u64>,
 }
@@ -72,7 +69,7 @@ struct Format {
     format: serde_json::Value,
 }
 
-/// What must be in the file before it is believed.
+/// A change that is saved to the file before it takes effect in memory.
 #[derive(Debug)]
 enum Change {
     Doubt { name: String, node: String },
@@ -80,7 +77,8 @@ enum Change {
 }
 
 impl Contents {
-    /// Puts what was noted earlier before this.
+    /// Merges contents that were recorded earlier than these. Of the same id, `deleted` takes the earlier record and `returned`
+    /// keeps this one.
     fn follow(&mut self, earlier: Self) {
         for (name, nodes) in earlier.doubts {
             self.doubts.entry(name).or_default().extend(nodes);
@@ -109,7 +107,7 @@ impl Contents {
     }
 }
 
-/// A change that somebody waits for.
+/// A change that waits to be written, and the channel for the result of the write.
 #[derive(Debug)]
 struct Proposal {
     change: Change,
@@ -119,11 +117,11 @@ struct Proposal {
 #[derive(Debug, Default)]
 struct Kept {
     contents: Contents,
-    // Grows with every change of the contents.
+    // Increases with every change of the contents that is still to be written.
     changes: u64,
-    // Written with the contents next, and part of them after that.
+    // Changes that the next write adds to the file. They become part of `contents` when that write succeeds.
     proposed: Vec<Proposal>,
-    // Why the file's contents are not known, if so: then it is not written.
+    // Error of the last read of the file, if it failed. While it is set, the file is not written.
     unread: Option<String>,
 }
 
@@ -131,19 +129,19 @@ struct Kept {
 struct Inner {
     path: Option<PathBuf>,
     kept: Mutex<Kept>,
-    // The change up to which the file holds everything.
+    // Value of `changes` at the last successful write. The lock serialises writes.
     written: tokio::sync::Mutex<u64>,
     troubles: StateTroubles,
 }
 
-/// The notes. Clones share them.
+/// Handle to the state file. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct Notes {
     inner: Arc<Inner>,
 }
 
 impl Notes {
-    /// Notes that end with this process.
+    /// Returns empty state that is never written to a file.
     pub fn in_memory() -> Self {
         Self::new(None, Kept::default(), StateTroubles::default())
     }
@@ -159,8 +157,11 @@ impl Notes {
         }
     }
 
-    /// The notes in this directory, which is made if need be. A damaged file is put aside; one that cannot be read is left as it is,
-    /// and nothing is noted durably until `keep_up` has read it. Both are findings. Blocks.
+    /// Opens the state file in this directory, which is created if missing. Moves a damaged file aside and starts empty. Leaves an
+    /// unreadable file as it is, and fails durable changes until [`keep_up`](Self::keep_up) has read it. Both raise a finding. Blocks.
+    ///
+    /// # Errors
+    /// The directory cannot be created, or a newer controller wrote the file.
     pub fn open(dir: &Path) -> Result<Self, NotesError> {
         fs::create_dir_all(dir).map_err(|source| NotesError::Dir {
             path: dir.to_owned(),
@@ -190,16 +191,15 @@ impl Notes {
         Ok(Self::new(Some(path), kept, troubles))
     }
 
-    /// What is wrong with the controller's state files.
     pub fn troubles(&self) -> &StateTroubles {
         &self.inner.troubles
     }
 
-    /// Reads the file again if it could not be read, looks whether a copy that was moved aside is still there, and writes what has
-    /// changed. To be called from time to time.
+    /// Retries the read of an unreadable file, clears the finding of a damaged copy that was removed, and writes pending changes.
+    /// Must be called periodically.
     ///
     /// # Errors
-    /// It could not be written.
+    /// The file cannot be written.
     pub async fn keep_up(&self) -> Result<(), NotesError> {
         let Some(path) = &self.inner.path else {
             return Ok(());
@@ -219,7 +219,7 @@ impl Notes {
         self.flush().await
     }
 
-    // What was noted since comes after what the file has. Nothing is written meanwhile.
+    // The file's contents are older than those in memory. The lock keeps the file from being written meanwhile.
     async fn read_again(&self, path: &Path) {
         let _written = self.inner.written.lock().await;
         if self.lock().unread.is_none() {
@@ -251,22 +251,22 @@ impl Notes {
         look(&self.lock().contents)
     }
 
-    /// Notes durably that the node is going to be sent a create of this name.
+    /// Records durably, before the node is sent a create of this name, that the create's outcome is unknown.
     ///
     /// # Errors
-    /// It could not be written, and is not noted.
+    /// The file cannot be written; nothing was recorded.
     pub async fn doubt(&self, name: &str, node: &str) -> Result<(), NotesError> {
         let (name, node) = (name.to_owned(), node.to_owned());
         self.save(Change::Doubt { name, node }).await
     }
 
-    /// The same, made durable with what is written next, at the latest by `flush`.
+    /// Records the same in memory. The next write makes it durable, at the latest [`flush`](Self::flush).
     pub fn doubt_soon(&self, name: &str, node: &str) {
         let (name, node) = (name.to_owned(), node.to_owned());
         self.change(|contents| contents.apply(&Change::Doubt { name, node }));
     }
 
-    /// The node has given its final answer.
+    /// Ends the doubt after the node's final answer. The next write makes that durable.
     pub fn settle(&self, name: &str, node: &str) {
         self.change(|contents| {
             if let Some(nodes) = contents.doubts.get_mut(name) {
@@ -278,20 +278,20 @@ impl Notes {
         });
     }
 
-    /// The nodes that were sent a create of this name and have not given a final answer.
+    /// Returns the nodes that were sent a create of this name and have not given a final answer.
     pub fn doubts(&self, name: &str) -> BTreeSet<String> {
         self.look(|contents| contents.doubts.get(name).cloned().unwrap_or_default())
     }
 
-    /// For each name in doubt, its nodes.
+    /// Returns the nodes of each name in doubt, one set for each name.
     pub fn all_doubts(&self) -> Vec<BTreeSet<String>> {
         self.look(|contents| contents.doubts.values().cloned().collect())
     }
 
-    /// Notes durably that this volume of a forgotten node was deleted.
+    /// Records durably that this volume of a forgotten node was deleted. An earlier record of the same volume keeps its time.
     ///
     /// # Errors
-    /// It could not be written, and is not noted.
+    /// The file cannot be written; nothing was recorded.
     pub async fn note_delete(&self, id: &str) -> Result<(), NotesError> {
         let at = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -300,7 +300,7 @@ impl Notes {
         self.save(Change::Delete { id, at }).await
     }
 
-    /// The volumes of this node that were deleted while it was forgotten.
+    /// Returns the ids of the volumes of this node that were deleted while it was forgotten.
     pub fn undelivered_deletes(&self, node: &str) -> Vec<String> {
         self.look(|contents| {
             let ids = contents.deleted.keys();
@@ -310,22 +310,22 @@ impl Notes {
         })
     }
 
-    /// The node itself knows now that the volume was deleted.
+    /// Removes the record of a delete that the node's agent has persisted itself.
     pub fn delete_delivered(&self, id: &str) {
         self.change(|contents| contents.deleted.remove(id));
     }
 
-    /// The node has come back, so its giving up at this time (unix seconds) no longer holds.
+    /// Records that a forgotten node has returned. `given_up_at`: time of the `node forget` that this ends, seconds since 1970.
     pub fn returned(&self, node: &str, given_up_at: u64) {
         self.change(|contents| contents.returned.insert(node.to_owned(), given_up_at));
     }
 
-    /// Whether the node has come back since it was given up at this time.
+    /// True if the node has returned since it was forgotten at this time, seconds since 1970.
     pub fn has_returned(&self, node: &str, given_up_at: u64) -> bool {
         self.look(|contents| contents.returned.get(node) == Some(&given_up_at))
     }
 
-    /// Writes what has changed.
+    /// Writes the file if anything has changed since the last write. Does nothing for state without a file.
     pub async fn flush(&self) -> Result<(), NotesError> {
         let Some(path) = &self.inner.path else {
             return Ok(());
@@ -342,7 +342,8 @@ impl Notes {
         kept.unwrap_or_else(PoisonError::into_inner)
     }
 
-    // The file first, then what is believed. Whoever waits for the one that writes may find its own change written.
+    // The file is written before the change takes effect in memory. One write saves all proposals, so this one may be written
+    // already when the lock is acquired.
     async fn save(&self, change: Change) -> Result<(), NotesError> {
         let Some(path) = &self.inner.path else {
             self.change(|contents| contents.apply(&change));
@@ -358,7 +359,7 @@ impl Notes {
         match result.try_recv() {
             Ok(result) => return result.map_err(failed),
             Err(oneshot::error::TryRecvError::Empty) => {}
-            // Whoever wrote it has gone in the middle of it.
+            // The task that took this proposal was cancelled before its write ended.
             Err(oneshot::error::TryRecvError::Closed) => {
                 return Err(failed(io::Error::from(io::ErrorKind::Interrupted)));
             }
@@ -404,7 +405,7 @@ impl Notes {
                 Ok(()) => Ok(()),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
             };
-            // Whoever asked may have gone; it is in the file all the same.
+            // The receiver may have been dropped; the change is in the file nonetheless.
             let _ = proposal.done.send(answer);
         }
         result.map_err(|source| NotesError::Write {
@@ -414,20 +415,20 @@ impl Notes {
     }
 }
 
-/// Where a damaged file is moved.
+/// Path to which a damaged file is moved.
 fn aside(path: &Path) -> PathBuf {
     path.with_file_name(format!("{FILE}.damaged"))
 }
 
-/// The file's contents; None: there is none, or it was damaged, and was moved aside. The inner error: it cannot be read, or is
-/// damaged and cannot be moved aside. Blocks.
+/// Reads the file. None if it does not exist, or was damaged and moved aside. The inner error: it cannot be read, or is damaged and
+/// cannot be moved aside. The outer error: a newer controller wrote it. Blocks.
 fn read(path: &Path, troubles: &StateTroubles) -> Result<io::Result<Option<Contents>>, NotesError> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(None)),
         Err(error) => return Ok(Err(error)),
     };
-    // The format first: a newer one need not look like ours.
+    // The format is checked first: a newer file may have other fields.
     if let Ok(Format { format }) = serde_json::from_slice(&text)
         && format.as_u64().is_none_or(|found| found > FORMAT.into())
     {

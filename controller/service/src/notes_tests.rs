@@ -63,7 +63,7 @@ async fn a_file_that_cannot_be_read_is_not_written_over_and_read_once_it_can_be(
     let before = Notes::open(dir.path()).unwrap();
     before.doubt("v", "a").await.unwrap();
     before.note_delete("x@a").await.unwrap();
-    // A directory in its place cannot be read, also by root.
+    // A directory at its path cannot be read, even by root.
     let (path, elsewhere) = (dir.path().join(FILE), dir.path().join("elsewhere"));
     fs::rename(&path, &elsewhere).unwrap();
     fs::create_dir(&path).unwrap();
@@ -118,7 +118,7 @@ async fn what_cannot_be_written_is_an_error() {
     ));
     assert!(notes.note_delete("x@a").await.is_err());
     assert_eq!(codes(&notes), ["StateNotSaved"]);
-    // Nor is it believed: nothing was done.
+    // The change has no effect in memory either.
     assert!(notes.doubts("v").is_empty() && notes.undelivered_deletes("a").is_empty());
     fs::remove_dir(dir.path().join("notes.json.new")).unwrap();
     notes.doubt("w", "a").await.unwrap();

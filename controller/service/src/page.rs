@@ -1,26 +1,25 @@
-//! Pages of volumes: a bounded number of entries and bytes, and a token that stays good while volumes come and go.
+//! Pagination: pages bounded in entries and bytes, and tokens that stay valid while volumes are created and deleted.
 
 use drivebay_proto::VolumeId;
 
-/// Most entries of one page, whatever the caller asks for.
+/// Most entries of one page; a larger request is reduced to it.
 pub const MAX_ENTRIES: usize = 1000;
-/// Most encoded bytes of one page's entries; Go clients refuse answers over 4 MiB.
+/// Most encoded bytes of one page's entries. Go clients refuse messages over 4 MiB by default.
 pub const MAX_BYTES: usize = 2 << 20;
 
 const PREFIX: &str = "after:";
-// Field tag and length in front of each entry, bytes.
+// Upper bound of the field tag and length before each entry, bytes.
 const FRAME: usize = 6;
 
-/// The token was not made here.
+/// The token was not issued by Drivebay.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "starting_token is not one that Drivebay gave out; start the listing over, without a token"
 )]
 pub struct BadToken;
 
-/// The id after which a page starts; None for the first page.
-///
-/// The volume of that id need not exist any more: pages go by the order of ids.
+/// Parses a token into the id after which the page starts; None for the first page. The volume of that id need not
+/// exist any more: entries are in the order of ids.
 pub fn parse_token(token: &str) -> Result<Option<VolumeId>, BadToken> {
     if token.is_empty() {
         return Ok(None);
@@ -29,10 +28,10 @@ pub fn parse_token(token: &str) -> Result<Option<VolumeId>, BadToken> {
     id.parse().map(Some).map_err(|_| BadToken)
 }
 
-/// Takes entries in the order of their volumes' ids, as far as a page goes, and returns them with the token of the
-/// next page; empty when this is the last.
+/// Takes entries for one page, and returns them with the token of the next page, which is empty if this is the
+/// last one. `entries` must be in the order of their volumes' ids and start after the token's.
 ///
-/// `bytes`: how long an entry is, encoded; `id`: the id of its volume.
+/// `bytes`: encoded length of an entry; `id`: id of its volume.
 pub fn page<E>(
     entries: impl Iterator<Item = E>,
     max_entries: Option<usize>,
@@ -44,7 +43,7 @@ pub fn page<E>(
     let mut size = 0;
     for entry in entries {
         size += bytes(&entry) + FRAME;
-        // An entry is far smaller than a page, so each page has one at least.
+        // An entry is far smaller than a page, so each page has at least one.
         if taken.len() == most || (size > MAX_BYTES && !taken.is_empty()) {
             let last = taken.last().map(id).unwrap_or_default();
             let token = format!("{PREFIX}{last}");
@@ -89,7 +88,7 @@ mod tests {
             let _ = parse_token(&format!("after:{token}"));
         }
 
-        // Whatever comes and goes between pages: a volume that is there all the time is listed exactly once.
+        // A volume that exists all the time is listed exactly once, whatever is created or deleted between pages.
         #[test]
         fn volumes_that_stay_are_listed_once_while_others_come_and_go(
             stay in prop::collection::btree_set(any::<u128>(), 1..60),

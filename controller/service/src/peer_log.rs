@@ -1,5 +1,5 @@
-//! Log lines that a peer can cause: their texts are printable and cut, and a repeated one is logged a few times a minute and
-//! counted from then on.
+//! Log lines that a peer can cause: their texts are printable and truncated, and repeated ones are limited per minute and
+//! counted beyond that.
 
 use std::{
     collections::BTreeMap,
@@ -10,24 +10,25 @@ use std::{
 
 use drivebay_common::text::acts;
 
-/// Longest text of a peer in a log line or in what a person reads, bytes.
+/// Longest text of a peer in a log line or an output, bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
-/// Lines of one kind about one peer in a minute.
+/// Most lines of one kind about one peer in a minute.
 const LINES: u64 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Pairs of kind and peer that are told apart: those of a large fleet that reconnects. Others share one line's count by kind.
+/// Most pairs of kind and peer that are counted separately, enough for a large fleet that reconnects. Further peers share one
+/// count per kind.
 const MAX_PEERS: usize = 20_000;
-/// In place of the peer's name when there are too many.
+/// Name that stands for the further peers.
 const OTHERS: &str = "others";
-/// Summaries written each minute; the rest are added up.
+/// Most summaries per minute; the rest are added up in one line.
 const SUMMARIES: usize = 50;
 
-/// The text with control characters and what would reorder a line escaped, and cut.
+/// Escapes control characters and characters that reorder a line, and truncates the text to [`MAX_TEXT_BYTES`].
 pub fn printable(text: &str) -> String {
     printable_up_to(text, MAX_TEXT_BYTES)
 }
 
-/// As [`printable`], for a sentence of ours with a peer's words in it.
+/// The same for a sentence of our own that contains a peer's text: up to four times [`MAX_TEXT_BYTES`].
 pub fn printable_sentence(text: &str) -> String {
     printable_up_to(text, 4 * MAX_TEXT_BYTES)
 }
@@ -52,7 +53,7 @@ fn printable_up_to(text: &str, most: usize) -> String {
 
 type Counts = BTreeMap<(&'static str, String), u64>;
 
-/// What was logged in this minute.
+/// Rate limit of log lines by kind and peer, over one minute.
 #[derive(Debug, Default)]
 pub struct PeerLog {
     minute: Mutex<Minute>,
@@ -78,7 +79,7 @@ impl PeerLog {
         self.minute.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a line of this kind about this peer (a node, an address) is to be logged; if not, it is counted.
+    /// True if a line of this kind about this peer (a node, an address) may be logged now. Counts the line in either case.
     pub fn allows(&self, kind: &'static str, peer: &str) -> bool {
         if self.lock().began.elapsed() >= MINUTE {
             self.summarize();
@@ -94,8 +95,8 @@ impl PeerLog {
         *count <= LINES
     }
 
-    /// Says how many lines were left out, and begins a new minute. To be called once a minute, so that it is said also when
-    /// nothing follows.
+    /// Logs how many lines were suppressed, and begins a new minute. Must be called once a minute, so that suppressed lines
+    /// are reported also when none follow.
     pub fn summarize(&self) {
         let counts = mem::take(&mut *self.lock()).counts;
         let mut left_out: Vec<_> = counts

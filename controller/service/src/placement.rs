@@ -1,4 +1,4 @@
-//! Which node a new volume goes to. Pure: a request and what the nodes report, in; an order of nodes, out.
+//! Placement: the order in which nodes are asked to create a new volume. Pure.
 
 use std::{
     cmp::Reverse,
@@ -16,83 +16,81 @@ use drivebay_csi::{
     topology::TopologyKey,
 };
 
-/// Whether a node can be asked.
+/// Readiness of a node's agent for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// The agent is there and has looked at every drive.
+    /// The agent is connected and has scanned every drive.
     There,
-    /// It is starting, or away for a moment: worth waiting for.
+    /// The agent is starting, or was disconnected recently: the request waits for it.
     Coming,
-    /// It has been away for so long that another node should be chosen, if that is possible.
+    /// The agent has been disconnected for so long that another node is chosen, if possible.
     Gone,
 }
 
-/// A node, as far as placement needs it.
+/// A node's input to placement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub id: String,
-    /// Whether it can be asked.
     pub presence: Presence,
-    /// What it reports; the last known when it is not there.
+    /// The classes it reports; the last known ones if it is disconnected.
     pub classes: Classes,
 }
 
-/// One node that can be asked.
+/// A node to send the request to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     pub node: String,
-    /// Class of drives.
+    /// Name of the class of drives.
     pub class: String,
     /// Exact size, bytes.
     pub bytes: u64,
 }
 
-/// No node can be asked.
+/// No node can be asked to create the volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
-    /// Who might do it is starting or away.
+    /// Every node that might create it is starting or was disconnected recently.
     #[error("no agent is ready to be asked: {}", starting(nodes))]
     NotReady {
-        /// The nodes that might do it; empty when none was ever seen.
+        /// Those nodes; empty if no node ever connected.
         nodes: Vec<String>,
     },
-    /// The request does not say which class, and there are several, or none.
+    /// The request names no class, and there is not exactly one.
     #[error("parameters: class is missing; the classes are {}", listed(known))]
     ClassNotNamed {
-        /// All classes there are.
+        /// Names of all classes.
         known: Vec<String>,
     },
-    /// No node has such a class.
+    /// No node has a class of this name.
     #[error(
         "parameters: class {class:?} is on no node; the classes are {}",
         listed(known)
     )]
     UnknownClass {
-        /// What was asked for.
+        /// Name in the request.
         class: String,
-        /// All classes there are.
+        /// Names of all classes.
         known: Vec<String>,
     },
-    /// The accessibility requirements name no node of ours.
+    /// The accessibility requirements allow no node with an agent of this driver.
     #[error("none of the nodes in accessibility_requirements has an agent of this driver")]
     NoSuchNode,
-    /// The nodes asked for are away, and have been for long. Nothing was sent to them.
+    /// The allowed nodes have been disconnected for long. No request was sent.
     #[error(
         "the agents of the requested nodes are disconnected: {}; choose another node, or wait until they reconnect",
         listed(nodes)
     )]
     Gone { nodes: Vec<String> },
-    /// The nodes asked for have no drive of the class.
+    /// The allowed nodes have no drive of the class.
     #[error("class {class:?} is on none of the nodes asked for: {}", listed(nodes))]
     ClassNotThere {
         class: String,
-        /// The nodes asked for.
+        /// Allowed nodes whose agents are connected.
         nodes: Vec<String>,
     },
-    /// No size satisfies the request.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// No piece of free space is large enough.
+    /// No contiguous free space on an allowed node is large enough.
     #[error(
         "no node has room in class {class:?}: {} are needed, and the largest that would fit is {}, on node {node}",
         size_beside(*needed, *largest),
@@ -102,9 +100,9 @@ pub enum PlacementError {
         class: String,
         /// Bytes needed.
         needed: u64,
-        /// Bytes of the largest volume that would fit anywhere asked for.
+        /// Size of the largest volume that fits on an allowed node, bytes.
         largest: u64,
-        /// Where that is.
+        /// The node on which it fits.
         node: String,
     },
 }
@@ -113,7 +111,7 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() {
         return "none; see the agents' configuration".to_owned();
     }
-    // A message travels in a header; a fleet of names does not fit.
+    // The message is sent in an HTTP header, which a list of all nodes may exceed.
     let mut text = names
         .iter()
         .take(20)
@@ -133,12 +131,12 @@ fn starting(nodes: &[String]) -> String {
     format!("starting or away on {}", listed(nodes))
 }
 
-/// The nodes to ask for this volume, best first: as `preferred` has them, then the one with the largest free piece;
-/// among equals the name decides, so that many volumes spread over them.
+/// Returns the nodes to ask to create this volume, best first: in the order of `preferred`, then by the largest free contiguous space. A
+/// hash of the volume's and the node's name breaks ties, which spreads volumes over equal nodes.
 ///
-/// Each has the class and, by its report, the room. A node that is the only one asked for is
-/// asked whatever it reported: it may have the volume already, from a call whose answer was
-/// lost, and its own word is the only one that is certain.
+/// Each node has the class and, by its last report, the space. The space is not checked if only one connected node
+/// has the class and no allowed node may still connect: that node may have the volume already, from a call whose
+/// answer was lost, and only it can tell.
 pub fn place(
     volume: &NewVolume,
     topology: Option<&TopologyRequirement>,
@@ -170,7 +168,7 @@ pub fn place(
         .filter_map(|node| Some((*node, node.classes.get(&class)?)))
         .collect();
     if having.is_empty() {
-        // An agent that is away may have it.
+        // A disconnected agent may have it.
         return Err(if away.is_empty() {
             PlacementError::ClassNotThere {
                 class,
@@ -204,7 +202,7 @@ pub fn place(
         .max_by_key(|(_, largest, _)| *largest)
         .cloned();
     let Some((_, largest, roomiest)) = best else {
-        // Never taken without a refusal; the loop leaves a node out for no other reason.
+        // Unreachable fallback: a node is left out only with a refusal.
         return Err(refused.map_or(PlacementError::NoSuchNode, PlacementError::Size));
     };
     if !lone {
@@ -236,10 +234,10 @@ pub(crate) fn turn(name: &str, node: &str) -> u64 {
     hasher.finish()
 }
 
-/// The class a request means: the one it names if any node has it, or the only one there is.
+/// Returns the class of the request: the one it names if any node has it, else the only one there is.
 fn class(volume: &NewVolume, nodes: &[Node]) -> Result<String, PlacementError> {
     let known: BTreeSet<&String> = nodes.iter().flat_map(|node| node.classes.keys()).collect();
-    // Of an agent that was there before, the last report counts.
+    // A disconnected node that reported before counts with its last report.
     let away = || -> Vec<String> {
         let silent = |node: &&Node| node.presence == Presence::Coming && node.classes.is_empty();
         let away = nodes.iter().filter(silent);

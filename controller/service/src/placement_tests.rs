@@ -1,4 +1,4 @@
-//! Placement, against tables and at random.
+//! Placement, by tables and with random input.
 
 use std::collections::BTreeMap;
 
@@ -259,7 +259,7 @@ proptest! {
                     last = Some(rank);
                 }
             }
-            // Nothing is denied for certain while an agent that may have it is away.
+            // No error is final while an agent that may have it is disconnected.
             Err(PlacementError::NoRoom { .. } | PlacementError::ClassNotThere { .. }) => {
                 let silent = nodes.iter().any(|node| node.presence != Presence::There && key().allows(Some(&topology), &node.id));
                 prop_assert!(!silent);

@@ -1,4 +1,4 @@
-//! How often peers were refused, by reason, for metrics.
+//! Counters of refused peers by reason, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use crate::bounds::Bound;
 
 macro_rules! reasons {
     ($($name:ident $word:literal),* $(,)?) => {
-        /// Why a connection, a session or an update was refused or delayed.
+        /// Reason why a connection, a session or an update was refused or delayed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Reason { $(#[allow(missing_docs)] $name),* }
 
@@ -14,7 +14,7 @@ macro_rules! reasons {
             /// Every reason.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// As in the metric's label.
+            /// Returns the value of the metric's label `reason`.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word),* }
             }
@@ -55,26 +55,24 @@ impl From<Bound> for Reason {
     }
 }
 
-/// The counts since this process began.
+/// Counts since the start of this process.
 #[derive(Debug, Default)]
 pub struct Refusals {
     counts: [AtomicU64; Reason::ALL.len()],
 }
 
 impl Refusals {
-    /// One more.
     pub fn count(&self, reason: Reason) {
         self.count_many(reason, 1);
     }
 
-    /// So many more.
     pub fn count_many(&self, reason: Reason, more: u64) {
         if let Some(count) = self.counts.get(reason as usize) {
             count.fetch_add(more, Ordering::Relaxed);
         }
     }
 
-    /// How many there were of each.
+    /// Returns the count of every reason, zero counts included.
     pub fn all(&self) -> impl Iterator<Item = (Reason, u64)> {
         let counts = self
             .counts

@@ -1,5 +1,5 @@
-//! Which of the controller's own state files could not be saved or read or were damaged, and what that means. No data of volumes is
-//! in them.
+//! Failures of the controller's own state files (not saved, not read, damaged), as findings with their consequences. These files
+//! hold no volume data.
 
 use std::{
     collections::BTreeMap,
@@ -10,17 +10,17 @@ use std::{
 pub use drivebay_common::state_trouble::Trouble;
 use drivebay_proto::agent::Finding;
 
-/// What a state file holds.
+/// Kind of a state file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StateKind {
-    /// Creates in doubt, and deletes of forgotten nodes.
+    /// Creates in doubt, and deletes of volumes of forgotten nodes.
     Notes,
-    /// Each node as it was last known.
+    /// Last known inventory of each node.
     Nodes,
 }
 
 impl StateKind {
-    /// The file's name in the state directory, or that of the directory with a file for each node. Also the label in metrics.
+    /// Returns the file's name in the state directory, or that of the directory with a file per node. Also a label value in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Notes => "notes.json",
@@ -62,7 +62,7 @@ impl StateKind {
 
 type Known = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
 
-/// Each trouble with the files that have it, and why. Clones share it.
+/// Active troubles, each with the files that have it and the reason. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct StateTroubles(Arc<Mutex<Known>>);
 
@@ -71,14 +71,14 @@ impl StateTroubles {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes trouble with a file. True: it is news.
+    /// Records a trouble of a file. Returns true if it or its reason is new.
     pub fn raise(&self, trouble: Trouble, kind: StateKind, path: &Path, why: String) -> bool {
         let mut known = self.lock();
         let files = known.entry((trouble, kind)).or_default();
         files.insert(path.to_owned(), why.clone()) != Some(why)
     }
 
-    /// It is over. True: there was such trouble.
+    /// Clears a trouble of a file. Returns true if it was raised.
     pub fn clear(&self, trouble: Trouble, kind: StateKind, path: &Path) -> bool {
         let mut known = self.lock();
         let Some(files) = known.get_mut(&(trouble, kind)) else {
@@ -91,19 +91,19 @@ impl StateTroubles {
         was
     }
 
-    /// The files that have this trouble.
+    /// Returns the files that have this trouble.
     pub fn files(&self, trouble: Trouble, kind: StateKind) -> Vec<PathBuf> {
         let known = self.lock();
         let files = known.get(&(trouble, kind)).into_iter().flatten();
         files.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Each trouble, with the kind of file that has it.
+    /// Returns the active troubles, with the kind of file that has each.
     pub fn all(&self) -> Vec<(Trouble, StateKind)> {
         self.lock().keys().copied().collect()
     }
 
-    /// One finding for each, with a stable text.
+    /// Returns one finding per trouble and kind of file. Its message names one file and the number of others.
     pub fn findings(&self) -> Vec<Finding> {
         let known = self.lock();
         let findings = known.iter().filter_map(|(&(trouble, kind), files)| {

@@ -1,5 +1,5 @@
-//! What can be asked of a running controller at the command line. The help is the manual: each command says
-//! what it does, what it changes, and shows how.
+//! Commands that query a running controller. Their help is the manual: each command says what it does and what it
+//! changes, and has examples.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use drivebay_view::{
     watch::WatchArg,
 };
 
-/// Where the controller's command line finds it when nobody says otherwise.
+/// Default path of the controller's unix socket.
 pub const DEFAULT_SOCKET: &str = "/run/drivebay/controller.sock";
 
 const HEALTH_EXAMPLES: &str = "\
@@ -119,7 +119,7 @@ Examples:
 }
 
 impl Ask {
-    /// The socket that it asks; None: it asks nobody.
+    /// Path of the socket that the command connects to; None if it makes no call.
     pub fn socket(&self) -> Option<&Path> {
         let socket = match self {
             Self::Health(show) => &show.socket,
@@ -490,7 +490,7 @@ pub struct SnapshotsArgs {
     pub show: ShowList,
 }
 
-/// What volumes of all nodes can be sorted by: not by how full they are, which only each node's own agent knows.
+/// Parses the sort order of volumes of all nodes. Refuses an order by usage, which only each node's own agent measures.
 fn sort_without_usage() -> impl TypedValueParser<Value = VolumeSort> {
     let known = VolumeSort::value_variants()
         .iter()

@@ -1,8 +1,7 @@
-//! Which volumes have a PersistentVolume, from the output of `kubectl get pv -o json`.
+//! The volumes that PersistentVolumes name, from the output of `kubectl get pv -o json`.
 //!
-//! A wrong list must not make live volumes look left over. So it has to be a list, of PersistentVolumes, whole,
-//! and to name at least one volume that is here. A volume counts as named whatever driver the PersistentVolume
-//! says: its uuid is nobody else's.
+//! A wrong list must not make volumes in use look unclaimed. It must be a complete list of PersistentVolumes that names at least one volume
+//! of this cluster. The driver in a PersistentVolume is ignored, since the volume's uuid is unique.
 
 use std::{
     collections::HashMap,
@@ -19,17 +18,17 @@ use uuid::Uuid;
 use super::client::Client;
 use drivebay_service::agents::unclaimed::UNCLAIMED_AFTER;
 
-/// Why a list is not believed.
+/// A list of PersistentVolumes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimsError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is not JSON, or not of Kubernetes.
+    /// The text is not JSON, or not a Kubernetes object.
     #[error(
         "{} is not what `kubectl get pv -o json` prints", path.display()
     )]
@@ -38,42 +37,41 @@ pub enum ClaimsError {
         #[source]
         source: serde_json::Error,
     },
-    /// One object, or a list of something else.
+    /// The object is not a list of PersistentVolumes.
     #[error(
         "{} holds a {found}, not a list of PersistentVolumes; make it with `kubectl get pv -o json`", path.display()
     )]
     OtherKind { path: PathBuf, found: String },
-    /// The first page of a longer list.
+    /// The text is the first page of a longer list.
     #[error(
         "{} is only a part of the list; make it with `kubectl get pv -o json`", path.display()
     )]
     Partial { path: PathBuf },
-    /// None of its PersistentVolumes is Drivebay's.
+    /// No PersistentVolume in the list names a volume of Drivebay.
     #[error(
         "{} names no volume of Drivebay, so it seems to be the wrong list ({}). If that is right, every volume is unclaimed: `drivebay-controller volumes` shows them", path.display(), count(*others, "other PersistentVolume")
     )]
     NoneOfOurs {
         path: PathBuf,
-        /// How many it has.
+        /// Number of PersistentVolumes in the list.
         others: usize,
     },
-    /// None of its volumes is here.
+    /// No volume that the list names is in this cluster.
     #[error(
         "none of the {named} Drivebay volumes that {} names is among the {here} here, so it seems to be another cluster's list; nothing is shown", path.display()
     )]
     OtherCluster {
         path: PathBuf,
-        /// How many it names.
+        /// Number of volumes that the list names.
         named: usize,
-        /// How many volumes there are.
+        /// Number of volumes in this cluster.
         here: usize,
     },
-    /// Nobody knows.
+    /// No list was given, and the controller does not follow PersistentVolumes.
     #[error(
         "this controller does not follow PersistentVolumes (run --kubernetes); give what `kubectl get pv -o json` prints: --unclaimed FILE, or - for standard input"
     )]
     NotFollowed,
-    /// The controller.
     #[error(transparent)]
     Client(#[from] AskError),
 }
@@ -85,7 +83,7 @@ struct List {
     kind: String,
     #[serde(default)]
     metadata: ListMeta,
-    // Last in kubectl's output: an object that is none has an error of its own.
+    // Optional, so that an object that is not a list has its own error.
     items: Option<Vec<Pv>>,
 }
 
@@ -118,7 +116,7 @@ struct Csi {
     volume_handle: String,
 }
 
-/// The volumes that PersistentVolumes name.
+/// Volumes named by the PersistentVolumes of a list.
 #[derive(Debug)]
 pub struct Claims {
     path: PathBuf,
@@ -131,23 +129,23 @@ struct Named {
     pv: String,
 }
 
-/// What PersistentVolumes say of one volume.
+/// Result of looking up one volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim<'a> {
-    /// One names it where it is.
+    /// A PersistentVolume names it on its node.
     Here,
-    /// One names it, on another node.
+    /// A PersistentVolume names it, but on another node.
     Elsewhere {
         pv: &'a str,
-        /// The node that it names.
+        /// Node in the PersistentVolume, not that of the volume.
         node: &'a str,
     },
-    /// None names it.
+    /// No PersistentVolume names it.
     Nobody,
 }
 
 impl Claims {
-    /// Reads a file, or standard input for `-`. Blocks.
+    /// Reads a list from a file, or from standard input for `-`. Blocks.
     pub fn read(path: &Path) -> Result<Self, ClaimsError> {
         if path == Path::new("-") {
             return Self::parse(path, io::stdin().lock());
@@ -159,7 +157,7 @@ impl Claims {
         Self::parse(path, file)
     }
 
-    /// Reads a list that calls itself `path`.
+    /// Parses a list. `path` is for error messages.
     pub fn parse(path: &Path, text: impl Read) -> Result<Self, ClaimsError> {
         let owned = || path.to_owned();
         let list: List = serde_json::from_reader(BufReader::new(text)).map_err(|error| {
@@ -179,7 +177,7 @@ impl Claims {
             path: owned(),
             found,
         };
-        // kubectl prints a List; the API server itself a PersistentVolumeList, whose items have no kind.
+        // kubectl prints a List; the API server sends a PersistentVolumeList, whose items have no kind.
         let any_kind = list.kind == "PersistentVolumeList";
         let items = match list.items {
             Some(items) if list.api_version == "v1" && (any_kind || list.kind == "List") => items,
@@ -216,7 +214,7 @@ impl Claims {
         })
     }
 
-    /// What they say of this volume.
+    /// Looks up a volume.
     pub fn of(&self, id: &VolumeId) -> Claim<'_> {
         let Some(named) = self.named.get(&id.uuid) else {
             return Claim::Nobody;
@@ -234,7 +232,7 @@ impl Claims {
         }
     }
 
-    /// Looks through the volumes of all nodes until one is named. None: it is another cluster's list.
+    /// Checks that the list names a volume of any node. Fails with [`ClaimsError::OtherCluster`] if it names none of the existing ones.
     pub async fn must_fit(&self, client: &mut Client) -> Result<(), ClaimsError> {
         let mut here = 0;
         let mut incoming = client.volumes(&[], false).await?;
@@ -256,7 +254,7 @@ impl Claims {
     }
 }
 
-/// What a list says of a volume that the controller showed.
+/// Looks up a volume that the controller sent. Fails if its id is malformed.
 pub fn claim_of<'a>(
     client: &Client,
     claims: &'a Claims,
@@ -269,7 +267,7 @@ pub fn claim_of<'a>(
     Ok(claims.of(&id))
 }
 
-/// What the controller itself says, which may have seen it named on this node only.
+/// Returns the controller's own result, which does not distinguish [`Claim::Elsewhere`].
 pub fn claim_as_followed(there: &VolumeOnNode) -> Result<Claim<'static>, ClaimsError> {
     if !there.claims_known {
         return Err(ClaimsError::NotFollowed);
@@ -281,13 +279,13 @@ pub fn claim_as_followed(there: &VolumeOnNode) -> Result<Claim<'static>, ClaimsE
     })
 }
 
-/// Whether the controller counts it as one that no PersistentVolume names.
+/// True if the controller counts the volume as unclaimed: no PersistentVolume has named it for [`UNCLAIMED_AFTER`].
 pub fn is_unclaimed(there: &VolumeOnNode) -> bool {
     there.unclaimed_seconds >= UNCLAIMED_AFTER.as_secs()
 }
 
 impl Claim<'_> {
-    /// What to know about a volume that is shown because of it.
+    /// Returns a note for the line of a volume with this result.
     pub fn note(&self, volume: &Volume) -> Option<String> {
         match self {
             Self::Here => None,
@@ -303,7 +301,7 @@ impl Claim<'_> {
     }
 }
 
-/// How many volumes there are of each kind.
+/// Number of volumes by the result of looking them up.
 #[derive(Debug, Default)]
 pub struct Tally {
     here: usize,
@@ -312,7 +310,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one.
     pub fn count(&mut self, claim: Claim<'_>) {
         match claim {
             Claim::Here => self.here += 1,
@@ -321,7 +318,7 @@ impl Tally {
         }
     }
 
-    /// In words, with what to be careful about.
+    /// Returns the numbers as text, with warnings about likely mistakes.
     pub fn describe(&self) -> String {
         let Self {
             here,

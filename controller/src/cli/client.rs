@@ -1,4 +1,4 @@
-//! The command line's way to the controller.
+//! The command line's client of the controller.
 
 use std::{path::Path, time::Duration};
 
@@ -18,11 +18,11 @@ use tonic::{Streaming, transport::Channel};
 pub const CONTROLLER: Program = Program {
     name: "controller",
     advice: "Run this where the controller runs (in Kubernetes: kubectl exec into its pod) and name its socket with --socket",
-    // For each message, since everything is answered from memory. A list of any length may take longer.
+    // Per message, since the controller answers from memory. A list of any length may take longer in total.
     deadline: Duration::from_secs(10),
 };
 
-/// Above the controller's own deadline for an agent's answer.
+/// Timeout of calls that an agent executes; longer than the controller's own timeout of the agent.
 const CHANGE: Duration = Duration::from_secs(70);
 
 /// A connection to the controller.
@@ -33,14 +33,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// Dials.
+    /// Connects to the controller's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
         let (asked, channel) = Asked::dial(&CONTROLLER, socket).await?;
         let inner = ClusterClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self { asked, inner })
     }
 
-    /// These nodes (none named: all), by name.
+    /// Returns these nodes, or all if none is named, ordered by id.
     pub async fn nodes(&mut self, nodes: &[String]) -> Result<Vec<Node>, AskError> {
         self.nodes_with(ListNodesRequest {
             nodes: nodes.to_vec(),
@@ -49,7 +49,7 @@ impl Client {
         .await
     }
 
-    /// One node with its last sessions and refusals; None when it is not known.
+    /// Returns one node with its last sessions and refusals; None if it is unknown.
     pub async fn node(&mut self, node: &str) -> Result<Option<Node>, AskError> {
         let request = ListNodesRequest {
             nodes: vec![node.to_owned()],
@@ -69,7 +69,7 @@ impl Client {
         Ok(known)
     }
 
-    /// Sent to the node's agent.
+    /// Forwarded to the node's agent.
     pub async fn locate_drive(
         &mut self,
         request: LocateDriveRequest,
@@ -79,7 +79,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Sent to the node's agent, which records it on the drive.
+    /// Forwarded to the node's agent, which records the cordon on the drive.
     pub async fn cordon_drive(
         &mut self,
         request: CordonDriveRequest,
@@ -89,7 +89,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Sent to the node's agent, which records what is to be moved.
+    /// Forwarded to the node's agent, which records the moves.
     pub async fn move_volumes(
         &mut self,
         request: MoveVolumesRequest,
@@ -99,7 +99,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Sent to the node's agent.
+    /// Forwarded to the node's agent.
     pub async fn cancel_moves(
         &mut self,
         request: CancelMovesRequest,
@@ -109,7 +109,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// Sent to the node's agent.
+    /// Forwarded to the node's agent.
     pub async fn list_moves(
         &mut self,
         request: ListMovesRequest,
@@ -119,7 +119,7 @@ impl Client {
         Ok(answer.into_inner())
     }
 
-    /// The drives of these nodes (none named: all).
+    /// Streams the drives of these nodes, or of all if none is named.
     pub async fn drives(&mut self, nodes: &[String]) -> Result<Incoming<NodeDrives>, AskError> {
         let nodes = nodes.to_vec();
         let call = self.inner.list_drives(ListDrivesRequest { nodes });
@@ -127,7 +127,7 @@ impl Client {
         Ok(self.incoming(stream))
     }
 
-    /// The volumes of these nodes (none named: all), by id.
+    /// Streams the volumes of these nodes, or of all if none is named, in the order of ids. `deleted`: includes deleted ones.
     pub async fn volumes(
         &mut self,
         nodes: &[String],
@@ -141,7 +141,7 @@ impl Client {
         Ok(self.incoming(stream))
     }
 
-    /// One volume, wherever it is.
+    /// Returns one volume, also under the id of a node from which its drive was moved.
     pub async fn volume(&mut self, id: &str) -> Result<GetVolumeResponse, AskError> {
         let call = self
             .inner
@@ -149,13 +149,13 @@ impl Client {
         Ok(self.asked.answered(call).await?.into_inner())
     }
 
-    /// The controller itself.
+    /// Returns the findings about the controller itself.
     pub async fn controller(&mut self) -> Result<GetControllerResponse, AskError> {
         let call = self.inner.get_controller(GetControllerRequest {});
         Ok(self.asked.answered(call).await?.into_inner())
     }
 
-    /// The answer that means nothing.
+    /// Returns the error for an answer that violates the protocol.
     pub fn senseless(&self, what: &'static str) -> AskError {
         self.asked.senseless(what)
     }
@@ -168,7 +168,7 @@ impl Client {
     }
 }
 
-/// An answer in many messages.
+/// A streamed answer.
 #[derive(Debug)]
 pub struct Incoming<T> {
     asked: Asked,
@@ -176,7 +176,7 @@ pub struct Incoming<T> {
 }
 
 impl<T> Incoming<T> {
-    /// The next message; None when the answer is whole.
+    /// Receives the next message; None at the end of a complete answer.
     pub async fn next(&mut self) -> Result<Option<T>, AskError> {
         self.asked.answered(self.stream.message()).await
     }

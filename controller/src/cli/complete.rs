@@ -1,5 +1,5 @@
-//! What completes a command line at the Tab key: the nodes, drives, volumes and classes that the running controller knows. Reads, and
-//! changes nothing; where no controller answers, there are only commands and options. What has arrived in time is offered.
+//! Shell completion of the nodes, drives, volumes and classes that the running controller knows. Changes nothing. If no controller
+//! answers, only commands and options are completed. After a timeout, the candidates received so far are offered.
 
 use std::{env, ffi::OsString};
 
@@ -15,7 +15,7 @@ use tokio::{runtime::Builder, time::timeout};
 use super::{args::DEFAULT_SOCKET, client::Client};
 use crate::config::Cli;
 
-/// Answers a shell that completes a command line, and ends the program then.
+/// Answers a shell's completion request and exits the process; otherwise returns.
 pub fn if_completing() {
     CompleteEnv::with_factory(command).complete();
 }
@@ -28,11 +28,11 @@ fn candidates(what: Named) -> Vec<CompletionCandidate> {
     known(what, &complete::typed(env::args_os()))
 }
 
-/// What is known to the controller that the words of the command line name.
+/// Returns the controller's objects of this kind. `words`: the command line so far.
 pub(super) fn known(what: Named, words: &[OsString]) -> Vec<CompletionCandidate> {
     let mut found = Vec::new();
     if let Ok(runtime) = Builder::new_current_thread().enable_all().build() {
-        // Whoever is completing a word has no use for an error.
+        // An error cannot be shown during completion.
         let _ = runtime.block_on(async { timeout(LIMIT, ask(what, words, &mut found)).await });
     }
     found
@@ -49,8 +49,8 @@ async fn ask(
     let node = complete::option_value(words, "--node").and_then(|node| node.into_string().ok());
     let nodes: Vec<String> = node.into_iter().collect();
     match what {
-        // A controller knows them, and no command takes one.
-        Named::Snapshot => {}
+        // The controller knows snapshots, but none of its commands takes one.
+        Named::Snapshot | Named::SnapshotOrGroup => {}
         Named::Node => {
             let nodes = client.nodes(&[]).await?;
             *found = of_nodes(nodes.iter().map(|node| node.node_id.as_str()));
@@ -60,7 +60,7 @@ async fn ask(
             *found = of_classes(nodes.iter().flat_map(|node| &node.classes));
         }
         Named::Drive => {
-            // Each node has an sda.
+            // Kernel names are not unique across nodes: each may have an sda.
             let name: fn(&Drive) -> &str = match nodes.is_empty() {
                 true => |drive| &drive.id,
                 false => |drive| &drive.kernel_name,

@@ -1,4 +1,4 @@
-//! `drivebay-controller drive cordon` and `drive uncordon`: whether a drive of any node takes new volumes.
+//! `drivebay-controller drive cordon` and `drive uncordon`, for a drive of any node.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use drivebay_view::{args::drive::UncordonArgs, cordon};
 
 use super::{CommandError, args::NodesArg, client::Client, listing::write, one};
 
-/// Shows what would change, or has it changed. `reason`: of a cordon; None takes the cordon away.
+/// Cordons a drive, or uncordons it if `reason` is None. With --plan, only prints what would change.
 pub(super) async fn run(
     client: &mut Client,
     args: &UncordonArgs<NodesArg>,

@@ -1,4 +1,4 @@
-//! `drivebay-controller drives`: those of all nodes.
+//! `drivebay-controller drives`: lists the drives of all nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +41,7 @@ struct ListedDrive<'a> {
     drive: Drive,
 }
 
-/// `drivebay-controller drives`: asks and shows.
+/// Runs `drivebay-controller drives`.
 pub async fn run(
     client: &mut Client,
     args: &DrivesArgs,
@@ -62,7 +62,7 @@ pub async fn run(
         false => BTreeMap::new(),
     };
     let is_wrong = |node: &NodeDrives, drive: &Drive| {
-        // What is known of them is old: that the node is disconnected is what is wrong.
+        // The drives of a disconnected node are as last reported; the disconnection is the problem.
         if node.known_state().is_some_and(NodeState::is_absent) {
             return false;
         }
@@ -70,7 +70,7 @@ pub async fn run(
         let volumes: Vec<&Volume> = volumes.iter().collect();
         !wrong_drives(std::slice::from_ref(drive), &volumes).is_empty()
     };
-    // What changes is looked at for what is wrong.
+    // With --watch, drives with problems are listed first.
     let by = args
         .sort
         .or(args.show.watch.watch.map(|_| DriveSort::Health));
@@ -156,7 +156,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Volumes with something wrong, by node: a drive is wrong where they suffer from it, as for `health`.
+/// Returns abnormal volumes by node: a drive counts as abnormal if they are affected by it, as for `health`.
 async fn abnormal(
     client: &mut Client,
     nodes: &[String],

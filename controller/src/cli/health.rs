@@ -1,4 +1,4 @@
-//! `drivebay-controller health`: what is wrong in the cluster, worst first, and what to do about it.
+//! `drivebay-controller health`: problems in the cluster, worst first, with the next steps.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -22,7 +22,8 @@ use super::{
 use drivebay_csi::health::NODE_UNREACHABLE;
 use drivebay_view::{args::Format, show::claim, volumes::count};
 
-/// Asks and shows. An error when something is wrong: that is this command's answer to a script.
+/// Runs the command and prints the result. Fails with [`CommandError::Unwell`] if there are problems, for the exit
+/// code, and with [`CommandError::NotPolled`] if the only reason is that drives were not polled yet.
 pub async fn run(
     client: &mut Client,
     args: &Show,
@@ -59,7 +60,7 @@ pub async fn run(
     while let Some(node) = incoming.next().await? {
         let volumes = abnormal.remove(&node.node_id).unwrap_or_default();
         let volumes: Vec<&Volume> = volumes.iter().collect();
-        // What is known of the drives of a node that is away is old: that the node is disconnected is reported instead.
+        // The drives of a disconnected node are as last reported; the disconnection is reported instead.
         let drives = match node.known_state().is_some_and(NodeState::is_absent) {
             true => &[][..],
             false => &node.drives,
@@ -69,7 +70,7 @@ pub async fn run(
     health.add_controller(&client.controller().await?.findings);
     for node in &known {
         health.problems.extend(of_node(node));
-        // Of a node that is disconnected they are old, like its drives.
+        // Those of a disconnected node are outdated.
         if !node.known_state().is_some_and(NodeState::is_absent) {
             health.add_host(&node.node_id, &node.findings, true);
         }
@@ -107,7 +108,7 @@ pub async fn run(
     }
 }
 
-/// Whether it has a condition besides that its node is disconnected, which is reported once, for the node.
+/// True if the volume has an abnormal condition other than that its node is disconnected, which is reported once per node.
 fn is_judged(volume: &Volume) -> bool {
     let mut wrong = volume.conditions.iter().filter(|one| one.abnormal);
     wrong.any(|one| one.reason != NODE_UNREACHABLE)
@@ -121,7 +122,7 @@ fn reason(message: &str) -> Reason {
     }
 }
 
-/// A volume that shares its name with one that is nobody's, or that another node has, too.
+/// Returns the problem of a volume that shares its name with another volume, or that another node has, too.
 fn of_duplicate(there: &VolumeOnNode) -> Option<Problem> {
     let volume = there.volume.as_ref()?;
     let found = [

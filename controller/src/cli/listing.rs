@@ -1,4 +1,4 @@
-//! A list of any length, shown as it comes: rows of a table in blocks, JSON with one object per line, or YAML.
+//! Output of a list of any length as it is received: a table in blocks of rows, JSON with one object per line, or YAML.
 
 use std::io::{self, Write};
 
@@ -15,17 +15,17 @@ use super::{
     terminal::Terminal,
 };
 
-/// Rows that are aligned with each other and kept in memory. Shorter lists are shown whole or, when the
-/// controller goes away in between, not at all.
+/// Rows that are aligned with each other and buffered. A shorter list is printed whole or, if the connection to
+/// the controller is lost, not at all.
 const BLOCK: usize = 10_000;
 
-/// A list on its way out.
+/// A list that is being printed.
 pub struct Listing<'w> {
     out: &'w mut dyn Write,
-    // What JSON and YAML call the list.
+    // Key of the list in JSON and YAML.
     key: &'static str,
     rows: Rows,
-    // Lines for a person around the rows.
+    // True if notes for the operator are printed around the rows.
     notes: bool,
     shown: usize,
 }
@@ -38,7 +38,7 @@ enum Rows {
 }
 
 impl<'w> Listing<'w> {
-    /// A list without anything in it yet. `yielding`: how it gives way where it does not fit.
+    /// Returns an empty list. `yielding`: how the table is shortened if it is too wide.
     pub fn new(
         out: &'w mut dyn Write,
         args: &ListArgs,
@@ -63,7 +63,7 @@ impl<'w> Listing<'w> {
         }
     }
 
-    /// Adds one: as a row, in JSON or YAML, or by its name; only what is wanted is made.
+    /// Adds an entry as a row, as JSON or YAML, or by its name. Calls only the closure that the format needs.
     pub fn add<J: Serialize>(
         &mut self,
         row: impl FnOnce() -> Row,
@@ -114,8 +114,7 @@ impl<'w> Listing<'w> {
         write(self.out, &block)
     }
 
-    /// Ends it, with a word for a list with nothing in it and lines for a person below the table. How many
-    /// were shown.
+    /// Ends the list. Prints `nothing` in place of an empty table, and `below` under the table. Returns the number of entries.
     pub fn end(self, nothing: &str, below: &str) -> Result<usize, CommandError> {
         match self.rows {
             Rows::Table(mut table) => {
@@ -147,12 +146,12 @@ fn table(args: &ListArgs, columns: &[(&'static str, Align)]) -> Table {
     }
 }
 
-/// Writes an answer, or a piece of one.
+/// Writes the output or a part of it.
 pub fn write(out: &mut dyn Write, text: &str) -> Result<(), CommandError> {
     out.write_all(text.as_bytes()).map_err(output)
 }
 
-/// The writing that failed.
+/// Converts an error of writing the output.
 pub fn output(error: io::Error) -> CommandError {
     CommandError::Output(error)
 }

@@ -1,8 +1,8 @@
-//! The command line: what can be asked of a running controller (`args`), asking it (`client`), showing what it
-//! says. The agent's command line shows drives and volumes the same way.
+//! The command line: arguments (`args`), calls to a running controller (`client`), and the output. Drives and
+//! volumes are shown as by the agent's command line.
 //!
-//! Everything but `run` is here. A command asks within a runtime of its own; files and standard input are read
-//! outside of it, since that blocks.
+//! All commands but `run` are here. Each makes its calls in a runtime of its own, and reads files and standard
+//! input outside of it, since that blocks.
 
 use std::{
     error::Error,
@@ -50,58 +50,57 @@ use terminal::Terminal;
 
 use crate::logging;
 
-/// How a command failed.
+/// Failure of a command, or its exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// No runtime.
+    /// The runtime cannot be started.
     #[error("cannot start")]
     Start(#[source] io::Error),
-    /// The controller.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// `--node` names none.
+    /// `--node` names an unknown node.
     #[error(
         "no node {} is known; `drivebay-controller nodes` shows all of them",
         .0.join(", ")
     )]
     NoSuchNode(Vec<String>),
-    /// `drive show` and `volume show`.
+    /// `drive show` and `volume show`: not exactly one object matches.
     #[error(transparent)]
     Pick(#[from] PickError),
-    /// `health`: an answer, and no failure.
+    /// `health`: there are problems. They were printed, so this is no failure of the command.
     #[error("something is wrong")]
     Unwell,
-    /// `health`: nothing is known to be wrong, and drives were not polled yet.
+    /// `health`: there are no known problems, but some drives were not polled yet.
     #[error("not every drive was polled yet")]
     NotPolled,
-    /// Nothing says who decides.
+    /// The operator's name is required and unknown.
     #[error("{NOBODY}")]
     Nobody,
-    /// `drive evacuate`, `drive replace`, `volume move`.
+    /// `drive evacuate`, `drive replace` or `volume move` failed.
     #[error(transparent)]
     Moves(#[from] MovesError),
-    /// The same: an answer with this exit code, and no failure.
+    /// The same commands: the result was printed, and has this exit code.
     #[error("ended with exit code {0}")]
     Answered(u8),
-    /// `--unclaimed`.
+    /// `--unclaimed`: the list of PersistentVolumes cannot be used.
     #[error(transparent)]
     Claims(#[from] ClaimsError),
-    /// `volume pv`.
+    /// `volume pv` failed.
     #[error(transparent)]
     Pv(#[from] PvError),
-    /// `node forget` and `node remember`.
+    /// `node forget` or `node remember` failed.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// Writing the answer.
+    /// Writing the output failed.
     #[error("cannot write the answer")]
     Output(#[source] io::Error),
-    /// Making JSON or YAML.
+    /// Converting the output to JSON or YAML failed.
     #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
 
 impl CommandError {
-    /// The exit code.
+    /// Returns the process's exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error)
@@ -120,23 +119,23 @@ impl CommandError {
         }
     }
 
-    /// Whether the reader has heard enough (`| head`), which is no failure.
+    /// True if the reader closed the pipe (`| head`), which is no failure.
     fn is_hang_up(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Runs any command but `run`; answers go to stdout, the rest to stderr.
+/// Runs any command but `run`, and returns the exit code. Writes the result to stdout, notes and errors to stderr.
 pub fn run(command: &Ask) -> ExitCode {
-    // A second call finds it as it is.
+    // Ignored if it is set already, by an earlier call.
     let _ = GIVEN.set(given(command));
     let mut out = BufWriter::new(io::stdout().lock());
     let done = execute_on(command, &mut out, &mut io::stderr(), Terminal::of_stdout())
         .and_then(|()| out.flush().map_err(CommandError::Output));
-    // What is still in it after a failure has a reader, or would only fail again.
+    // After a failure, the buffered part of the output is still written if possible.
     let _ = out.flush();
     match done {
-        // Said on standard output.
+        // These were reported on standard output.
         Err(CommandError::Unwell) => ExitCode::from(WRONG),
         Err(CommandError::NotPolled) => ExitCode::from(NOT_POLLED),
         Err(CommandError::Answered(code)) => ExitCode::from(code),
@@ -148,7 +147,7 @@ pub fn run(command: &Ask) -> ExitCode {
     }
 }
 
-/// What was given at the command line, for the commands that are printed.
+/// Program name and options of this call, repeated in the commands that messages suggest.
 static GIVEN: OnceLock<Given> = OnceLock::new();
 
 fn given(command: &Ask) -> Given {
@@ -177,7 +176,7 @@ fn given(command: &Ask) -> Given {
     }
 }
 
-/// An error as a person at a prompt sees it, with its reasons.
+/// Prints an error with its causes to stderr.
 pub fn complain(error: &(dyn Error + 'static)) {
     let text = chain(error);
     let text = match GIVEN.get() {
@@ -188,8 +187,8 @@ pub fn complain(error: &(dyn Error + 'static)) {
     eprint!("{shown}");
 }
 
-/// Runs any command but `run`, outside of any runtime: what answers the question goes to `out`, what a person
-/// should know besides to `notes`.
+/// Runs any command but `run`, without a terminal. Writes the result to `out`, and notes for the operator to
+/// `notes`. Must not be called within a runtime.
 pub fn execute(
     command: &Ask,
     out: &mut dyn Write,
@@ -198,7 +197,7 @@ pub fn execute(
     execute_on(command, out, notes, Terminal::NONE)
 }
 
-/// The same, as a terminal shows it.
+/// Runs the same with the layout and colours of this terminal.
 fn execute_on(
     command: &Ask,
     out: &mut dyn Write,
@@ -322,7 +321,7 @@ fn execute_on(
     }
 }
 
-/// Nothing but the one command is in this runtime: writing its answer may block it.
+/// Runs a command in a runtime of its own. No other task is in that runtime, so writing the output may block it.
 fn wait<T>(command: impl Future<Output = Result<T, CommandError>>) -> Result<T, CommandError> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

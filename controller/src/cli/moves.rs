@@ -1,4 +1,4 @@
-//! `drivebay-controller drive evacuate`, `drive replace`, `volume move` and `moves`: volumes of any node go to other drives of it.
+//! `drivebay-controller drive evacuate`, `drive replace`, `volume move` and `moves`: moves volumes to other drives of their node.
 
 use std::{io::Write, slice};
 
@@ -21,7 +21,7 @@ use super::{
     terminal::Terminal,
 };
 
-/// A node's agent, asked through the controller.
+/// Calls to a node's agent through the controller.
 struct Through<'a> {
     client: &'a mut Client,
     node: String,
@@ -125,7 +125,7 @@ pub(super) async fn move_volume(
     done(client, &order, node, out).await
 }
 
-/// The moves of one node.
+/// Lists the moves of one node.
 pub(super) async fn list(
     client: &mut Client,
     args: &MovesArgs<OneNodeArg>,
@@ -147,7 +147,7 @@ pub(super) async fn list(
     write(out, &text)
 }
 
-/// The identity of the drive of this name on this node, whole.
+/// Returns the identity of the drive of this name on this node. A prefix of the name is not accepted.
 async fn target(client: &mut Client, name: &str, node: &str) -> Result<String, CommandError> {
     let node = node.to_owned();
     let drive = one::find_drive(client, name, slice::from_ref(&node), Part::Whole).await?;

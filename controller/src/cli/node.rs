@@ -1,6 +1,6 @@
-//! `drivebay-controller node forget` and `node remember`: giving a node up for good, and taking that back.
+//! `drivebay-controller node forget` and `node remember`: forgets a node for good, and reverts that.
 //!
-//! The decision is an entry in the controller's config; it is made by a person who has seen what is given up.
+//! The decision is an entry in the controller's config, made by an operator who has seen what is lost.
 
 use std::{
     fmt::Write as _,
@@ -26,22 +26,21 @@ use crate::settings::{
     store::{self, StoreError},
 };
 
-/// Why nothing was done.
+/// The command failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// The controller.
     #[error(transparent)]
     Client(#[from] AskError),
-    /// The config as it is.
+    /// The config file cannot be loaded.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The config as it should be.
+    /// The config file cannot be changed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The entry.
+    /// The entry cannot be made.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// It is there.
+    /// The node's agent is connected.
     #[error(
         "node {node} is {state}: its agent is connected, so it cannot be forgotten. Delete its volumes, or stop its agent for good first"
     )]
@@ -50,40 +49,40 @@ pub enum NodeError {
         /// `connected` or `starting`.
         state: String,
     },
-    /// Not known how it stands.
+    /// The node's state is unknown to this version.
     #[error(
         "the controller says that node {node} is {state:?}, which this version does not know; it was not forgotten. Use the controller's own version of this command"
     )]
     UnknownState { node: String, state: String },
-    /// Nothing was confirmed.
+    /// `--confirm` is missing. The text lists what is lost.
     #[error("{0}")]
     NotConfirmed(String),
-    /// Something else was confirmed.
+    /// `--confirm` names another node.
     #[error("--confirm says {typed:?}, but the node is {node:?}; nothing was changed")]
     WrongConfirmation {
         node: String,
-        /// As typed.
+        /// Value of `--confirm`.
         typed: String,
     },
 }
 
 impl NodeError {
-    /// Whether the command line was at fault and nothing was done.
+    /// True if the command line was wrong and nothing was done.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::NotConfirmed(_) | Self::WrongConfirmation { .. })
     }
 }
 
-/// What would be given up.
+/// A node and its volumes that forgetting it gives up.
 #[derive(Debug)]
 pub struct Loss {
-    /// As the controller knows the node; None: not at all.
+    /// The controller's data about the node; None if it is unknown.
     pub node: Option<Node>,
-    /// Its volumes that exist.
+    /// Existing volumes of the node.
     pub volumes: Vec<Volume>,
 }
 
-/// What the controller knows of a node.
+/// Fetches the node and its existing volumes from the controller.
 pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
     let named = [node.to_owned()];
     let known = client.nodes(&named).await?;
@@ -101,8 +100,8 @@ pub async fn loss(client: &mut Client, node: &str) -> Result<Loss, AskError> {
     })
 }
 
-/// `node forget`. `ask` is only called when there is something to decide; `notes` has what is given up when the
-/// answer is the entry alone.
+/// Runs `node forget`. Calls `ask` only if the node is not forgotten already. Without a config file, prints the
+/// entry to `out`, and what is lost to `notes`.
 pub fn forget(
     args: &ForgetArgs,
     now: SystemTime,
@@ -118,7 +117,7 @@ pub fn forget(
         }));
     }
     let stanza = edit::stanza(node, now).map_err(NodeError::Edit)?;
-    // Without --config there is --print.
+    // The command line requires --print if --config is missing.
     let Some(config) = &args.config else {
         let loss = ask()?;
         may_be_given_up(node, &loss).map_err(CommandError::Node)?;
@@ -159,7 +158,7 @@ pub fn forget(
     )
 }
 
-/// `node remember`.
+/// Runs `node remember`.
 pub fn remember(args: &RememberArgs, out: &mut dyn Write) -> Result<(), CommandError> {
     let node = &args.node;
     store::change(&args.config, |text| edit::without(text, node)).map_err(NodeError::Store)?;
@@ -173,7 +172,7 @@ pub fn remember(args: &RememberArgs, out: &mut dyn Write) -> Result<(), CommandE
     )
 }
 
-/// As the editing would say it: with what to do about a file that is not there.
+/// Loads the config file. A missing file is reported as by [`store::change`], with the next step.
 fn load(path: &Path) -> Result<Settings, NodeError> {
     Settings::load(path).map_err(|error| match error {
         SettingsError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
@@ -197,7 +196,7 @@ fn may_be_given_up(name: &str, loss: &Loss) -> Result<(), NodeError> {
     }
 }
 
-/// What is given up, in lines that each end.
+/// Returns what is lost as text. Each line ends with a newline.
 fn shown(name: &str, loss: &Loss) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.

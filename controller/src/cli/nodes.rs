@@ -1,4 +1,4 @@
-//! `drivebay-controller nodes`: who is there, and where there is trouble. Rendering is pure.
+//! `drivebay-controller nodes`: connection state and troubles of nodes. Rendering is pure.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -17,10 +17,10 @@ use super::{
     terminal::Terminal,
 };
 
-/// Nodes that a footnote names one by one.
+/// Most nodes that a footnote names.
 const NAMED: usize = 5;
 
-/// Asks and shows.
+/// Runs the command.
 pub async fn run(
     client: &mut Client,
     args: &NodesArgs,
@@ -55,8 +55,7 @@ pub async fn run(
     Ok(())
 }
 
-/// These nodes (none named: all). One that is named and not known is an error: that nothing is shown of it
-/// must not read as if it were well.
+/// Returns these nodes, or all if none is named. Fails if a named node is unknown, since an empty output would look like a healthy node.
 pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, CommandError> {
     let nodes = client.nodes(names).await?;
     let unknown: Vec<String> = names
@@ -71,7 +70,7 @@ pub async fn known(client: &mut Client, names: &[String]) -> Result<Vec<Node>, C
     }
 }
 
-/// Its state, with how long it is away.
+/// Returns the node's state, with the time since its disconnection.
 pub(super) fn state(node: &Node) -> String {
     match (node.known_state(), node.away_seconds) {
         (Some(words::NodeState::Away), seconds @ 1..) => {
@@ -81,7 +80,7 @@ pub(super) fn state(node: &Node) -> String {
     }
 }
 
-/// How the list gives way where it does not fit.
+/// Columns to shorten or omit if the table is too wide.
 const YIELDING: Yielding<'_> = Yielding {
     names: &["NODE"],
     dispensable: &["VERSION", "FREE", "DRIVES", "VOLUMES"],
@@ -156,7 +155,7 @@ pub(super) fn below(node: &Node, wide: bool) -> Vec<String> {
         .collect()
 }
 
-/// A line for each kind of node whose drives and volumes may have changed since they were reported.
+/// Returns a line per state, other than connected, with the nodes in it, whose drives and volumes may be outdated.
 pub fn footnotes(nodes: &[Node]) -> String {
     let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes

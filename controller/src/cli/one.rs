@@ -1,4 +1,4 @@
-//! `drivebay-controller drive show` and `volume show`: finding the one that is meant, wherever it is.
+//! `drivebay-controller drive show` and `volume show`: finds the object of a name on any node.
 
 use std::io::Write;
 
@@ -22,17 +22,17 @@ use super::{
 };
 use drivebay_view::args::Format;
 
-/// Something on a node.
+/// An object and its node.
 pub(super) struct OnNode<T> {
     pub(super) node: String,
-    // Of a volume: NAMESPACE/NAME, where it is known.
+    // Claim of a volume, NAMESPACE/NAME; empty if unknown.
     claim: String,
-    // The node's agent is there.
+    // The node's agent is connected.
     here: bool,
     pub(super) it: T,
 }
 
-/// Finds a drive and shows it.
+/// Finds a drive and prints it.
 pub async fn drive(
     client: &mut Client,
     args: &ShowOneArgs,
@@ -50,7 +50,7 @@ pub async fn drive(
     shown(args.show.output, json, text, out)
 }
 
-/// Has the light of a drive switched.
+/// Switches the locate light of a drive.
 pub(super) async fn locate(
     client: &mut Client,
     args: &LocateArgs,
@@ -69,7 +69,7 @@ pub(super) async fn locate(
     write(out, &format!("node {}: {text}", drive.node))
 }
 
-/// The drive that is meant, and where it is.
+/// Finds the one drive that matches this name or prefix, and its node.
 pub(super) async fn find_drive(
     client: &mut Client,
     name: &str,
@@ -93,7 +93,7 @@ pub(super) async fn find_drive(
             it,
         }));
     }
-    // A drive that was moved is known of its old node, too, as that was last heard of.
+    // A drive that was moved is still listed on its former node, as last reported.
     let here: Vec<String> = found
         .iter()
         .filter(|there| there.here)
@@ -114,7 +114,7 @@ pub(super) async fn find_drive(
     })
 }
 
-/// The volumes that lie on a drive.
+/// Returns the volumes on a drive, including deleted ones.
 pub(super) async fn volumes_on(
     client: &mut Client,
     drive: &OnNode<Drive>,
@@ -133,7 +133,7 @@ async fn volumes_of(client: &mut Client, node: &str) -> Result<Vec<Volume>, Comm
     Ok(volumes)
 }
 
-/// Finds a volume and shows it.
+/// Finds a volume and prints it.
 pub async fn volume(
     client: &mut Client,
     args: &ShowOneArgs,
@@ -168,7 +168,7 @@ pub async fn volume(
     shown(args.show.output, json, text, out)
 }
 
-/// The volume that is meant, and where it is.
+/// Finds the one volume that matches this name, prefix or id, and its node.
 pub(super) async fn find(
     client: &mut Client,
     name: &str,
@@ -176,7 +176,7 @@ pub(super) async fn find(
     part: Part,
 ) -> Result<OnNode<Volume>, CommandError> {
     if name.parse::<VolumeId>().is_ok() {
-        // Also under the id of a node that it was moved from.
+        // The id may name a node from which the drive was moved.
         let answer = client.volume(name).await?.volume.unwrap_or_default();
         let none = || PickError::None {
             kind: VOLUME,

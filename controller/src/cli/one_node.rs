@@ -1,4 +1,4 @@
-//! `drivebay-controller node show`: one node, its last sessions, and who was refused under its name.
+//! `drivebay-controller node show`: one node, its last sessions, and the refusals under its name.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ struct NodeSheet<'a> {
     history: &'a [Connection],
 }
 
-/// Asks and shows.
+/// Runs the command.
 pub(super) async fn run(
     client: &mut Client,
     args: &ShowNodeArgs,

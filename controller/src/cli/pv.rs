@@ -1,4 +1,4 @@
-//! `drivebay-controller volume pv`: the PersistentVolume for a volume where it is now.
+//! `drivebay-controller volume pv`: the PersistentVolume for a volume on its current node.
 
 use std::io::Write;
 
@@ -8,14 +8,14 @@ use drivebay_view::pv::{PvError, manifest};
 
 use super::{CommandError, args::PvArgs, client::Client, listing::write, one};
 
-/// Asks and prints: the manifest to `out`, what to do before it is applied to `notes`.
+/// Runs the command: prints the manifest to `out`, and the steps before it is applied to `notes`.
 pub async fn run(
     client: &mut Client,
     args: &PvArgs,
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    // An id of the node that the drive was moved from names it, too: asked for as it was given.
+    // An id may name the node from which the drive was moved, so it is passed on unchanged.
     let id: VolumeId = match args.id.parse() {
         Ok(id) => id,
         Err(_) => {

@@ -1,4 +1,4 @@
-//! `drivebay-controller snapshots`: those of the volumes of all nodes.
+//! `drivebay-controller snapshots`: lists the snapshots of the volumes of all nodes.
 
 use std::io::Write;
 
@@ -22,7 +22,7 @@ struct SnapshotOnNode<'a> {
     snapshot: ListedSnapshot<'a>,
 }
 
-/// `drivebay-controller snapshots`: asks and shows.
+/// Runs `drivebay-controller snapshots`.
 pub async fn run(
     client: &mut Client,
     args: &SnapshotsArgs,
@@ -42,7 +42,7 @@ pub async fn run(
     while let Some(there) = incoming.next().await? {
         let many = there.volume.as_ref().map_or(0, |it| it.snapshots.len());
         all += many;
-        // One that is named is found, also if it has none.
+        // A named volume is kept even without snapshots, so that its name is found.
         if many > 0 || !args.names.is_empty() {
             volumes.push(there);
         }

@@ -1,4 +1,4 @@
-//! `drivebay-controller volumes`: those of all nodes.
+//! `drivebay-controller volumes`: lists the volumes of all nodes.
 
 use std::{collections::BTreeSet, io::Write};
 
@@ -24,7 +24,7 @@ use super::{
     terminal::Terminal,
 };
 
-/// A line about a volume that the controller has not seen named for long.
+/// Returns a note about an unclaimed volume.
 fn unclaimed(there: &VolumeOnNode) -> Option<String> {
     is_unclaimed(there).then(|| {
         let long = human_seconds(there.unclaimed_seconds);
@@ -47,7 +47,7 @@ struct ListedVolume<'a> {
     named_elsewhere: Option<NamedElsewhere<'a>>,
 }
 
-/// Where the controller follows PersistentVolumes.
+/// Claim of a volume; only if the controller follows PersistentVolumes.
 #[derive(Debug, Serialize)]
 struct FollowedClaim<'a> {
     /// The PersistentVolume that names it; empty when none does.
@@ -66,7 +66,7 @@ struct NamedElsewhere<'a> {
     node: &'a str,
 }
 
-/// Those that are asked for by `names`, in the order that is asked for. No names: all.
+/// Selects the volumes that match `names` (all, if there are none), and sorts them.
 pub(super) fn ordered(
     names: &[String],
     by: Option<VolumeSort>,
@@ -102,7 +102,7 @@ pub(super) fn ordered(
     Ok(wanted.collect())
 }
 
-/// `drivebay-controller volumes`: asks and shows. Lines for a person go to `notes` when the list is JSON.
+/// Runs `drivebay-controller volumes`. Notes for the operator go below a table, and to `notes` for other formats.
 pub async fn run(
     client: &mut Client,
     args: &VolumesArgs,
@@ -124,7 +124,7 @@ pub async fn run(
     let mut listing = Listing::new(out, list, terminal, "volumes", &columns, yielding(wide));
     let (mut all, mut tally) = (0_u64, Tally::default());
     let mut waiting: Vec<VolumeOnNode> = Vec::new();
-    // What changes is looked at for what is wrong.
+    // With --watch, abnormal volumes are listed first.
     let watched = args.show.watch.watch.map(|_| VolumeSort::Condition);
     let by = args.sort.or(watched);
     let at_once = by.is_none() && args.names.is_empty();
@@ -141,7 +141,7 @@ pub async fn run(
             None => Claim::Nobody,
         };
         if wants_unclaimed {
-            // What a person made by hand waits for no claim.
+            // A manually created volume needs no claim.
             if claim == Claim::Nobody && volume.by_hand {
                 return Ok(());
             }

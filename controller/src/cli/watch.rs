@@ -1,4 +1,4 @@
-//! A list once, or again and again.
+//! Prints a list once or periodically.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use drivebay_view::{
 
 use super::{CommandError, listing::output, terminal::Terminal};
 
-/// Asks and shows, once or every so many seconds. `answer` gets the seconds since 1970, and where it is shown.
+/// Prints a list once, or every `args.watch` seconds. `answer` gets the time in seconds since 1970, the terminal and the output.
 pub(super) async fn show(
     args: WatchArg,
     terminal: Terminal,
@@ -22,7 +22,7 @@ pub(super) async fn show(
     let mut screen = Screen::new(seconds);
     loop {
         screen.tick().await;
-        // Its size may have changed.
+        // The terminal's size may have changed.
         let terminal = match terminal.width {
             Some(_) => Terminal::watched(),
             None => terminal,

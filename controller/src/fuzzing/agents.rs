@@ -1,4 +1,4 @@
-//! What agents send: their inventory, in updates, and their identity. An agent may be of another version, or not one at all.
+//! Input from agents: inventory updates and identity. The peer may be an agent of another version, or no agent at all.
 
 use drivebay_proto::agent::InventoryUpdate;
 use prost::Message;
@@ -47,7 +47,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// Updates one behind the other, each with its length (two bytes, little-endian) before it.
+/// Concatenates updates, each preceded by its length (two bytes, little-endian).
 fn updates() -> Vec<Vec<u8>> {
     let told = recorded("WatchInventory response ");
     let framed = |update: &Vec<u8>| [&(update.len() as u16).to_le_bytes()[..], update].concat();
@@ -68,7 +68,7 @@ pub(super) fn split(data: &[u8]) -> Vec<InventoryUpdate> {
     updates
 }
 
-/// What is known of a node is in the catalog, neither less nor more, and goes with it; a snapshot of all of it says the same.
+/// The catalog contains exactly the inventory's volumes, and drops them with it; a snapshot of the inventory has the same contents.
 fn inventory(data: &[u8]) {
     let catalog = Catalog::default();
     let mut inventory = Inventory::new(NODE.into());
@@ -97,7 +97,7 @@ fn inventory(data: &[u8]) {
     assert!(catalog.is_empty(), "volumes of a node that is gone");
 }
 
-/// Agents, of which one is known by what the input says of it.
+/// Returns agents with one node, whose inventory is the input.
 pub(super) fn known(update: Option<InventoryUpdate>) -> (watch::Sender<ForgottenNodes>, Agents) {
     let (keep, forgotten_nodes) = watch::channel(ForgottenNodes::new());
     let agents = Agents::new(forgotten_nodes, Notes::in_memory());
@@ -121,7 +121,7 @@ pub(super) fn golden() -> InventoryUpdate {
     known.inventory.unwrap()
 }
 
-/// A certificate that is read names one node, in the one spelling of it.
+/// An accepted certificate contains its node id verbatim, and the id is valid.
 fn certificate(data: &[u8]) {
     let certificate = rustls::pki_types::CertificateDer::from(data);
     if let Ok(node) = tls::node_id(&certificate) {

@@ -1,4 +1,4 @@
-//! What the controller keeps over a restart, and its configuration: files that a power cut, a later version or a person changed.
+//! The controller's state files and configuration, as changed by a power failure, a later version or a person.
 
 use std::{fs, path::Path, time::SystemTime};
 
@@ -44,7 +44,7 @@ pub(super) fn targets() -> Vec<Target> {
     ]
 }
 
-/// A directory without a disk behind it, where there is one.
+/// Returns a directory in memory if /dev/shm exists.
 fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     match memory.is_dir() {
@@ -53,7 +53,7 @@ fn directory() -> TempDir {
     }
 }
 
-/// Notes of a newer format are refused and left, damaged ones put aside, and nothing is lost of either.
+/// State files of a newer format are refused and kept, damaged ones are moved aside; the contents of neither are lost.
 fn notes(data: &[u8]) {
     let dir = directory();
     let path = dir.path().join("notes.json");
@@ -83,7 +83,7 @@ fn last_known(data: &[u8]) {
     assert_eq!(fs::read(&path).unwrap(), data, "reading changes no file");
 }
 
-/// A node that is added and removed again leaves what was there before.
+/// Adding a node and removing it again restores the former text.
 fn settings(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,5 +1,5 @@
-//! Fuzz targets: every parser of bytes that others write, and what must hold of its answers besides that it gives one. Tests
-//! replay the seeds and some thousand changes of them; `hwtests/fuzz` runs the targets under libFuzzer.
+//! Fuzz targets: every parser of foreign bytes, with the properties that its results must have. Tests replay the seeds and
+//! some thousand mutations of them; `hwtests/fuzz` runs the targets under libFuzzer.
 
 #![allow(
     missing_docs,
@@ -18,7 +18,7 @@ mod tests;
 pub use drivebay_common::fuzzing::Target;
 use drivebay_common::fuzzing::seeds;
 
-/// All targets of the controller.
+/// Returns all targets of the controller.
 pub fn targets() -> Vec<Target> {
     [
         drivebay_common::authority::fuzzing::targets(),
@@ -31,7 +31,7 @@ pub fn targets() -> Vec<Target> {
     .collect()
 }
 
-/// Recorded messages whose line holds this, from its end on in hex.
+/// Returns the hex-decoded rest of each recorded line after `marker`.
 fn recorded(marker: &str) -> Vec<Vec<u8>> {
     const FRAMES: &str = include_str!("seeds/messages.txt");
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();

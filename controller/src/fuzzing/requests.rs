@@ -1,8 +1,11 @@
-//! CSI requests of the sidecars, answered by the real service over a node that is away.
+//! CSI requests of the sidecars, answered by the real service over a disconnected node.
 
 use std::{cell::RefCell, time::Duration};
 
-use drivebay_proto::{csi::*, encoded::controller_server::Controller};
+use drivebay_proto::{
+    csi::{group_controller_server::GroupController, *},
+    encoded::controller_server::Controller,
+};
 use prost::Message;
 use tonic::{Code, Request, Response, Status};
 
@@ -13,9 +16,9 @@ use drivebay_service::{
     page,
 };
 
-/// No request here waits for anything: the only node is away.
+/// Timeout of a request. None has to wait, since the only node is disconnected.
 const LIMIT: Duration = Duration::from_secs(5);
-/// gRPC takes no longer message as a header.
+/// Longest error message that gRPC can send as a header, bytes.
 const MOST_MESSAGE: usize = 16 << 10;
 
 pub(super) fn targets() -> Vec<Target> {
@@ -27,7 +30,7 @@ pub(super) fn targets() -> Vec<Target> {
     }]
 }
 
-/// Which request, then its bytes.
+/// Each seed is a byte that selects the request, then the request's bytes.
 fn requests() -> Vec<Vec<u8>> {
     use volume_capability::{AccessMode, AccessType, MountVolume};
     let id = "a18c6218-0908-4fae-a836-f09eda5e3990@golden0".to_owned();
@@ -84,7 +87,20 @@ fn requests() -> Vec<Vec<u8>> {
         volume_id: id.clone(),
         ..Default::default()
     };
-    let get = ControllerGetVolumeRequest { volume_id: id };
+    let get = ControllerGetVolumeRequest {
+        volume_id: id.clone(),
+    };
+    let group = CreateVolumeGroupSnapshotRequest {
+        name: "groupsnapshot-1".into(),
+        source_volume_ids: vec![id.clone()],
+        parameters: texts(&[("reserve", "20%"), ("maxAge", "36h")]),
+        ..Default::default()
+    };
+    let of_group = GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: id.clone(),
+        snapshot_ids: vec![id],
+        ..Default::default()
+    };
     [
         create.encode_to_vec(),
         delete.encode_to_vec(),
@@ -93,6 +109,8 @@ fn requests() -> Vec<Vec<u8>> {
         capacity.encode_to_vec(),
         list.encode_to_vec(),
         get.encode_to_vec(),
+        group.encode_to_vec(),
+        of_group.encode_to_vec(),
     ]
     .into_iter()
     .zip(0_u8..)
@@ -126,14 +144,16 @@ async fn answered(service: &ControllerService, kind: u8, data: &[u8]) {
             }
         };
     }
-    match kind % 7 {
+    match kind % 9 {
         0 => ask!(create_volume),
         1 => ask!(delete_volume),
         2 => ask!(controller_expand_volume),
         3 => ask!(validate_volume_capabilities),
         4 => ask!(get_capacity),
         5 => ask!(list_volumes),
-        _ => ask!(controller_get_volume),
+        6 => ask!(controller_get_volume),
+        7 => ask!(create_volume_group_snapshot),
+        _ => ask!(get_volume_group_snapshot),
     }
 }
 

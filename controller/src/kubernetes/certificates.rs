@@ -1,7 +1,7 @@
-//! `drivebay-controller certs kubernetes`: the cluster's certificates, made by the first pod that finds none.
+//! `drivebay-controller certs kubernetes`: the cluster's certificates, created by the first pod that finds none.
 //!
-//! A pod reads what is stored, has [`cluster::plan`] decide, and writes what that says. Each write is of the version that was
-//! read, so that of several pods at once one succeeds; the others read again, and keep what it has written.
+//! A pod reads the stored objects, has [`cluster::plan`] decide, and writes the result. Each write requires the version that
+//! was read, so that only one of several concurrent pods succeeds; the others read again and keep its result.
 
 use std::{
     future::Future,
@@ -24,12 +24,12 @@ use crate::certs::{
     cluster::{self, CA, CERTIFICATE, KEY, Plan, PlanError, Stored, TlsSecret},
 };
 
-/// As many pods as start at once lose against each other at most; beyond that something else writes, too.
+/// Most attempts. Concurrent pods need at most as many as there are pods; beyond that, another writer interferes.
 const ATTEMPTS: usize = 16;
-/// The kubelet tries again later.
+/// Timeout of the whole command. The kubelet runs it again later.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// There are no certificates, or the pod could not take them.
+/// The certificates cannot be created or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificatesError {
     #[error(
@@ -68,12 +68,12 @@ pub enum CertificatesError {
     Files(#[from] CertsError),
 }
 
-/// Has the cluster's certificates made where there are none, and puts the controller's into `args.out`. Returns what was done.
+/// Creates the cluster's certificates where they are missing, and writes the controller's files into `args.out`. Returns a summary.
 ///
 /// # Errors
-/// [`CertificatesError`]. What was written before is whole and stays; the same command goes on from there.
+/// [`CertificatesError`]. Objects written before the error are complete and stay; the same command run again continues from there.
 pub async fn certificates(args: &KubernetesArgs) -> Result<String, CertificatesError> {
-    // Never the cluster that somebody's kubeconfig names.
+    // KUBECONFIG is ignored: it may name another cluster.
     let config = kube::Config::incluster().map_err(CertificatesError::NotAPod)?;
     let client =
         Client::try_from(config).map_err(|error| CertificatesError::Client(Box::new(error)))?;
@@ -94,12 +94,12 @@ trait Objects {
         &self,
         name: &str,
     ) -> impl Future<Output = Result<Option<ConfigMap>, kube::Error>>;
-    /// Creates it, or replaces the version that it was read from.
+    /// Creates the object, or replaces the version that was read.
     fn put_secret(&self, secret: &Secret) -> impl Future<Output = Result<(), kube::Error>>;
     fn put_config_map(&self, map: &ConfigMap) -> impl Future<Output = Result<(), kube::Error>>;
 }
 
-/// The namespace of this pod.
+/// Objects of this pod's namespace.
 struct Namespace(Client);
 
 impl Objects for Namespace {
@@ -132,7 +132,7 @@ where
     Ok(())
 }
 
-/// Another pod was faster: the object is there, is another version, or is gone again.
+/// True if another pod was faster: the object exists, has another version, or was deleted.
 fn is_lost(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
@@ -148,12 +148,12 @@ async fn keep(objects: &impl Objects, args: &KubernetesArgs) -> Result<Plan, Cer
     })
 }
 
-/// None: what was read was no longer so when it was to be written.
+/// Runs one attempt. None if an object was changed between its read and its write.
 async fn attempt(
     objects: &impl Objects,
     args: &KubernetesArgs,
 ) -> Result<Option<Plan>, CertificatesError> {
-    // In the reverse of the order in which they are written: an object that is read later is at least as new.
+    // Read in the reverse of the write order, so that an object that is read later is at least as new.
     let map = match &args.ca_config_map {
         None => None,
         Some(name) => {
@@ -197,7 +197,7 @@ async fn attempt(
     Ok(Some(plan))
 }
 
-/// Whether it was written; false: another pod was faster.
+/// Returns true if the object was written, and false if another pod was faster.
 fn written(
     put: Result<(), kube::Error>,
     kind: &'static str,
@@ -269,7 +269,8 @@ fn published(found: Option<ConfigMap>, name: &str, ca: &str) -> ConfigMap {
     map
 }
 
-/// Not `app.kubernetes.io/instance`: GitOps tools take what has it for objects of the chart, and delete those that it has not.
+/// Without `app.kubernetes.io/instance`: GitOps tools take objects with that label for the chart's, and delete those that the
+/// chart does not contain.
 fn metadata(name: &str) -> ObjectMeta {
     let labels = [
         ("app.kubernetes.io/part-of", "drivebay"),

@@ -1,4 +1,4 @@
-//! Several pods and one set of Secrets.
+//! Several pods that share one set of Secrets.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use kube::core::Status;
 
 use super::*;
 
-/// An API server's Secrets and ConfigMaps: each write is of a version, and lets the other pods go on first.
+/// An API server's Secrets and ConfigMaps. Each write requires the version that was read, and first yields to the other pods.
 #[derive(Default)]
 struct Server {
     secrets: RefCell<BTreeMap<String, Secret>>,

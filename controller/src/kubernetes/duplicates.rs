@@ -1,6 +1,6 @@
-//! Removes volumes that share their name with the one that the PersistentVolume of that name uses, and that were never used.
+//! Deletes volumes that were never used and share their name with the volume that the PersistentVolume of that name uses.
 //!
-//! What is followed may be late, so every PersistentVolume is read anew before a volume is deleted. That is rare.
+//! The watched state may be outdated, so all PersistentVolumes are read again before a volume is deleted. That is rare.
 
 use drivebay_proto::VolumeId;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -12,10 +12,10 @@ use drivebay_service::{
     peer_log::printable,
 };
 
-/// Objects asked for at a time.
+/// Objects per page.
 const PAGE: u32 = 500;
 
-/// Removes them, until `stop`.
+/// Deletes due duplicates once per `--away-grace`, until `stop`.
 pub async fn remove_duplicates(client: Client, agents: Agents, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -37,13 +37,13 @@ pub async fn remove_duplicates(client: Client, agents: Agents, stop: Cancellatio
     }
 }
 
-/// Whether, of all PersistentVolumes there are now, the one of this name uses the other volume and none names this one.
+/// True if, of all current PersistentVolumes, the one of this name uses the other volume and none names the duplicate.
 async fn confirm(client: &Client, due: &Due) -> Result<bool, kube::Error> {
     let api = Api::<PersistentVolume>::all(client.clone());
     let mut params = ListParams::default().limit(PAGE);
     let mut is_used = false;
     loop {
-        // Without a resource version: as it is now, not as a cache has it.
+        // Without a resource version, the list is current and not from a cache.
         let page = api.list(&params).await?;
         for pv in &page.items {
             let name = pv.metadata.name.as_deref().unwrap_or_default();

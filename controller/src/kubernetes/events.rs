@@ -1,6 +1,9 @@
-//! Tells the events that are due, a few at a time.
+//! Creates the Kubernetes events that are due, a few at a time.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use drivebay_proto::{VolumeId, agent::Drive};
 use k8s_openapi::{
@@ -13,53 +16,73 @@ use kube::{
     api::{ObjectMeta, PostParams},
 };
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use super::notices::{Claimed, Notice, Object, due};
+use super::{
+    copies::{self, Shared},
+    notices::{Claimed, Notice, Object, due},
+    snapshots::AgeLimits,
+};
 use drivebay_service::{
     agents::{Agent, Agents},
-    catalog::Key,
+    catalog::{Catalog, Key, Node},
     inventory::Inventory,
     peer_log::printable,
 };
-use drivebay_view::drives::in_trouble;
+use drivebay_view::{drives::in_trouble, unix_seconds};
 
-/// Between two looks at all nodes.
+/// Time between two passes over all nodes.
 const EVERY: Duration = Duration::from_secs(30);
-/// Events made at each look. The rest are made at the next ones.
+/// Largest number of events created in one pass. The rest are created in later ones.
 const MAX_AT_ONCE: usize = 50;
-/// Of them, of one node: none keeps the others waiting.
+/// The same for one node, and for volumes on two nodes, so that no node delays the others.
 const MAX_OF_NODE: usize = 10;
-/// The API server answers within this, or is asked again at the next look.
+/// Time limit of a call to the API server. An event that is late is created again in the next pass.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Where events of Nodes are, which have no namespace.
+/// Namespace of the events of Nodes, which have none of their own.
 const NODE_NAMESPACE: &str = "default";
+/// Snapshots read under one lock of the catalog; updates can happen in between.
+const PAGE: usize = 1024;
 
-/// Tells what is due, until `stop`.
+/// State kept between passes.
+#[derive(Debug, Default)]
+struct Kept {
+    // Digests of the due events that were created, or that the API server refused for their contents.
+    told: BTreeSet<String>,
+    limits: BTreeMap<Node, AgeLimits>,
+}
+
+/// Creates the events that are due once per interval, until `stop`. Waits until the expected volumes were listed.
 pub async fn tell(client: Client, driver: String, agents: Agents, stop: CancellationToken) {
     let telling = async {
-        let mut told = BTreeSet::new();
+        let mut kept = Kept::default();
         loop {
             tokio::time::sleep(EVERY).await;
             // Whose claims they are is not known before.
             if agents.expected().complete() {
-                tell_once(&client, &driver, &agents, &mut told).await;
+                tell_once(&client, &driver, &agents, &mut kept).await;
             }
         }
     };
     stop.run_until_cancelled(telling).await;
 }
 
-async fn tell_once(client: &Client, driver: &str, agents: &Agents, told: &mut BTreeSet<String>) {
+async fn tell_once(client: &Client, driver: &str, agents: &Agents, kept: &mut Kept) {
+    let Kept { told, limits } = kept;
+    for one in limits.values_mut() {
+        one.forget(told);
+    }
+    let mut by_node = with_snapshots(agents.catalog());
     let (mut due, mut new) = (BTreeSet::new(), Vec::new());
+    let mut add = |notices: Vec<Notice>| {
+        due.extend(notices.iter().map(|notice| notice.digest.clone()));
+        let untold = |notice: &Notice| !told.contains(&notice.digest);
+        new.extend(notices.into_iter().filter(untold).take(MAX_OF_NODE));
+    };
+    add(copies::due(&shared(agents)));
     for agent in agents.all() {
-        let mut of_this = 0;
-        for notice in of_node(agents, &agent) {
-            due.insert(notice.digest.clone());
-            if of_this < MAX_OF_NODE && !told.contains(&notice.digest) {
-                of_this += 1;
-                new.push(notice);
-            }
-        }
+        let with_snapshots = by_node.remove(&agent.node_id()).unwrap_or_default();
+        add(of_node(agents, &agent, with_snapshots, limits));
         tokio::task::yield_now().await;
     }
     told.retain(|digest| due.contains(digest));
@@ -89,14 +112,52 @@ async fn tell_once(client: &Client, driver: &str, agents: &Agents, told: &mut BT
     }
 }
 
-fn of_node(agents: &Agents, agent: &Agent) -> Vec<Notice> {
-    // What an absent agent said last is old; that it is absent is said of every volume.
+/// Returns the volumes that have snapshots which exist for CSI, by node.
+fn with_snapshots(catalog: &Catalog) -> BTreeMap<Node, BTreeSet<Uuid>> {
+    let mut all: BTreeMap<Node, BTreeSet<Uuid>> = BTreeMap::new();
+    let mut last = None;
+    loop {
+        let page = catalog.snapshots_after(last.as_ref(), PAGE);
+        for Key { uuid, node } in page.iter().map(|place| &place.volume) {
+            all.entry(node.clone()).or_default().insert(*uuid);
+        }
+        match page.last() {
+            Some(place) if page.len() == PAGE => last = Some(place.key.clone()),
+            _ => return all,
+        }
+    }
+}
+
+/// Returns the volumes on two nodes, with the PersistentVolumes that name one of the copies.
+fn shared(agents: &Agents) -> Vec<Shared> {
+    let volumes = agents.shared_volumes().into_iter();
+    let with_expected = volumes.map(|volume| Shared {
+        expected: agents.expected_copies(&volume),
+        volume,
+    });
+    with_expected.collect()
+}
+
+/// Returns the events that are due for one node; none unless its agent is connected and has scanned every drive. `with_snapshots`:
+/// its volumes that have snapshots.
+fn of_node(
+    agents: &Agents,
+    agent: &Agent,
+    with_snapshots: BTreeSet<Uuid>,
+    limits: &mut BTreeMap<Node, AgeLimits>,
+) -> Vec<Notice> {
+    // The last report of a disconnected agent is old; CSI reports `NodeUnreachable` of each of its volumes.
     if !agent.look(Inventory::complete) {
+        // Nothing is listed for a forgotten node.
+        if !agent.look(Inventory::listed) {
+            limits.remove(&agent.node_id());
+        }
         return Vec::new();
     }
-    let (drives, uuids) = agent.look(|inventory| {
+    let limits = limits.entry(agent.node_id()).or_default();
+    let (drives, mut uuids) = agent.look(|inventory| {
         let moves = inventory.with_moves();
-        // A move is told with both its drives, however well they are.
+        // The event of a move names both drives, also if they are GOOD.
         let is_named = |drive: &Drive| !moves.is_empty() || in_trouble(drive);
         let drives: Vec<Drive> = inventory.drives().filter(is_named).collect();
         let is_any_told = drives.iter().any(in_trouble) || inventory.has_deleted();
@@ -106,6 +167,8 @@ fn of_node(agents: &Agents, agent: &Agent) -> Vec<Notice> {
         };
         (drives, uuids)
     });
+    uuids.extend(with_snapshots);
+    uuids.extend(limits.volumes());
     let volumes: Vec<Claimed> = uuids
         .into_iter()
         .filter_map(|uuid| {
@@ -124,7 +187,10 @@ fn of_node(agents: &Agents, agent: &Agent) -> Vec<Notice> {
             Some(Claimed { volume, claim })
         })
         .collect();
-    due(agent.node(), &drives, &volumes)
+    limits.follow(agent.node(), &volumes, unix_seconds());
+    let mut notices = due(agent.node(), &drives, &volumes);
+    notices.extend_from_slice(limits.due());
+    notices
 }
 
 async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube::Error> {
@@ -183,7 +249,7 @@ async fn make(client: &Client, driver: &str, notice: &Notice) -> Result<(), kube
     };
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     match events.create(&PostParams::default(), &event).await {
-        // Told already, by another controller or by this one before it was started again; or the namespace is going.
+        // Created already, by another controller or by this one before its restart; or the namespace is being deleted.
         Err(kube::Error::Api(status)) if is_told_or_gone(&status) => Ok(()),
         made => made.map(drop),
     }

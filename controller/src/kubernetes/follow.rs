@@ -1,6 +1,6 @@
 //! Follows the PersistentVolumes of this driver and the nodes on which the kubelet has registered its agent.
 //!
-//! Both are read in pages, then watched. CSINodes rather than Nodes: they name the drivers of a node, and go with it.
+//! Both are listed in pages, then watched. CSINodes are used instead of Nodes: they name the drivers of a node, and are deleted with it.
 
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc, time::Duration};
 
@@ -24,19 +24,19 @@ use drivebay_service::{
     peer_log::printable,
 };
 
-/// Objects asked for at a time: each page is let go of before the next is asked for.
+/// Objects per page. Each page is dropped before the next one is requested.
 const PAGE: u32 = 500;
-/// Between two looks at what an operator may have remembered again.
+/// Interval of listing expected volumes again: those of a node are needed again after `node remember`.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// Which of the two lists were read whole.
+/// The lists that were read whole.
 #[derive(Debug, Clone, Copy, Default)]
 struct Read {
     volumes: bool,
     nodes: bool,
 }
 
-/// Follows both until `stop`. `complete` turns true when both were read whole.
+/// Follows PersistentVolumes and CSINodes until `stop`. `complete` turns true when both lists were read whole.
 pub async fn follow(
     client: Client,
     driver: String,
@@ -86,8 +86,8 @@ pub async fn follow(
     }
 }
 
-/// Hands over what happens to every object of a kind. What fails is tried again, later and later.
-async fn watch_all<K>(
+/// Passes all events of a kind of object to `take_in`. Retries errors with an increasing delay.
+pub(super) async fn watch_all<K>(
     client: &Client,
     agents: &Agents,
     what: &'static str,
@@ -110,7 +110,7 @@ async fn watch_all<K>(
     }
 }
 
-// Whether a list was read to its end.
+// Applies an event. Returns true at the end of a complete list.
 fn volume_event(
     agents: &Agents,
     driver: &str,
@@ -156,10 +156,9 @@ fn node_event(
                 agents.expect_node(id);
             }
         }
-        // The node itself is gone. A kubelet that takes the agent's registration back, as it does while the agent is
-        // replaced, does not end it.
+        // The node itself was deleted. A missing registration of the agent, as while the agent is replaced, does not count.
         Event::Delete(node) => {
-            // The registration may have gone before; a node's id is its name there.
+            // The registration may have been removed before; a node's id is its name in Kubernetes.
             let name = node.metadata.name.as_deref();
             if let Some(id) = node_id(&node, driver).or(name) {
                 agents.unexpect_node(id);
@@ -169,7 +168,7 @@ fn node_event(
     false
 }
 
-/// A volume of ours that this PersistentVolume names.
+/// Returns the id of the volume that this PersistentVolume names; None if it is of another driver, or malformed.
 fn expected(pv: PersistentVolume, driver: &str) -> Option<(VolumeId, ExpectedVolume)> {
     let name = pv.metadata.name?;
     let spec = pv.spec?;
@@ -188,7 +187,7 @@ fn expected(pv: PersistentVolume, driver: &str) -> Option<(VolumeId, ExpectedVol
     Some((id, volume))
 }
 
-/// The node as our driver is known by there, when it is registered.
+/// Returns the id under which this driver is registered on the node; None if it is not.
 fn node_id<'a>(node: &'a CSINode, driver: &str) -> Option<&'a str> {
     let of_driver = node.spec.drivers.iter().find(|of| of.name == driver)?;
     Some(&of_driver.node_id)
@@ -226,7 +225,7 @@ mod tests {
             agents.expected().has_node("n1")
         };
         assert!(happens(Event::Apply(node(true))));
-        // While its agent is replaced.
+        // The agent is being replaced.
         assert!(happens(Event::Apply(node(false))));
         assert!(!happens(Event::Delete(node(false))));
     }

@@ -1,15 +1,18 @@
-//! The cluster's API server: what should exist (`follow`), and what is told to those who look there (`notices` says what
-//! is due, `events` tells it); and, before the controller starts, its certificates there (`certificates`).
+//! The cluster's API server: the expected volumes and nodes (`follow`), Kubernetes Events (`notices` decides which are due,
+//! `events` writes them), drives as objects (`drive_objects`), and the cluster's certificates before the controller starts (`certificates`).
 //!
-//! TokenReview is in [`drivebay_service::tokens`]. Everything here is optional: without it the controller knows what agents say.
+//! TokenReview is in [`drivebay_service::tokens`]. Everything here is optional: without it, the controller relies on agents alone.
 
 #[cfg(feature = "certs")]
 mod certificates;
+mod copies;
+pub mod drive_objects;
 mod duplicates;
 mod events;
 mod follow;
 mod moves;
 mod notices;
+mod snapshots;
 
 use kube::Client;
 
@@ -19,7 +22,7 @@ pub use duplicates::remove_duplicates;
 pub use events::tell;
 pub use follow::follow;
 
-/// No way to an API server is known.
+/// No client of the API server can be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(
@@ -30,7 +33,7 @@ pub enum ClientError {
     Client(#[source] Box<kube::Error>),
 }
 
-/// As KUBECONFIG says, or as for every pod: address from the environment, token and CA from the ServiceAccount's volume.
+/// Returns a client configured by KUBECONFIG, or else by the pod's environment and ServiceAccount volume.
 ///
 /// # Errors
 /// [`ClientError`]

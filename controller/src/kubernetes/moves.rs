@@ -1,7 +1,7 @@
 //! Which events are due of moves to another drive, of the claims whose volumes move. Pure.
 //!
-//! Each is told once: its name has the moment of the request, and not what the move waits for just then. One that begins and ends
-//! between two looks is told when it has moved, since its old place is kept for a while.
+//! Each is created once: its name is derived from the time of the request, not from the reason for which the move waits. A move that
+//! begins and ends between two passes has its event when it is completed, since its old place is kept for a while.
 
 use drivebay_proto::{
     agent::{Drive, Volume, VolumePlace},
@@ -22,7 +22,7 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
         .collect()
 }
 
-/// Of a move that goes on, stands still, or is in doubt.
+/// Returns the events of a move that is running, stopped by unreadable blocks or in doubt, and of a copy with unreadable blocks.
 fn conditions(node: &str, volume: &Volume, claim: &ClaimedBy) -> Vec<Notice> {
     let mut notices = Vec::new();
     for condition in &volume.conditions {
@@ -39,11 +39,12 @@ fn conditions(node: &str, volume: &Volume, claim: &ClaimedBy) -> Vec<Notice> {
         let moving = NormalReason::VolumeMoving.as_str();
         match NormalReason::parse(&condition.reason) {
             Some(NormalReason::VolumeMoving) => add(moving, false),
-            // Still due: it is not told again when an attempt gets further.
+            // Still due: else it would be created a second time when a later attempt gets further.
             Some(stopped @ NormalReason::MoveUnreadable) => {
                 add(moving, false);
                 add(stopped.as_str(), true);
             }
+            Some(loss @ NormalReason::CopiedWithLoss) => add(loss.as_str(), true),
             None if condition.reason == Reason::MoveInDoubt.as_str() => {
                 add(Reason::MoveInDoubt.as_str(), true);
             }
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(digest(&with("MoveUnreadable", "", 7)), first.digest);
         assert_ne!(digest(&with("VolumeMoving", "it moves", 8)), first.digest);
         assert_eq!(reasons(&with("DriveSuspect", "", 7)), []);
-        // Nobody's, or deleted.
+        // No event without a claim, or of a deleted volume.
         let mut none = with("VolumeMoving", "", 7);
         none.claim = None;
         assert_eq!(reasons(&none), []);
@@ -182,6 +183,22 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_is_not_whole_is_a_warning_of_its_claim_that_is_given_once() {
+        let of = with("CopiedWithLoss", "it is not whole: 8 KiB", 7);
+        let [notice] = told(&of).try_into().unwrap();
+        let is = (notice.reason, notice.is_warning, notice.note.as_str());
+        let note = "on node n1, it is not whole: 8 KiB";
+        assert_eq!(is, ("CopiedWithLoss", true, note));
+        assert!(matches!(&notice.object, Object::Claim(claim) if &*claim.uid == "u1"));
+        // The digest depends on the volume and on the start of the condition, not on the text.
+        let again = with("CopiedWithLoss", "it is not whole: 12 KiB", 7);
+        assert_eq!(told(&again)[0].digest, notice.digest);
+        let mut another = of.clone();
+        another.volume.id = "00000000-0000-4000-8000-000000000002@n1".into();
+        assert_ne!(told(&another)[0].digest, notice.digest);
+    }
+
+    #[test]
     fn a_volume_that_has_moved_names_both_drives_until_its_old_place_is_erased() {
         let mut of = claimed();
         let place = |is: &str, generation| VolumePlace {
@@ -195,7 +212,7 @@ mod tests {
         assert_eq!((notice.reason, notice.is_warning), ("VolumeMoved", false));
         assert_eq!(
             notice.note,
-            "the volume moved from drive sda (ST4000, serial S-sda, bay 5000 3) to drive sdb (ST4000, serial S-sdb, bay 5000 3) of node n1; its old place is kept for a while: drivebay-controller moves --node n1"
+            "the volume moved from drive sda (ST4000, serial S-sda, slot 3 of enclosure 5000) to drive sdb (ST4000, serial S-sdb, slot 3 of enclosure 5000) of node n1; its old place is kept for a while: drivebay-controller moves --node n1"
         );
         // Also when the source could not be written; the next move is another event.
         of.volume.places = vec![place("live", 1)];

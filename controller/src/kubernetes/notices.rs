@@ -9,18 +9,22 @@ use drivebay_proto::{
 };
 use ring::digest;
 
-use super::moves;
+use super::{moves, snapshots};
 use drivebay_service::{
     expected::ClaimedBy,
     peer_log::{printable, printable_sentence},
 };
 
-/// Claims of one drive that are told; the Node's event has the number of all of them.
-const MAX_CLAIMS: usize = 200;
+/// Largest number of claims that get events for one drive, or for volumes on two nodes; the Node's event has the number of all of them.
+pub(super) const MAX_CLAIMS: usize = 200;
 /// Bytes of a digest in an event's name.
 const NAME_DIGEST: usize = 8;
+/// Largest note of an event that the API server accepts, bytes.
+const MAX_NOTE: usize = 1024;
+/// Last character of a truncated note.
+const CUT: char = '…';
 
-/// What an event is about.
+/// Involved object of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     Node(String),
@@ -34,9 +38,9 @@ pub(super) struct Notice {
     /// CamelCase.
     pub(super) reason: &'static str,
     pub(super) note: String,
-    /// Somebody should act; else it is only to be known.
+    /// True if the operator or the user of the claim has to act: an event of type Warning, else Normal.
     pub(super) is_warning: bool,
-    /// Ends the event's name: the same for what was told before.
+    /// End of the event's name: derived from the facts of the event, so that the API server refuses a second event of the same facts.
     pub(super) digest: String,
 }
 
@@ -57,11 +61,19 @@ impl Notice {
         Self {
             object,
             reason,
-            note: printable_sentence(note),
+            note: cut(printable_sentence(note)),
             is_warning: true,
             digest: bytes.map(|byte| format!("{byte:02x}")).collect(),
         }
     }
+}
+
+fn cut(mut note: String) -> String {
+    if note.len() > MAX_NOTE {
+        note.truncate(note.floor_char_boundary(MAX_NOTE - CUT.len_utf8()));
+        note.push(CUT);
+    }
+    note
 }
 
 /// A volume of the node, and the claim that has it.
@@ -107,10 +119,12 @@ pub(super) fn due(node: &str, drives: &[Drive], volumes: &[Claimed]) -> Vec<Noti
         ));
     }
     notices.extend(moves::due(node, drives, volumes));
+    notices.extend(snapshots::due(node, volumes));
     notices
 }
 
-/// What is wrong with a drive.
+/// A drive that is missing, BAD or SUSPECT: the reason and text of its event, and the time of its earliest finding, which distinguishes
+/// this event from earlier ones.
 struct Trouble {
     reason: &'static str,
     what: String,
@@ -121,7 +135,7 @@ impl Trouble {
     fn of(drive: &Drive) -> Option<Self> {
         let health = drive.health.as_ref();
         let findings: Vec<&Finding> = health.iter().flat_map(|of| of.counting()).collect();
-        // What a verdict began with is what tells this trouble from an earlier one.
+        // The time of the earliest finding distinguishes this condition from an earlier one of the drive.
         let since = findings.iter().map(|finding| finding.since).min();
         let because = findings.first().map_or("", |finding| &finding.message);
         let reason = match (drive.known_state(), drive.known_verdict()) {
@@ -232,13 +246,13 @@ mod tests {
             assert!(due[0].note.contains("2 volumes"), "{}", due[0].note);
             // Whoever reads it knows which drive to pull.
             for notice in &due {
-                let named = "drive sda (serial S4YP, bay 5000 3)";
+                let named = "drive sda (serial S4YP, slot 3 of enclosure 5000)";
                 assert!(notice.note.contains(named), "{}", notice.note);
             }
         }
         assert!(due("n1", &[drive("claimed", "SUSPECT", 7)], &[]).is_empty());
         assert!(due("n1", &[drive("claimed", "GOOD", 0)], &volumes).is_empty());
-        // Acknowledged, only its absence is told; what is found besides is.
+        // With all findings acknowledged, there is an event only if the drive is missing or has a further finding.
         let mut known = drive("claimed", "BAD", 7);
         let health = known.health.as_mut().unwrap();
         health.acknowledged = Some(Acknowledged::default());
@@ -295,7 +309,17 @@ mod tests {
         let due = due("n1", &[long], &[on]);
         assert!(
             due.iter()
-                .all(|notice| { notice.note.len() <= 1024 + 3 && !notice.note.contains('\n') })
+                .all(|notice| { notice.note.len() <= MAX_NOTE && !notice.note.contains('\n') })
         );
+    }
+
+    #[test]
+    fn a_note_is_no_longer_than_the_api_server_takes() {
+        let note = |text: &str| Notice::new(Object::Node("n".into()), "R", text, &[]).note;
+        assert_eq!(note(&"x".repeat(MAX_NOTE)).len(), MAX_NOTE);
+        for text in ["x".repeat(5000), "é".repeat(5000)] {
+            let cut = note(&text);
+            assert!(cut.len() <= MAX_NOTE && cut.ends_with(CUT), "{cut}");
+        }
     }
 }

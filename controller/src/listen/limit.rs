@@ -1,9 +1,8 @@
-//! Limits connections: those that are not authenticated yet, by source and in all, and those of one identity.
+//! Limits of unauthenticated connections, by source and in total.
 //!
-//! At the limit in all, a connection takes the place of the oldest one of the source that has most: whoever opens many
-//! connections and sends nothing takes places from nobody else. Among equals, a connection waits until another one is
-//! authenticated or closed, or until the oldest has had its time: nodes that all reconnect after a restart do not push each
-//! other out.
+//! When all slots are taken, a connection displaces the oldest one of the source that has most, so that a source that opens many
+//! connections and sends nothing takes no slots from others. Between sources of equal counts, a connection waits until another one is
+//! authenticated or closed, or until the oldest has used up its time: nodes that all reconnect after a restart do not displace each other.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,8 +15,8 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// Where connections come from: an IPv4 address, or the /64 network of an IPv6 address, which one host has for itself; or this
-/// machine, over a unix socket.
+/// Source of connections: an IPv4 address, the /64 network of an IPv6 address, which a single host may own, or this machine
+/// over a unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Source {
     Local,
@@ -46,27 +45,27 @@ impl fmt::Display for Source {
     }
 }
 
-/// How many unauthenticated connections there may be.
+/// Limits of unauthenticated connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
-    /// Of one source, those that wait for a place among them.
+    /// Per source, including those that wait for a slot.
     pub of_source: usize,
-    /// In all, those that wait among them; of sources with few connections twice as many.
+    /// In total, including those that wait; twice as many for sources with few connections.
     pub open: usize,
-    /// That shake hands.
+    /// Slots. A connection holds one from its handshake until it is authenticated or closed.
     pub at_work: usize,
-    /// Each has this long before it may have to make way among equals.
+    /// Time that each connection has before one of a source with an equal count may displace it.
     pub patience: Duration,
 }
 
-/// Sources with fewer connections than this are the last to be refused.
+/// Sources with fewer connections than this have a higher total limit.
 const FEW: usize = 4;
 
 #[derive(Debug, Default)]
 struct Unauthenticated {
     next: u64,
     open: usize,
-    // At work, in the order of arrival.
+    // Connections that hold a slot, in the order of arrival.
     pending: BTreeMap<u64, Pending>,
     sources: HashMap<Source, Counts>,
 }
@@ -75,7 +74,7 @@ struct Unauthenticated {
 struct Counts {
     open: usize,
     at_work: usize,
-    // Of those that wait, one at a time looks whether it may go on.
+    // Serialises the waiting connections of the source.
     waiting: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -86,7 +85,7 @@ struct Pending {
     turned_away: CancellationToken,
 }
 
-/// Clones share one limit.
+/// Limiter of unauthenticated connections. Clones share the counts.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionLimit {
     most: Most,
@@ -95,14 +94,14 @@ pub(super) struct ConnectionLimit {
     waiting: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// An unauthenticated connection, counted until this is dropped.
+/// An unauthenticated connection; dropping it decrements the counts.
 #[derive(Debug)]
 pub(super) struct Open {
     limit: ConnectionLimit,
     source: Source,
 }
 
-/// One connection's place at work; freed when it is dropped.
+/// A connection's slot; dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct Place {
     limit: ConnectionLimit,
@@ -120,7 +119,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// Counts a connection of this source; None when it has to be closed.
+    /// Counts a connection of this source; None if it exceeds a limit and must be closed.
     pub(super) fn open(&self, source: Source) -> Option<Open> {
         let mut standing = self.lock();
         let of_source = standing
@@ -144,14 +143,14 @@ impl ConnectionLimit {
         })
     }
 
-    // A place, or until when to wait for one at most.
+    // Takes a slot, or returns the time at which to try again at the latest.
     fn try_enter(&self, source: Source, now: Instant) -> Result<Place, Instant> {
         let mut standing = self.lock();
         if standing.pending.len() >= self.most.at_work {
             let own = standing.at_work(source);
             let heaviest = standing.sources.values().map(|counts| counts.at_work).max();
             let heaviest = heaviest.unwrap_or(0);
-            // More than the newcomer's source would have; else, who has no less than it.
+            // Displaces one of a source with more connections than the newcomer's would have; else one of a source with no fewer.
             let unequal = heaviest > own + 1;
             let least = if unequal { heaviest } else { own };
             let oldest = standing
@@ -220,7 +219,7 @@ impl Unauthenticated {
 }
 
 impl Open {
-    /// A place at work, when there is one; somebody else's, if need be.
+    /// Takes a slot. Waits for one, and may displace another connection.
     pub(super) async fn enter(&self) -> Place {
         let limit = &self.limit;
         let Ok(place) = limit.try_enter(self.source, Instant::now()) else {
@@ -267,7 +266,7 @@ impl Drop for Open {
 }
 
 impl Place {
-    /// Waits until the place is somebody else's.
+    /// Completes when another connection has displaced this one.
     pub(super) async fn turned_away(&self) {
         self.turned_away.cancelled().await;
     }
@@ -368,7 +367,7 @@ mod tests {
         let one = open(from(1), 20);
         assert_eq!(one.len(), 10);
         let other = open(from(2), 20);
-        // Few are let in beyond the number of all, as they may be honest.
+        // Sources with few connections have a higher limit, since they may be legitimate.
         assert_eq!(other.len(), 5);
         let few: usize = (3..30).map(|source| open(from(source), 1).len()).sum();
         assert_eq!(few, 27);

@@ -1,4 +1,4 @@
-//! What agents connect to: a TCP address, where they need TLS, or a unix socket, where the kernel says who they are.
+//! The listening socket for agents: a TCP address with TLS, or a unix socket, whose peers the kernel identifies.
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 
@@ -8,19 +8,19 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
 use super::{Security, limit::Source};
 use crate::socket::{self, BindError, Bound};
 
-/// Connections that wait in the kernel's queue, as far as net.core.somaxconn allows: 4096 by default, since Linux 5.4.
+/// Length of the kernel's accept queue, limited by net.core.somaxconn: 4096 by default since Linux 5.4.
 const BACKLOG: u32 = 4096;
 
-/// Where to listen for agents.
+/// Value of --listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// For agents that prove who they are.
+    /// For agents that authenticate by certificate or token.
     Tcp(SocketAddr),
-    /// For agents of this machine.
+    /// For agents of the same machine.
     Unix(PathBuf),
 }
 
-/// `--listen` names neither.
+/// The value of --listen is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoListenAddress {
     #[error("{0:?} is neither ADDRESS:PORT (0.0.0.0:9443, [::]:9443) nor unix:/PATH")]
@@ -50,7 +50,6 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Listening failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("cannot listen for agents on {address}; see --listen")]
@@ -63,18 +62,18 @@ pub enum ListenError {
     Unix(#[from] BindError),
 }
 
-/// A bound address or socket.
+/// A listening TCP socket or unix socket.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener, Security),
-    /// Nothing is proved here; whoever connects has to be root or the user of this process.
+    /// No authentication; the peer must run as root or as the user of this process.
     Unix(Bound),
 }
 
-/// A connection that nothing is known of but where it comes from.
+/// A connection before its handshake.
 pub(super) struct Accepted {
     pub(super) connection: Connection,
-    /// For logs and lists.
+    /// Address of the peer, for logs and lists.
     pub(super) address: String,
     pub(super) source: Source,
 }
@@ -85,7 +84,7 @@ pub(super) enum Connection {
 }
 
 impl Listener {
-    /// Listens at a TCP address; to be called before anything else starts, so that a mistake shows at once.
+    /// Listens on a TCP address. Called before anything else starts, so that a wrong address is reported at once.
     pub async fn tcp(address: SocketAddr, security: Security) -> Result<Self, ListenError> {
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()
@@ -93,7 +92,7 @@ impl Listener {
             TcpSocket::new_v6()
         };
         let listener = socket.and_then(|socket| {
-            // After a restart the former connections linger for a minute.
+            // After a restart, the former connections remain in TIME_WAIT for a minute.
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             socket.listen(BACKLOG)
@@ -104,7 +103,7 @@ impl Listener {
         }
     }
 
-    /// Listens on a unix socket, made with mode 0600.
+    /// Listens on a unix socket, which is created with mode 0600.
     pub async fn unix(path: PathBuf) -> Result<Self, ListenError> {
         Ok(Self::Unix(socket::bind(&path).await?))
     }

@@ -1,8 +1,8 @@
-//! Where agents dial in: connections accepted, TLS, each one's session run until it ends.
+//! Server side of agents' connections: accepts them, performs TLS, and runs each one's session until it ends.
 //!
-//! The controller is server of the connection and its TLS, and client of the gRPC on it. Each step before an
-//! agent is let in has five seconds, and nothing large is taken from it. Steps that a session takes once are boxed, here and in
-//! `agents`: a task is as large as the largest of its steps for as long as it runs, and there are thousands.
+//! The controller is the server of the connection and its TLS, and the client of the gRPC on it. Until an agent is admitted,
+//! each step has a timeout of five seconds, and no large message is accepted. Steps that a session takes once are boxed, here
+//! and in `agents`: a task is as large as its largest step for as long as it runs, and there are thousands of tasks.
 
 mod limit;
 mod listener;
@@ -38,33 +38,33 @@ use drivebay_service::{
 
 pub use listener::{ListenAddress, ListenError, Listener};
 
-/// A handshake takes no longer, with the time that a connection waits for its turn: an agent waits no longer either.
+/// Timeout of a handshake, including the wait for a slot. Agents use the same timeout.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections that are not authenticated. Each costs a descriptor and a few kilobytes.
+/// Limits of unauthenticated connections. Each costs a file descriptor and a few kilobytes.
 const UNAUTHENTICATED: Most = Most {
-    // Many nodes may be behind one address that translates theirs; they connect again when they were closed.
+    // Many nodes may share one address by NAT; those that are closed connect again.
     of_source: 1024,
     open: 8192,
     at_work: 512,
-    // Enough for all of them to shake hands on a slow processor.
+    // Enough for that many handshakes on a slow processor.
     patience: Duration::from_secs(2),
 };
-/// Connections of one identity, those that say hello among them. An agent has one session here; a former connection
-/// may not have been found dead yet, and a virtual address may lead here several times.
+/// Most connections of one identity, including those before their hello. An agent has one session here, but a former dead
+/// connection may not be detected yet, and a virtual address may lead here several times.
 const OF_IDENTITY: usize = 4;
-/// Suppressed log lines are summed up this often.
+/// Interval of the summaries of suppressed log lines.
 const SUMMARIZE: Duration = Duration::from_secs(60);
-/// After an accept that failed for want of descriptors or memory.
+/// Delay after an accept that failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// At the end, sessions may close for this long.
+/// Time for sessions to close at the end.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// How agents show who they are.
+/// Authentication of agents.
 #[derive(Debug, Clone)]
 pub enum Security {
-    /// By certificates of our CA.
+    /// By certificates of the trusted CA.
     Mtls(Credentials),
-    /// By ServiceAccount tokens, over connections that only our certificate opens; or by certificates, if they have some.
+    /// By ServiceAccount tokens, over connections with only a server certificate; or by certificates, for agents that have one.
     Tokens(Credentials, Tokens),
 }
 
@@ -77,12 +77,12 @@ impl Security {
     }
 }
 
-/// How this controller presents itself to agents.
+/// Contents of this controller's hello to agents.
 #[derive(Debug, Clone)]
 pub struct Announcement {
-    /// A random id of this process.
+    /// Random id of this process.
     pub instance: Uuid,
-    /// How many replicas there are; 1 when that is not known.
+    /// Number of replicas; 1 if unknown.
     pub replicas: u32,
 }
 
@@ -98,7 +98,7 @@ impl Announcement {
     }
 }
 
-/// Lets agents in until `stop`.
+/// Accepts agents until `stop`; then gives sessions two seconds to close.
 pub async fn serve(
     listener: Listener,
     announce: Announcement,
@@ -187,7 +187,7 @@ pub async fn serve(
                 }
                 return;
             };
-            // Who has no certificate takes a stranger's place until it has shown a token.
+            // An agent without a certificate counts as unauthenticated until it has shown a token.
             let tokens = shaken.security.as_ref().and_then(Security::tokens);
             let stranger = shaken.identity.is_none().then(|| {
                 Box::new(Stranger {
@@ -203,7 +203,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(DRAIN, sessions.wait()).await;
 }
 
-// The peer was gone before it was accepted.
+// True if the peer closed the connection before it was accepted.
 fn is_the_peers(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -213,7 +213,7 @@ fn is_the_peers(error: &io::Error) -> bool {
     )
 }
 
-/// Why a connection did not get as far as its hello.
+/// Reason why a connection ended before its hello.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
     #[error("it has not finished its handshake within {} s", HANDSHAKE.as_secs())]
@@ -232,7 +232,7 @@ enum HandshakeError {
     Peer(#[from] PeerError),
 }
 
-/// The places that a connection takes which has not shown who it is.
+/// Slots that an unauthenticated connection occupies.
 struct Stranger {
     #[allow(dead_code, reason = "held until the connection is known")]
     open: Open,
@@ -243,13 +243,13 @@ struct Stranger {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection whose other end is known.
+/// A connection after its handshake.
 struct Authenticated {
     stream: Box<dyn Stream>,
     identity: Option<Identity>,
-    // Its certificates; none where none are used.
+    // The peer's certificates; empty without client certificates.
     chain: Vec<CertificateDer<'static>>,
-    // None: a unix socket.
+    // None for a unix socket.
     security: Option<Security>,
 }
 
@@ -272,7 +272,7 @@ async fn shake_hands_tls(
     stream: TcpStream,
     security: Security,
 ) -> Result<Authenticated, HandshakeError> {
-    // Without it each small message waits for the one before to be acknowledged: 45 ms a call.
+    // With Nagle's algorithm, each small message waits for the acknowledgement of the previous one: 45 ms per call.
     stream
         .set_nodelay(true)
         .map_err(|error| HandshakeError::Tls(error.to_string()))?;
@@ -321,7 +321,7 @@ async fn attend(
         .as_ref()
         .map(|identity| identity.node().to_owned());
     let node = certified.as_deref().unwrap_or("?");
-    // Where nothing is proved, all are the same peer.
+    // Without client certificates, all peers share one log limit.
     let allows = |kind| agents.peer_log().allows(kind, node);
     let shaking = Box::pin(channel_over(shaken.stream, end.clone()));
     let channel = match tokio::time::timeout(HANDSHAKE, shaking).await {
@@ -395,7 +395,7 @@ async fn attend(
     }
 }
 
-/// Waits until the certificate that was shown is no longer good, and says why.
+/// Waits until the peer's certificate is no longer trusted, and returns the reason. Never completes without a certificate.
 async fn distrusted(chain: &[CertificateDer<'_>], security: Option<&Security>) -> String {
     match security {
         Some(Security::Mtls(credentials) | Security::Tokens(credentials, _))

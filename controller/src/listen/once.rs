@@ -1,5 +1,5 @@
-//! A gRPC channel over one connection that an agent has dialled: it never reconnects, and whoever has the token can end it with
-//! all calls on it.
+//! A gRPC channel over a single connection that an agent has opened. It never reconnects, and cancelling its token ends it
+//! together with all calls on it.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 use drivebay_common::breakable::Breakable;
 use drivebay_service::agents::AgentChannel;
 
-/// A ping after so much silence …
+/// Idle time after which a ping is sent.
 const PING_EVERY: Duration = Duration::from_secs(4);
-/// … has to be answered within this: a dead peer is found within ten seconds.
+/// Timeout of the ping's answer: a dead peer is detected within ten seconds.
 const PING_ANSWER: Duration = Duration::from_secs(5);
-/// What an agent may send ahead, bytes: a snapshot of a few hundred volumes in one go.
+/// HTTP/2 flow-control window, bytes: enough for a snapshot of a few hundred volumes.
 const WINDOW: u32 = 1 << 20;
 
-/// The channel. When its connection is lost, or `end` is cancelled, what is asked over it fails: a call must not be answered
-/// by an agent whose session is over.
+/// Performs the HTTP/2 handshake and returns the channel. Calls fail once the connection is lost or `end` is cancelled, so that
+/// an agent whose session has ended cannot answer them.
 pub(super) async fn channel_over(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     end: CancellationToken,
@@ -34,7 +34,7 @@ pub(super) async fn channel_over(
         .initial_connection_window_size(WINDOW)
         .handshake(stream)
         .await?;
-    // Until the connection ends, or the last clone of the channel is gone.
+    // Runs until the connection ends, or the last clone of the channel is dropped.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "connection of an agent ended");

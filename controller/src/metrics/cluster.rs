@@ -1,13 +1,13 @@
-//! What the controller knows of its nodes, as metrics: few series per node, none per volume or drive, which the
-//! agents tell of themselves.
+//! The controller's data about its nodes, as metrics: a few series per node, and none per volume or drive, which agents expose themselves.
 
-use std::{collections::BTreeMap, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use drivebay_proto::words::NodeState;
 use tokio::sync::watch;
 
 use super::{
     Certificate, Def, Exposed, Families, build,
+    drive_objects::DriveObjectWrites,
     families::{counter, gauge, number, truth},
 };
 use drivebay_service::{agents::Agents, audit::Audit};
@@ -99,7 +99,13 @@ const STATE_FILES: Def = gauge(
     &["file", "trouble"],
 );
 
-/// Every definition here.
+const DRIVE_OBJECTS: Def = counter(
+    "drivebay_controller_drive_object_writes_total",
+    "Requests to the API server that write Drive objects, by result; conflict: another controller was first. Only with --drive-objects.",
+    &["result"],
+);
+
+/// All definitions of this module.
 pub const DEFINITIONS: &[Def] = &[
     NODES,
     CONNECTED,
@@ -117,23 +123,35 @@ pub const DEFINITIONS: &[Def] = &[
     REFUSALS,
     AUDIT_LOST,
     STATE_FILES,
+    DRIVE_OBJECTS,
 ];
 
-/// The controller, for a scrape.
+/// Source of the controller's metrics.
 #[derive(Debug)]
 pub struct Cluster {
     agents: Agents,
     ready: watch::Receiver<bool>,
     certificate: Certificate,
+    drive_objects: Option<Arc<DriveObjectWrites>>,
 }
 
 impl Cluster {
-    /// Over these agents. `ready`: calls can be answered.
+    /// Returns the source over these agents. `ready`: true once calls can be served.
     pub fn new(agents: Agents, ready: watch::Receiver<bool>, certificate: Certificate) -> Self {
         Self {
             agents,
             ready,
             certificate,
+            drive_objects: None,
+        }
+    }
+
+    /// Adds what is counted of the objects of drives.
+    #[must_use]
+    pub fn with_drive_objects(self, writes: Option<Arc<DriveObjectWrites>>) -> Self {
+        Self {
+            drive_objects: writes,
+            ..self
         }
     }
 }
@@ -203,6 +221,9 @@ impl Exposed for Cluster {
         into.put(&COPIES, &[], number(copies));
         for (trouble, kind) in self.agents.notes().troubles().all() {
             into.put(&STATE_FILES, &[kind.name(), trouble.as_str()], 1.0);
+        }
+        for (outcome, count) in self.drive_objects.iter().flat_map(|writes| writes.all()) {
+            into.put(&DRIVE_OBJECTS, &[outcome.as_str()], number(count));
         }
         self.certificate.put(into);
     }

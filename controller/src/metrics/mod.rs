@@ -1,5 +1,6 @@
-//! Metrics of the controller: `cluster` is what it knows; the rest is shared with the agent.
+//! Metrics of the controller: `cluster` defines them; the rest is shared with the agent.
 
 pub mod cluster;
+pub mod drive_objects;
 
 pub use drivebay_common::metrics::*;

@@ -1,8 +1,8 @@
-//! The config's text with one forgotten node more, or one less: nothing else in it changes by a byte. Pure.
+//! Adds a forgotten node to the config's text or removes one, without changing any other byte. Pure.
 //!
-//! toml_edit is not used: it takes every carriage return out of a file, and with a table the comments above it.
-//! What comes of an edit is read again and compared with what was meant, so that a text that is written in a
-//! way this does not understand is refused and not damaged.
+//! toml_edit is not used: it removes every carriage return from a file, and together with a table the comments
+//! above it. The edited text is parsed and compared with the intended settings, so that a text in an unsupported
+//! form is refused and not damaged.
 
 use std::{ops::Range, time::SystemTime};
 
@@ -11,29 +11,27 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Mistake, Settings};
 
-/// Why the text was not changed.
+/// The text was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The text was wrong before.
+    /// The text is invalid before the edit.
     #[error("line {0}")]
     Invalid(#[from] Mistake),
-    /// It is there already.
     #[error("node {0:?} is forgotten already")]
     AlreadyThere(String),
-    /// It is not there.
     #[error("node {0:?} is not forgotten")]
     NotThere(String),
-    /// The time cannot be written.
+    /// The time has no RFC 3339 form.
     #[error("the time is outside the years 0 to 9999; is the clock right?")]
     Time,
-    /// Written in a way that is not understood.
+    /// The entry is not in a form that can be edited.
     #[error(
         "the entry cannot be {0} by text: the file does not use a [[forgotten]] table for each node; edit it by hand"
     )]
     ByHand(&'static str),
 }
 
-/// An entry as it stands in the file. Whole seconds; a node id needs no escaping.
+/// Returns an entry in the form of the file, with the time in whole seconds. `node` must be a valid node id, which needs no escaping.
 pub fn stanza(node: &str, at: SystemTime) -> Result<String, EditError> {
     let at = OffsetDateTime::from(at)
         .replace_nanosecond(0)
@@ -42,7 +40,7 @@ pub fn stanza(node: &str, at: SystemTime) -> Result<String, EditError> {
     Ok(format!("[[forgotten]]\nnode = \"{node}\"\nat = {at}\n"))
 }
 
-/// The text with the node forgotten at this time, in whole seconds.
+/// Returns the text with the node added as forgotten at this time, in whole seconds.
 pub fn with(text: &str, node: &str, at: SystemTime) -> Result<String, EditError> {
     let mut meant = Settings::parse(text)?;
     if meant.forgotten.since(node).is_some() {
@@ -69,8 +67,8 @@ pub fn with(text: &str, node: &str, at: SystemTime) -> Result<String, EditError>
     }
 }
 
-/// The text without the node: the lines from its `[[forgotten]]` to its last key, and the blank line that
-/// [`with`] put above them.
+/// Returns the text without the node: removes the lines from its `[[forgotten]]` to its last key, and the blank
+/// line that [`with`] put above them.
 pub fn without(text: &str, node: &str) -> Result<String, EditError> {
     let by_hand = || EditError::ByHand("removed");
     let mut meant = Settings::parse(text)?;
@@ -90,7 +88,7 @@ pub fn without(text: &str, node: &str) -> Result<String, EditError> {
     }
 }
 
-/// The bytes of the whole lines of a node's entry; None when it has none to itself.
+/// Returns the byte range of the whole lines of a node's entry; None if it has no `[[forgotten]]` table of its own.
 fn lines_of(text: &str, node: &str) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?;
     let (_, entries) = table

@@ -1,4 +1,4 @@
-//! The config file while it changes: read again now and then, the former settings kept while it is wrong.
+//! Follows changes of the config file: polls it, and keeps the former settings while it is invalid.
 
 use std::{path::PathBuf, pin::pin, time::Duration};
 
@@ -14,14 +14,13 @@ use drivebay_common::cli::chain;
 
 use super::{MAX_FILE, Settings, SettingsError};
 
-/// A file that takes longer than this to read is complained about, and waited for.
+/// Time after which a slow read is logged; it continues.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// Follows the file until `stop`, beginning with what was loaded of it: reads it every `every`, since a mounted
-/// ConfigMap is replaced under its name. A change is taken when two readings in a row agree on it: an editor that
-/// saves in place shows a file that is empty or cut for a moment. A file that cannot be read or is wrong changes
-/// nothing and is logged, once until it says something else. The receiver ends, with the last settings in it,
-/// after `stop`.
+/// Follows the file until `stop`, starting from the settings that were loaded from it. Reads it every `every`, since a mounted ConfigMap is
+/// replaced under its name. A change takes effect when two consecutive reads agree on it: an editor that saves in place leaves the file
+/// empty or truncated for a moment. A file that cannot be read or is invalid changes nothing and is logged once per error text. After
+/// `stop`, the receiver is closed and holds the last settings.
 pub fn follow(
     path: PathBuf,
     loaded: Settings,
@@ -59,7 +58,7 @@ async fn keep(path: PathBuf, every: Duration, settings: watch::Sender<Settings>)
     }
 }
 
-/// What a reading amounts to.
+/// Result of one read.
 #[derive(Debug, PartialEq, Eq)]
 enum FileChange {
     Nothing,
@@ -68,7 +67,7 @@ enum FileChange {
     Trouble(String),
 }
 
-/// Takes a change that was read twice in a row, and tells each trouble once.
+/// Reports a change that was read twice in a row, and each error once.
 #[derive(Debug, Default)]
 struct ChangeDetector {
     seen: Option<Settings>,
@@ -103,7 +102,7 @@ impl ChangeDetector {
     }
 }
 
-/// One reading at a time, however long it takes: a hung file must not use up threads.
+/// Never starts a second read, however long one takes: a file that does not respond must not use up threads.
 async fn read_patiently(path: &PathBuf) -> Result<Settings, SettingsError> {
     let mut reading = pin!(read(path));
     match timeout(SLOW, &mut reading).await {
@@ -184,7 +183,7 @@ mod tests {
         };
         let trouble = |line| FileChange::Trouble(format!("f:{line}: m"));
         let mut detector = ChangeDetector::default();
-        // A save in place: cut to nothing, then whole.
+        // A save in place: first truncated, then complete.
         for (read, known, change) in [
             (Ok(one()), one(), FileChange::Nothing),
             (Ok(empty.clone()), one(), FileChange::Nothing),

@@ -1,6 +1,6 @@
-//! The controller's config file: what an operator decides for the whole cluster. TOML, optional.
+//! The controller's config file: an operator's decisions for the whole cluster. TOML, optional.
 //!
-//! So far that is which nodes were given up for good:
+//! It holds the nodes that were forgotten:
 //!
 //! ```toml
 //! [[forgotten]]
@@ -8,8 +8,7 @@
 //! at = 2026-11-21T10:00:00Z
 //! ```
 //!
-//! Read and checked here, followed while it changes (`follow`), edited by the command line (`edit` for the
-//! text, `store` for the file).
+//! This module reads and checks the file, `follow` applies its changes, `edit` (text) and `store` (file) change it for the command line.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -32,74 +31,70 @@ pub mod store;
 
 pub use follow::follow;
 
-/// A larger file is none of ours, bytes. It is also all that a ConfigMap can hold.
+/// Largest config file, bytes; also the limit of a ConfigMap.
 pub const MAX_FILE: u64 = 1 << 20;
 
-/// What the config file says.
+/// Contents of the config file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Nodes that were given up for good.
     pub forgotten: Forgotten,
 }
 
-/// Nodes that were given up for good, each with the time of that decision.
+/// Forgotten nodes, each with the time of `node forget`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten(BTreeMap<String, SystemTime>);
 
 impl Forgotten {
-    /// When the node was given up; None when it was not.
+    /// Returns the time at which the node was forgotten; None if it was not.
     pub fn since(&self, node: &str) -> Option<SystemTime> {
         self.0.get(node).copied()
     }
 
-    /// All of them, by node id.
+    /// Returns all forgotten nodes with their times, ordered by node id.
     pub fn iter(&self) -> impl Iterator<Item = (&str, SystemTime)> {
         self.0.iter().map(|(node, at)| (node.as_str(), *at))
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no node was given up.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Why a file's settings cannot be had.
+/// The settings cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The file cannot be read.
     #[error("cannot read the config {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is no config.
+    /// The file exceeds [`MAX_FILE`].
     #[error(
         "the config {} is larger than {}; is it the right file?",
         path.display(),
         human_size(MAX_FILE)
     )]
     TooLarge { path: PathBuf },
-    /// It was read and is wrong.
+    /// The file's text is invalid.
     #[error("{}:{mistake}", path.display())]
     Invalid {
         path: PathBuf,
-        /// What is wrong.
+        /// The first one in the file.
         mistake: Mistake,
     },
 }
 
-/// What is wrong with a config's text.
+/// First mistake in a config's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Mistake {
-    /// Line in the file, from 1; None when it cannot be said.
+    /// Line in the file, from 1; None if unknown.
     pub line: Option<usize>,
-    /// What is wrong and what is allowed.
+    /// Description of the mistake and of the allowed values.
     pub message: String,
 }
 
@@ -127,7 +122,7 @@ struct RawForgotten {
 }
 
 impl Settings {
-    /// Reads and checks a config file. Blocks while the file is read.
+    /// Reads and checks a config file. Blocks.
     pub fn load(path: &Path) -> Result<Self, SettingsError> {
         let read = |source| SettingsError::Read {
             path: path.to_owned(),
@@ -140,7 +135,7 @@ impl Settings {
         Self::from_bytes(path, &bytes)
     }
 
-    /// Checks what was read of a file, up to one byte more than [`MAX_FILE`].
+    /// Checks bytes read from a file; the caller reads at most one byte more than [`MAX_FILE`].
     fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self, SettingsError> {
         let path = || path.to_owned();
         if bytes.len() as u64 > MAX_FILE {
@@ -156,7 +151,7 @@ impl Settings {
         })
     }
 
-    /// Checks a config's text. Only the first mistake is reported.
+    /// Checks a config's text. Reports only the first mistake.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let raw: Raw = toml::from_str(text).map_err(|error| Mistake {
             line: error.span().map(|span| line_of(text, span.start)),
@@ -191,7 +186,7 @@ impl Settings {
     }
 }
 
-/// A time with its offset, written as TOML's own date-time or as a string.
+/// Parses a time with its UTC offset, written as TOML's own date-time or as a string.
 fn instant(value: &Value) -> Result<SystemTime, String> {
     let text = match value {
         Value::Datetime(time) => time.to_string(),
@@ -210,7 +205,7 @@ fn instant(value: &Value) -> Result<SystemTime, String> {
         })
 }
 
-/// Line of a byte offset, from 1.
+/// Returns the line of a byte offset, from 1.
 fn line_of(text: &str, offset: usize) -> usize {
     let upto = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
     1 + upto.iter().filter(|&&byte| byte == b'\n').count()

@@ -1,4 +1,4 @@
-//! Replacing the config file: all or nothing, durable, and not over somebody else's change.
+//! Replaces the config file: atomically, durably, and without overwriting a concurrent change.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,51 +9,50 @@ use std::{
 
 use super::{MAX_FILE, edit::EditError};
 
-/// Why the file was not changed.
+/// The file was not changed, or the change may not be durable.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// There is none.
+    /// The file does not exist.
     #[error(
         "there is no {}; the controller reads the file that its --config names. Name that one, or make it (it may be empty) and start the controller with it",
         path.display()
     )]
     NoFile {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
     },
-    /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is a directory, a pipe, or too large.
+    /// The path is a directory or a pipe, or the file is too large or not UTF-8.
     #[error("{} is not a config: {what}", path.display())]
     NotAConfig {
         path: PathBuf,
-        /// What it is.
+        /// Reason why it is not a config.
         what: &'static str,
     },
-    /// Another process changes it now.
+    /// Another process is changing the file.
     #[error("{} is being changed by another process; nothing was done, try again", path.display())]
     Busy { path: PathBuf },
-    /// The text could not be changed.
+    /// The text cannot be edited.
     #[error("{}: {source}", path.display())]
     Edit { path: PathBuf, source: EditError },
-    /// The new file could not be made.
+    /// The new file cannot be written; the former one is unchanged.
     #[error(
         "cannot write {} ({step}); it is as it was. A ConfigMap cannot be written through its mount: `node forget --print` prints the entry for it",
         path.display()
     )]
     Write {
         path: PathBuf,
-        /// What was being done.
+        /// Step that failed.
         step: &'static str,
         #[source]
         source: io::Error,
     },
-    /// The new file is in place, and might not survive a power cut.
+    /// The new file is in place, but may not survive a power failure.
     #[error("{} was changed, but it is not known to be on disk", path.display())]
     Flush {
         path: PathBuf,
@@ -62,8 +61,8 @@ pub enum StoreError {
     },
 }
 
-/// Replaces the file's text by what `edit` makes of it: a new file beside it with the same owner and mode, flushed,
-/// then renamed over it. Symbolic links are followed. Blocks.
+/// Replaces the file's text by the result of `edit`: writes a new file next to it with the same owner and mode,
+/// syncs it, and renames it over the former one. Follows symbolic links. Blocks.
 pub fn change(
     path: &Path,
     edit: impl FnOnce(&str) -> Result<String, EditError>,
@@ -82,7 +81,7 @@ pub fn change(
         what,
     };
     let real = fs::canonicalize(path).map_err(read)?;
-    // Opening a pipe would wait for its other end.
+    // Opening a pipe would block until its other end is opened.
     let seen = fs::metadata(&real).map_err(read)?;
     if !seen.is_file() {
         return Err(not_a_config("not a regular file"));
@@ -132,7 +131,7 @@ pub fn change(
     new.as_file()
         .sync_all()
         .map_err(write("flushing the new file"))?;
-    // One that waited for nobody's lock may have saved it meanwhile, or put another in its place.
+    // A process that takes no lock may have written the file meanwhile, or replaced it.
     let now = fs::metadata(&real).map_err(read)?;
     if identity(&now) != identity(&before) || fs::read(&real).map_err(read)? != bytes {
         return Err(StoreError::Busy {
@@ -149,7 +148,7 @@ pub fn change(
         })
 }
 
-/// Held until the file is closed, and only ever tried: nobody waits here.
+/// Takes a lock that is held until the file is closed. Never waits for it: fails with [`StoreError::Busy`].
 fn lock(path: &Path, file: &File) -> Result<(), StoreError> {
     file.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => StoreError::Busy {

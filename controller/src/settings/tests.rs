@@ -1,4 +1,4 @@
-//! What the config file may say, and what edits leave of it.
+//! Valid and invalid config files, and the result of edits.
 
 use std::{
     os::unix::fs::{PermissionsExt, symlink},

@@ -1,4 +1,4 @@
-//! A CA made by the command line in a directory of its own, and certificates that the command line would not make.
+//! A CA made by the command line in a temporary directory, and certificates that the command line would not make.
 
 #![allow(
     dead_code,
@@ -30,7 +30,7 @@ use rustls::{
 
 pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// `drivebay-controller certs ...`.
+/// Runs `drivebay-controller certs ...`.
 pub fn certs(args: &[&str]) -> Result<String, CertsError> {
     let args = ["drivebay-controller", "certs"].iter().chain(args);
     match Cli::try_parse_from(args).unwrap().command {
@@ -100,7 +100,7 @@ impl Ca {
             .unwrap()
     }
 
-    /// What the command line made.
+    /// Reads a certificate made by the command line.
     pub fn read(files: &TlsFiles) -> Issued {
         Issued::of(
             fs::read_to_string(&files.cert).unwrap(),
@@ -108,7 +108,7 @@ impl Ca {
         )
     }
 
-    /// Signed by this CA, whatever is asked for.
+    /// Signs a certificate with this CA, without any checks.
     pub fn issue(
         &self,
         from: SystemTime,
@@ -142,7 +142,7 @@ impl Ca {
         Arc::new(roots)
     }
 
-    /// A client that presents what no agent would, or nothing.
+    /// Returns a client that presents a certificate no agent would, or none.
     pub fn raw_client(&self, own: Option<Issued>) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -154,7 +154,7 @@ impl Ca {
         })
     }
 
-    /// A server that presents what no controller would.
+    /// Returns a server that presents a certificate no controller would.
     pub fn raw_server(&self, own: Issued) -> Arc<ServerConfig> {
         let clients = WebPkiClientVerifier::builder_with_provider(self.roots(), provider())
             .build()
@@ -186,7 +186,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Exchanges a file's contents as tools do: at once.
+/// Replaces a file's contents atomically, as tools do.
 pub fn put(path: &Path, contents: impl AsRef<[u8]>) {
     let new = path.with_extension("new");
     fs::write(&new, contents).unwrap();

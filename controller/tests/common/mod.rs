@@ -33,7 +33,7 @@ pub const MIB: u64 = 1 << 20;
 pub const GIB: u64 = 1 << 30;
 pub const DRIVER: &str = "csi.drivebay.io";
 
-/// What the fake does with its next change.
+/// Behaviour of the fake at its next change.
 #[derive(Debug, Clone, Copy)]
 pub enum Trouble {
     /// Answers with this code and does nothing.
@@ -59,17 +59,17 @@ pub struct State {
     pub trouble: Option<Trouble>,
     /// Streams of an older generation end.
     pub generation: u64,
-    /// The next delta builds on a revision that nobody has seen.
+    /// The next delta builds on a revision that was never sent.
     pub gap: bool,
-    /// Changes are not told while this holds.
+    /// Changes are not sent while this holds.
     pub silent: bool,
     /// Full snapshots sent.
     pub snapshots: u64,
     /// Hellos are not answered while this holds, as over a connection whose other end is gone.
     pub mute: bool,
-    /// What it proves with where it is.
+    /// ServiceAccount token with which it proves its node.
     pub token: Option<String>,
-    /// Its hello says that it takes snapshots and makes copies.
+    /// Advertised in its hello: takes snapshots and makes copies.
     pub copies: bool,
     /// A volume with a source is copied while this holds, and is complete from the first repeat on that finds it not to.
     pub copying: bool,
@@ -188,7 +188,7 @@ impl Fake {
     }
 }
 
-/// What a certificate with this key for this node proves.
+/// Returns the identity that a certificate with this key for this node proves.
 pub fn certified(node: &str, key: u8) -> Identity {
     Identity::Certificate {
         node: node.to_owned(),
@@ -212,6 +212,60 @@ fn end(trouble: Option<Trouble>, volume: &mut Volume) {
         Some(Trouble::Nonsense) => volume.size_bytes = 3,
         _ => {}
     }
+}
+
+/// Takes the group of this name, or returns the existing one if it has the same volumes.
+fn take_group(
+    state: &mut State,
+    request: &CreateGroupSnapshotRequest,
+) -> Result<(SnapshotGroup, Vec<GroupMember>), Status> {
+    let node = state.node.clone();
+    let new_id = || {
+        let (uuid, node) = (Uuid::new_v4(), node.clone());
+        VolumeId { uuid, node }.to_string()
+    };
+    let (name, ids) = (&request.name, &request.volume_ids);
+    let existing = state.volumes.iter().filter_map(|(id, volume)| {
+        let mut snapshots = volume.snapshots.iter();
+        let snapshot = snapshots.find(|one| {
+            let group = one.group.as_ref();
+            group.is_some_and(|group| group.name == *name)
+        });
+        Some((id.clone(), snapshot?.clone()))
+    });
+    let mut members: BTreeMap<String, VolumeSnapshot> = existing.collect();
+    if members.is_empty() {
+        let group = SnapshotGroup {
+            id: new_id(),
+            name: name.clone(),
+            members: u32::try_from(ids.len()).unwrap(),
+        };
+        for (n, id) in ids.iter().enumerate() {
+            let volume = state.volumes.get_mut(id).unwrap();
+            let snapshot = VolumeSnapshot {
+                id: new_id(),
+                name: format!("{name}-{n}"),
+                created_at: 1_800_000_000,
+                size_bytes: volume.size_bytes,
+                state: "ready".into(),
+                group: Some(group.clone()),
+                ..VolumeSnapshot::default()
+            };
+            volume.snapshots.push(snapshot.clone());
+            members.insert(id.clone(), snapshot);
+        }
+    }
+    if members.len() != ids.len() || ids.iter().any(|id| !members.contains_key(id)) {
+        return Err(Status::already_exists("a group of this name is different"));
+    }
+    let group = members.values().find_map(|one| one.group.clone());
+    let members = members
+        .into_iter()
+        .map(|(volume_id, snapshot)| GroupMember {
+            snapshot: Some(snapshot),
+            volume_id,
+        });
+    Ok((group.unwrap(), members.collect()))
 }
 
 fn update(state: &State, told: Option<&State>) -> InventoryUpdate {
@@ -503,6 +557,43 @@ impl Agent for Fake {
         }))
     }
 
+    async fn create_group_snapshot(
+        &self,
+        request: Request<CreateGroupSnapshotRequest>,
+    ) -> Result<Response<CreateGroupSnapshotResponse>, Status> {
+        let request = request.into_inner();
+        let (name, many) = (&request.name, request.volume_ids.len());
+        let age = request.max_age_seconds;
+        let call = format!("group snapshot {name} of {many}, age limit {age:?}");
+        let trouble = self.begin(call).await?;
+        let (group, members) = self.change(|state| take_group(state, &request))?;
+        end(trouble, &mut Volume::default());
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(CreateGroupSnapshotResponse {
+            group: Some(group),
+            members,
+            revision,
+        }))
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        request: Request<DeleteGroupSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let id = request.into_inner().id;
+        self.begin(format!("delete group snapshot {id}")).await?;
+        self.change(|state| {
+            for volume in state.volumes.values_mut() {
+                let is_in = |of: &SnapshotGroup| of.id == id;
+                volume
+                    .snapshots
+                    .retain(|known| !known.group.as_ref().is_some_and(is_in));
+            }
+        });
+        let revision = self.state.lock().unwrap().revision;
+        Ok(Response::new(DeleteSnapshotResponse { revision }))
+    }
+
     async fn delete_snapshot(
         &self,
         request: Request<DeleteSnapshotRequest>,
@@ -598,7 +689,17 @@ impl Agent for Fake {
         &self,
         _: Request<drivebay_proto::agent::DriveLatencyRequest>,
     ) -> Result<Response<drivebay_proto::agent::DriveLatencyResponse>, Status> {
-        Err(Status::unimplemented("no controller asks for it"))
+        let read = drivebay_proto::agent::DirectionLatency {
+            history_ms: vec![5.0, -1.0],
+            ..Default::default()
+        };
+        Ok(Response::new(drivebay_proto::agent::DriveLatencyResponse {
+            at: 60,
+            compared_with: "model".into(),
+            peers: 3,
+            read: Some(read),
+            write: None,
+        }))
     }
 
     async fn check_volume(

@@ -139,6 +139,12 @@ failureThreshold: 3
 {{- if or (eq .Values.certificates.nodes "tokens") .Values.controller.kubernetes }}yes{{ end }}
 {{- end }}
 
+{{/* Whether the cluster has objects of drives. */}}
+
+{{- define "drivebay.driveObjects" -}}
+{{- if and .Values.controller.kubernetes (ne .Values.driveObjects "none") }}yes{{ end }}
+{{- end }}
+
 {{/* The token of the ServiceAccount, for those containers that ask the API. */}}
 
 {{- define "drivebay.tokenVolume" -}}
@@ -212,21 +218,33 @@ themselves may lack.
 {{/* What snapshots need of the cluster, and which classes of them are refused. */}}
 {{- define "drivebay.checkSnapshots" -}}
 {{- $snapshots := .Values.snapshots -}}
+{{- $groups := $snapshots.groups -}}
 {{- if and $snapshots.classes (not $snapshots.enabled) -}}
 {{- fail "snapshots.classes needs snapshots.enabled: without csi-snapshotter no snapshot of such a class is ever taken" -}}
+{{- end -}}
+{{- if and $groups.enabled (not $snapshots.enabled) -}}
+{{- fail "snapshots.groups.enabled needs snapshots.enabled: csi-snapshotter takes both" -}}
+{{- end -}}
+{{- if and $groups.classes (not $groups.enabled) -}}
+{{- fail "snapshots.groups.classes needs snapshots.groups.enabled: without it no group snapshot of such a class is ever taken" -}}
 {{- end -}}
 {{- if and $snapshots.enabled (not (or $snapshots.assumeApi (.Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1"))) -}}
 {{- fail "snapshots.enabled needs snapshot.storage.k8s.io/v1, which this cluster does not have. Install the CRDs of kubernetes-csi/external-snapshotter (client/config/crd) and its snapshot-controller (deploy/kubernetes/snapshot-controller) first, once for all drivers, or leave this off; snapshots.assumeApi: true renders it all the same, e.g. where helm does not see the cluster" -}}
 {{- end -}}
+{{- if and $groups.enabled (not (or $snapshots.assumeApi (.Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1"))) -}}
+{{- fail "snapshots.groups.enabled needs groupsnapshot.storage.k8s.io/v1, which this cluster does not have. Install the CRDs of kubernetes-csi/external-snapshotter v8.6.0 or newer (client/config/crd) first, and run its snapshot-controller with --feature-gates=CSIVolumeGroupSnapshot=true, or leave this off; snapshots.assumeApi: true renders it all the same, e.g. where helm does not see the cluster" -}}
+{{- end -}}
+{{- range $where, $classes := dict "snapshots.classes" $snapshots.classes "snapshots.groups.classes" $groups.classes -}}
 {{- $seen := dict -}}
 {{- $defaults := list -}}
-{{- range $snapshots.classes -}}
-{{- if hasKey $seen .name -}}{{- fail (printf "snapshots.classes: two are named %q" .name) -}}{{- end -}}
+{{- range $classes -}}
+{{- if hasKey $seen .name -}}{{- fail (printf "%s: two are named %q" $where .name) -}}{{- end -}}
 {{- $_ := set $seen .name true -}}
 {{- if .default -}}{{- $defaults = append $defaults .name -}}{{- end -}}
 {{- end -}}
 {{- if gt (len $defaults) 1 -}}
-{{- fail (printf "snapshots.classes: %s are all the default; a VolumeSnapshot that names no class would be refused" (join ", " $defaults)) -}}
+{{- fail (printf "%s: %s are all the default; a snapshot that names no class would be refused" $where (join ", " $defaults)) -}}
+{{- end -}}
 {{- end -}}
 {{- end }}
 

@@ -153,7 +153,7 @@ impl Further {
         }
     }
 
-    /// What stands behind a command's help: blocks with an empty line between. Lines that are indented there are not filled.
+    /// Adds a command's `after_help`: blocks with an empty line between. Indented lines are not filled.
     fn after_help(&mut self, help: &str) {
         let blocks = || {
             help.split("\n\n")
@@ -208,7 +208,8 @@ impl Further {
     }
 }
 
-/// What an exit code means for a command: one that is some commands' own begins with their names.
+/// Returns the meaning of an exit code for a command; None if it does not occur there. A meaning that only some commands have begins with
+/// their names.
 fn meaning_for(path: &[&str], meaning: &'static str) -> Option<&'static str> {
     let Some((commands, own)) = meaning.split_once(": ") else {
         return Some(meaning);

@@ -1,4 +1,4 @@
-//! What a man page says of a program besides its commands and options: files, environment, exit codes, other pages.
+//! Sections of a man page besides commands and options: files, environment, exit codes, other pages.
 
 use drivebay_cli::args::FURTHER_EXIT_CODES;
 use drivebay_common::cli::EXIT_CODES;

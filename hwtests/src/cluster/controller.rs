@@ -1,4 +1,4 @@
-//! A controller of a cluster: a real one on a host of its own, with a client, and what tests ask of it.
+//! A controller of a cluster: a real one on its own host, with a client and helpers for tests.
 
 use std::{
     net::SocketAddr,
@@ -25,16 +25,16 @@ use crate::{
     wait,
 };
 
-/// What a controller is started with.
+/// Options of a controller's start.
 #[derive(Debug)]
 pub struct ControllerOptions {
-    /// Its host.
+    /// Host that it runs on.
     pub host: Host,
-    /// Where it listens for agents.
+    /// Address at which it listens for agents.
     pub listen: SocketAddr,
     /// Directory for its sockets and its log.
     pub dir: PathBuf,
-    /// The CA's directory; None: none is given, which is refused.
+    /// Directory of the CA; None: without TLS, which is refused.
     pub certs: Option<PathBuf>,
     /// Further arguments of `run`.
     pub more: Vec<String>,
@@ -75,7 +75,7 @@ impl DerefMut for Controller {
 }
 
 impl Controller {
-    /// Starts it, and waits until it serves. Agents are not waited for.
+    /// Starts it, and waits until it serves. Does not wait for agents.
     ///
     /// # Errors
     /// It does not serve: with the end of its log.
@@ -89,10 +89,10 @@ impl Controller {
         })
     }
 
-    /// Starts it to see it refuse: how it ends, and what it says.
+    /// Starts a controller that must refuse to run; returns its exit status and log.
     ///
     /// # Errors
-    /// It does not end by itself.
+    /// It keeps running.
     pub fn refused(options: &ControllerOptions) -> Result<(ExitStatus, String), Trouble> {
         let controller = options.prepare();
         let mut process = controller.spawn()?;
@@ -102,7 +102,7 @@ impl Controller {
         }
     }
 
-    /// Starts it again, after it was killed, as it was.
+    /// Restarts it after it was killed, with the same options.
     ///
     /// # Errors
     /// It does not serve: with the end of its log.
@@ -112,12 +112,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Where agents dial it.
+    /// Returns the address that agents dial.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until its log has a line with all these words; answers with the line.
+    /// Waits until its log has a line with all these words; returns the line.
     ///
     /// # Panics
     /// When it has none in time.
@@ -126,7 +126,7 @@ impl Controller {
         wait::until_async(LIMIT, &what, async || wait::line(&self.log(), words)).await
     }
 
-    /// What it knows of one node, if it does.
+    /// Returns a node's state, if it knows the node.
     ///
     /// # Panics
     /// When it does not answer.
@@ -135,7 +135,7 @@ impl Controller {
         nodes.into_iter().find(|node| node.node_id == id)
     }
 
-    /// Waits until a node has this state: connected, starting, away, forgotten.
+    /// Waits until a node has this state: `connected`, `starting`, `away` or `forgotten`.
     ///
     /// # Panics
     /// When it has not in time.
@@ -147,7 +147,7 @@ impl Controller {
         .await
     }
 
-    /// A volume as ListVolumes shows it.
+    /// Returns a volume's entry in ListVolumes.
     ///
     /// # Panics
     /// When the call fails.
@@ -159,19 +159,19 @@ impl Controller {
         self.csi.list().await.unwrap().into_iter().find(of)
     }
 
-    /// CreateVolume on one of these nodes; answers with the id.
+    /// Calls CreateVolume for these nodes; returns the volume's id.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn create_on(&self, name: &str, nodes: &[&str]) -> Result<String, Status> {
         let created = self.csi.create_with(request(name, nodes)).await?;
         Ok(created.volume_id)
     }
 
-    /// GetCapacity of one node.
+    /// Calls GetCapacity for one node.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn capacity_of(&self, node: &str) -> Result<i64, Status> {
         let request = GetCapacityRequest {
             accessible_topology: Some(topology(node)),
@@ -187,7 +187,7 @@ fn topology(node: &str) -> Topology {
     key.of(node)
 }
 
-/// A request for a small volume of this name on one of these nodes, the first if possible.
+/// Returns a request for a small volume of this name on one of these nodes, preferably the first.
 pub fn request(name: &str, nodes: &[&str]) -> CreateVolumeRequest {
     let requisite: Vec<Topology> = nodes.iter().map(|node| topology(node)).collect();
     CreateVolumeRequest {

@@ -1,5 +1,4 @@
-//! A cluster on a network of its own: controllers and simulated nodes, each a process on a host of its own, with
-//! certificates of one CA.
+//! A cluster in its own network: controllers and simulated nodes, each a process on its own host, with certificates of one CA.
 
 use std::{
     cell::Cell,
@@ -24,21 +23,21 @@ mod node;
 pub use controller::{Controller, ControllerOptions, request};
 pub use node::SimHost;
 
-/// Where controllers listen for agents.
+/// Port on which controllers listen for agents.
 pub const PORT: u16 = 9443;
-/// Their `--away-grace`, seconds.
+/// Value of their `--away-grace`, seconds.
 pub const GRACE: u64 = 2;
-/// For what is to happen by itself. A dead peer is found within ten seconds, and an agent that could not connect
-/// dials again within ten more; the machine may be building at the same time.
+/// Limit of waiting for events. A dead peer is detected within ten seconds, and an agent that could not connect dials again within ten
+/// more; the machine may be building at the same time.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// The host of the balancer; controllers are 1 and on, nodes come later.
+/// Host number of the balancer; controllers are from 1, nodes from `FIRST_NODE`.
 const BALANCER: u8 = 10;
 const FIRST_NODE: u8 = 20;
 
-/// What a cluster is made of.
+/// A cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Certificates for controllers 1 to 3 and the balancer; for nodes as they are made.
+    /// Certificates for controllers 1 to 3 and the balancer; those of nodes are created on demand.
     pub authority: Authority,
     network: Network,
     dir: TempDir,
@@ -46,7 +45,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A network, and a CA.
+    /// Creates a network and a CA.
     ///
     /// # Errors
     /// They cannot be made.
@@ -62,7 +61,7 @@ impl Cluster {
         })
     }
 
-    /// A directory of this name, for a process of the cluster.
+    /// Creates and returns a directory of this name, for a process of the cluster.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -72,7 +71,7 @@ impl Cluster {
         dir
     }
 
-    /// A host that nothing runs on yet.
+    /// Creates a host on which nothing runs yet.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -81,7 +80,7 @@ impl Cluster {
         self.network.host(number).unwrap()
     }
 
-    /// A controller on host 1, 2 or 3.
+    /// Starts a controller on host 1, 2 or 3.
     ///
     /// # Panics
     /// When it does not serve.
@@ -89,7 +88,7 @@ impl Cluster {
         self.controller_with(number, |_| ()).await
     }
 
-    /// As `controller`, with other options.
+    /// Like `controller`, with other options.
     ///
     /// # Panics
     /// When it does not serve.
@@ -103,7 +102,7 @@ impl Cluster {
             .unwrap()
     }
 
-    /// What `controller_with` starts.
+    /// Returns the options with which `controller_with` starts.
     ///
     /// # Panics
     /// When there is no host for it.
@@ -128,7 +127,7 @@ impl Cluster {
         options
     }
 
-    /// One address for several controllers.
+    /// Starts a balancer in front of several controllers.
     ///
     /// # Panics
     /// When it cannot listen.
@@ -141,7 +140,7 @@ impl Cluster {
         Balancer::start(host, PORT, behind).unwrap()
     }
 
-    /// A host with one simulated node, whose id is the name with a 0, and which dials these.
+    /// Starts a host with one simulated node, whose id is the name with a 0 appended, and which dials these addresses.
     ///
     /// # Panics
     /// When it does not start.
@@ -149,7 +148,7 @@ impl Cluster {
         self.node_on(self.host(), name, dial, |_| ()).await
     }
 
-    /// As `node`, on a host that is there already, with other options.
+    /// Like `node`, on an existing host, with other options.
     ///
     /// # Panics
     /// When it does not start.

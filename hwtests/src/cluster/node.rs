@@ -1,4 +1,4 @@
-//! A simulated node of a cluster, on a host of its own.
+//! A simulated node of a cluster, on its own host.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -17,17 +17,17 @@ use crate::{
 /// A host with one simulated node.
 #[derive(Debug)]
 pub struct SimHost {
-    /// The node's process.
+    /// Process of the node.
     pub fleet: Fleet,
-    /// The host.
+    /// Host that it runs on.
     pub host: Host,
-    /// The node's id.
+    /// Node id.
     pub id: String,
     pub(super) log: PathBuf,
 }
 
 impl SimHost {
-    /// Has the node do something: `a.tell(Command::HoldCreate)`.
+    /// Sends the node a command: `a.tell(Command::HoldCreate)`.
     ///
     /// # Panics
     /// When it cannot.
@@ -40,7 +40,7 @@ impl SimHost {
         Nodes::Range(self.id.clone(), self.id.clone())
     }
 
-    /// The ids of the volumes on its drives, in order.
+    /// Returns the ids of the volumes on its drives, sorted.
     ///
     /// # Panics
     /// When it does not answer.
@@ -50,7 +50,7 @@ impl SimHost {
         ids.into_iter().collect()
     }
 
-    /// The CSI names of the volumes on its drives.
+    /// Returns the CSI names of the volumes on its drives.
     ///
     /// # Panics
     /// When it does not answer.
@@ -59,7 +59,7 @@ impl SimHost {
         self.fleet.names(&id).await.unwrap()
     }
 
-    /// Waits until a volume of this name is on its drives, whoever knows of it.
+    /// Waits until a volume of this name is on its drives.
     ///
     /// # Panics
     /// When there is none in time.
@@ -71,7 +71,7 @@ impl SimHost {
         }
     }
 
-    /// Waits until it has so many sessions with controllers, as far as it knows.
+    /// Waits until it reports this many sessions with controllers.
     ///
     /// # Panics
     /// When it has not in time.
@@ -91,7 +91,7 @@ impl SimHost {
         }
     }
 
-    /// Stops its process where it is: its host's TCP goes on acknowledging, and nothing else happens.
+    /// Suspends its process (SIGSTOP): its host's TCP still acknowledges data, and nothing else happens.
     ///
     /// # Panics
     /// When it does not run.
@@ -99,7 +99,7 @@ impl SimHost {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Ends `freeze`.
+    /// Resumes its process after `freeze`.
     ///
     /// # Panics
     /// When it does not run.
@@ -112,7 +112,7 @@ impl SimHost {
         kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
     }
 
-    /// Waits until its log has a line with all these words; answers with the line.
+    /// Waits until its log has a line with all these words; returns the line.
     ///
     /// # Panics
     /// When it has none in time.

@@ -1,4 +1,4 @@
-//! Snapshots, and volumes that are made as copies.
+//! Calls for snapshots, and for volumes that are created as copies.
 
 use std::{
     collections::HashMap,
@@ -13,12 +13,12 @@ use tonic::{Code, Status};
 
 use super::{Csi, bytes};
 
-/// A test's volume is copied within this, also in an emulated machine.
+/// Longest time to copy a test's volume, also in an emulated machine.
 const COPIED: Duration = Duration::from_secs(300);
-/// A creation that was answered with ABORTED is repeated after this.
+/// Pause before a creation is repeated that was answered with ABORTED.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// A snapshot as the source of a new volume.
+/// Returns a snapshot as the source of a new volume.
 pub fn from_snapshot(id: &str) -> VolumeContentSource {
     let snapshot_id = id.to_owned();
     VolumeContentSource {
@@ -26,7 +26,7 @@ pub fn from_snapshot(id: &str) -> VolumeContentSource {
     }
 }
 
-/// A volume as the source of a new volume.
+/// Returns a volume as the source of a new volume.
 pub fn from_volume(id: &str) -> VolumeContentSource {
     let volume_id = id.to_owned();
     VolumeContentSource {
@@ -35,10 +35,10 @@ pub fn from_volume(id: &str) -> VolumeContentSource {
 }
 
 impl Csi {
-    /// CreateSnapshot with a VolumeSnapshotClass' parameters.
+    /// CreateSnapshot with parameters of a VolumeSnapshotClass.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn create_snapshot(
         &self,
         name: &str,
@@ -62,7 +62,7 @@ impl Csi {
     /// DeleteSnapshot.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
         let request = wire::DeleteSnapshotRequest {
             snapshot_id: id.to_owned(),
@@ -71,10 +71,10 @@ impl Csi {
         self.controller().delete_snapshot(request).await.map(drop)
     }
 
-    /// ListSnapshots of one volume, or, without its id, of all; every page.
+    /// ListSnapshots of one volume, or of all if the id is empty; all pages.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
     pub async fn list_snapshots(&self, volume_id: &str) -> Result<Vec<wire::Snapshot>, Status> {
         let (mut all, mut starting_token) = (Vec::new(), String::new());
         loop {
@@ -96,10 +96,51 @@ impl Csi {
         }
     }
 
-    /// CreateVolume of a copy, once: ABORTED while it is copied.
+    /// CreateVolumeGroupSnapshot with parameters of a VolumeGroupSnapshotClass.
     ///
     /// # Errors
-    /// As answered.
+    /// The status of the answer.
+    pub async fn create_group_snapshot(
+        &self,
+        name: &str,
+        volume_ids: &[&str],
+        parameters: &[(&str, &str)],
+    ) -> Result<wire::VolumeGroupSnapshot, Status> {
+        let word = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let request = wire::CreateVolumeGroupSnapshotRequest {
+            name: name.to_owned(),
+            source_volume_ids: volume_ids.iter().map(|&id| id.to_owned()).collect(),
+            parameters: parameters.iter().map(word).collect(),
+            ..Default::default()
+        };
+        let mut client = self.group_controller();
+        let answer = client.create_volume_group_snapshot(request).await?;
+        let group = answer.into_inner().group_snapshot;
+        group.ok_or_else(|| Status::data_loss("CreateVolumeGroupSnapshot answered without a group"))
+    }
+
+    /// DeleteVolumeGroupSnapshot with all its members.
+    ///
+    /// # Errors
+    /// The status of the answer.
+    pub async fn delete_group_snapshot(
+        &self,
+        group: &wire::VolumeGroupSnapshot,
+    ) -> Result<(), Status> {
+        let members = group.snapshots.iter().map(|one| one.snapshot_id.clone());
+        let request = wire::DeleteVolumeGroupSnapshotRequest {
+            group_snapshot_id: group.group_snapshot_id.clone(),
+            snapshot_ids: members.collect(),
+            ..Default::default()
+        };
+        let mut client = self.group_controller();
+        client.delete_volume_group_snapshot(request).await.map(drop)
+    }
+
+    /// CreateVolume of a copy, once: answered with ABORTED while it is copied.
+    ///
+    /// # Errors
+    /// The status of the answer.
     pub async fn try_create_from(
         &self,
         name: &str,
@@ -120,7 +161,7 @@ impl Csi {
     /// CreateVolume of a copy, repeated while it is answered with ABORTED, as a provisioner does.
     ///
     /// # Errors
-    /// As answered; the last ABORTED when it was still not copied after five minutes.
+    /// The status of the answer; the last ABORTED if it was not copied within five minutes.
     pub async fn create_from(
         &self,
         name: &str,

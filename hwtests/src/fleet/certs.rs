@@ -1,4 +1,4 @@
-//! A CA, a controller's certificate and one for every node, as `drivebay-controller certs` makes them.
+//! A CA, a controller's certificate and one for every node, created by `drivebay-controller certs`.
 
 use std::{ffi::OsString, path::Path, thread};
 
@@ -11,13 +11,13 @@ use drivebay_controller::{
 use super::plan::Plan;
 use crate::Trouble;
 
-/// Threads that make certificates: most of the time each waits for the disk.
+/// Threads that create certificates; each mostly waits for the disk.
 const THREADS: usize = 8;
 
-/// Makes them in this directory; the controller's is for 127.0.0.1.
+/// Creates them in this directory; the controller's is for 127.0.0.1.
 ///
 /// # Errors
-/// One cannot be made; a directory that has a CA already is an error too.
+/// One cannot be created, or the directory has a CA already.
 pub fn make(dir: &Path, plan: &Plan) -> Result<(), Trouble> {
     run(dir, &["init", "--name", "127.0.0.1"])?;
     let nodes: Vec<String> = (0..plan.nodes).map(|index| plan.node(index)).collect();
@@ -37,7 +37,7 @@ pub fn make(dir: &Path, plan: &Plan) -> Result<(), Trouble> {
     })
 }
 
-/// `drivebay-controller certs …`, in this process.
+/// Runs `drivebay-controller certs …` in this process.
 fn run(dir: &Path, args: &[&str]) -> Result<(), Trouble> {
     let line = ["drivebay-controller", "certs"]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Changes as they happen in a fleet: mostly volumes that are published and taken back, some that grow, come and go.
+//! Typical changes in a fleet: mostly publish and unpublish, some expansions, creations and deletions.
 
 use drivebay_proto::agent::{CreateVolumeRequest, ExpandVolumeRequest};
 use fastrand::Rng;
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::GIB;
 
-/// Changes one of the node's volumes; of twenty, sixteen are published or taken back, two grow, and two make
-/// way for others.
+/// Changes one of the node's volumes: in 16 of 20 cases publishes or unpublishes it, in two expands it, and in two replaces it by another
+/// one.
 pub fn one(node: &SimNode, rng: &mut Rng) {
     let mut deleted = None;
     node.publish(|contents| {
@@ -22,7 +22,7 @@ pub fn one(node: &SimNode, rng: &mut Rng) {
             0 | 1 => {
                 contents.delete(&uuid);
                 deleted = Some(uuid);
-                // Full is full: then there is one volume less.
+                // Without enough free space, there is one volume less.
                 let _ = contents.create(&CreateVolumeRequest {
                     name: format!("pvc-{}", Uuid::new_v4()),
                     class: CLASS.to_owned(),
@@ -51,7 +51,7 @@ pub fn one(node: &SimNode, rng: &mut Rng) {
     }
 }
 
-/// Any volume that exists.
+/// Returns a random volume that is not deleted.
 fn some(contents: &Contents, rng: &mut Rng) -> Option<Uuid> {
     let count = contents.living().count();
     let number = (count > 0).then(|| rng.usize(..count))?;

@@ -1,16 +1,16 @@
-//! What a test may ask of a running fleet: one line, one line for an answer, `ok …` or `error …`.
+//! Commands for a running fleet: one line each, answered by one line, `ok …` or `error …`.
 
 use std::{fmt, str::FromStr};
 
 use super::{plan::Plan, seats::Seats};
 use crate::Trouble;
 
-/// Nodes that are meant.
+/// Nodes that a command applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nodes {
     /// `all`.
     All,
-    /// `FIRST` or `FIRST..LAST`, both of them meant too.
+    /// `FIRST` or `FIRST..LAST`, inclusive.
     Range(String, String),
 }
 
@@ -29,43 +29,45 @@ fn index(plan: &Plan, node: &str) -> Result<usize, Trouble> {
         .ok_or_else(|| Trouble::new(format!("there is no node {node:?}")))
 }
 
-/// One of them. NODES is `all`, a node id, or two node ids with `..` between.
+/// A command. NODES is `all`, a node id, or two node ids with `..` between.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// `hold-create NODES`: a creation is carried out, but not answered
+    /// `hold-create NODES`: carries out creations without answering them
     HoldCreate(Nodes),
-    /// `hush NODES`: what happens is not told in the inventory
+    /// `hush NODES`: sends no further changes in the inventory
     Hush(Nodes),
-    /// `go-on NODES`: what was held back is answered and told
+    /// `go-on NODES`: answers and sends everything held back
     GoOn(Nodes),
-    /// `list NODE`: the names of its volumes, as JSON
+    /// `list NODE`: returns the names of its volumes, as JSON
     List(String),
-    /// `ids NODES`: the ids of their volumes, as JSON
+    /// `ids NODES`: returns the ids of their volumes, as JSON
     Ids(Nodes),
-    /// `count`: how many volumes there are
+    /// `count`: returns the number of volumes
     Count,
-    /// `connected`: how many nodes have a session, and how many sessions there are
+    /// `connected`: returns the number of nodes with a session, and the number of sessions
     Connected,
-    /// `restart NODES`: new agents, with what is on the drives
+    /// `restart NODES`: starts new agents on the same drives
     Restart(Nodes),
     /// `stop NODES`: ends the agents
     Stop(Nodes),
-    /// `start NODES`: starts those that do not run
+    /// `start NODES`: starts the agents that do not run
     Start(Nodes),
-    /// `replay-old-snapshot NODES`: tells an old snapshot of the same agent again
+    /// `replay-old-snapshot NODES`: sends an old snapshot of the same agent again
     ReplayOldSnapshot(Nodes),
-    /// `machine NODE ID`: it has this machine id, and a new agent
+    /// `machine NODE ID`: sets the machine id and starts a new agent
     Machine(String, String),
-    /// `change PERCENT`: of the volumes, so many change each minute from now on
+    /// `suspect NODES`: turns their first drive SUSPECT
+    Suspect(Nodes),
+    /// `change PERCENT`: changes this share of the volumes each minute from now on
     Change(Percent),
 }
 
-/// Hundredths, written with or without a `%`.
+/// A percentage, written with or without `%`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Percent(pub f64);
 
 impl Percent {
-    /// That share of a whole.
+    /// Returns this percentage of a number.
     pub fn of(self, whole: usize) -> f64 {
         self.0 / 100.0 * whole as f64
     }
@@ -126,6 +128,7 @@ impl fmt::Display for Command {
             Self::Start(nodes) => write!(f, "start {nodes}"),
             Self::ReplayOldSnapshot(nodes) => write!(f, "replay-old-snapshot {nodes}"),
             Self::Machine(node, id) => write!(f, "machine {node} {id}"),
+            Self::Suspect(nodes) => write!(f, "suspect {nodes}"),
             Self::Change(percent) => write!(f, "change {percent}"),
         }
     }
@@ -149,6 +152,7 @@ impl FromStr for Command {
             ["start", nodes] => Self::Start(nodes.parse()?),
             ["replay-old-snapshot", nodes] => Self::ReplayOldSnapshot(nodes.parse()?),
             ["machine", node, id] => Self::Machine((*node).to_owned(), (*id).to_owned()),
+            ["suspect", nodes] => Self::Suspect(nodes.parse()?),
             ["change", percent] => Self::Change(percent.parse()?),
             _ => {
                 return Err(Trouble::new(format!(
@@ -160,7 +164,7 @@ impl FromStr for Command {
 }
 
 impl Command {
-    /// Does it. `rate` is what `change` sets.
+    /// Executes the command. `change` sets `rate`.
     ///
     /// # Errors
     /// There is no such node, or its agent does not run.
@@ -174,6 +178,9 @@ impl Command {
             Self::ReplayOldSnapshot(nodes) => {
                 each(seats, &nodes, |node| node.replay_old_snapshot())
             }
+            Self::Suspect(nodes) => each(seats, &nodes, |node| {
+                node.publish(|contents| contents.suspect.insert(0));
+            }),
             Self::List(node) => {
                 let contents = seats.machine(index(&plan, &node)?)?.contents();
                 let names = contents.living().map(|(_, volume)| volume.name.clone());
@@ -252,6 +259,7 @@ mod tests {
             "start all",
             "replay-old-snapshot n1",
             "machine n1 other",
+            "suspect n0..n99",
             "change 1%",
         ] {
             let command: Command = line.parse().unwrap();

@@ -1,6 +1,9 @@
-//! What is on the drives of one simulated node: volumes, and the room that is left. Pure.
+//! Contents of the drives of one simulated node: volumes and free space. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use drivebay_proto::agent::{CreateVolumeRequest, ExpandVolumeRequest};
 use fastrand::Rng;
@@ -10,11 +13,11 @@ use uuid::Uuid;
 use super::plan::Plan;
 use crate::{GIB, MIB};
 
-/// The class of every simulated drive.
+/// Class of every simulated drive.
 pub const CLASS: &str = "nvme";
-/// Filesystem of volumes that name none.
+/// Filesystem of volumes whose request has none.
 const FS_TYPE: &str = "ext4";
-/// What a drive has room for, bytes: 4 TB, less label and alignment, in whole MiB.
+/// Usable size of a drive, bytes: 4 TB without label and alignment, in whole MiB.
 pub const DRIVE_BYTES: u64 = 3_814_690 * MIB;
 
 /// One volume.
@@ -24,7 +27,7 @@ pub struct SimVolume {
     pub name: String,
     /// Which of the node's drives, from 0.
     pub drive: usize,
-    /// Its size.
+    /// Size, bytes.
     pub bytes: u64,
     /// Raw, without a filesystem.
     pub block: bool,
@@ -34,67 +37,69 @@ pub struct SimVolume {
     pub published: bool,
     /// Deleted; its space is not free yet.
     pub erasing: bool,
-    /// What it was created with.
+    /// StorageClass parameters of the create request.
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Why a change was not made.
+/// Reason for which a change was refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Refused {
-    /// Another volume has the name.
+    /// Another volume has this name.
     #[error("volume {name:?} exists and is different")]
     Different {
         /// The name.
         name: String,
     },
-    /// Only one class is simulated.
+    /// The class does not exist: only one is simulated.
     #[error("there is no class {class:?} here, only {CLASS:?}")]
     NoClass {
-        /// What was asked for.
+        /// Requested class.
         class: String,
     },
-    /// No drive has so much left.
+    /// No drive has enough free space.
     #[error("{needed} bytes needed, the largest free piece is {largest} bytes")]
     NoRoom {
-        /// Bytes.
+        /// Bytes requested.
         needed: u64,
-        /// Bytes.
+        /// Largest free space of a drive, bytes.
         largest: u64,
     },
-    /// Not there, or deleted.
+    /// The volume does not exist, or was deleted.
     #[error("volume {id} does not exist")]
     NoVolume {
-        /// Its id.
+        /// Volume id.
         id: String,
     },
-    /// In use, or of another name.
+    /// The volume is in use, or has another name.
     #[error("volume {id} may have been used, or has another name")]
     Used {
-        /// Its id.
+        /// Volume id.
         id: String,
     },
-    /// It has more already.
+    /// The volume is larger than limit_bytes.
     #[error("limit_bytes {limit} is less than the volume has, {bytes}")]
     OverLimit {
-        /// Bytes.
+        /// limit_bytes of the request.
         limit: u64,
-        /// Bytes.
+        /// Size of the volume, bytes.
         bytes: u64,
     },
 }
 
-/// The drives of one node. Clones are cheap.
+/// The drives of one node. Clones share the volumes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contents {
-    /// How many drives there are.
+    /// Number of drives.
     pub drives: usize,
-    /// The volumes, deleted ones too, as long as they are being erased.
+    /// All volumes, including deleted ones that are being erased.
     pub volumes: BTreeMap<Uuid, Arc<SimVolume>>,
+    /// Drives with the verdict SUSPECT, from 0. The others are GOOD.
+    pub suspect: BTreeSet<usize>,
 }
 
 impl Contents {
-    /// As a plan has the `index`th node at first: the same for the same plan, so that a process that was
-    /// killed comes back with the same volumes.
+    /// Returns the initial contents of the `index`th node of a plan. Deterministic, so that a process that was killed restarts with the
+    /// same volumes.
     pub fn planned(plan: &Plan, index: usize) -> Self {
         let mut rng = Rng::with_seed(plan.seed.wrapping_add(index as u64));
         let drives = plan.drives.max(1);
@@ -106,10 +111,14 @@ impl Contents {
                 )
             })
             .collect();
-        Self { drives, volumes }
+        Self {
+            drives,
+            volumes,
+            suspect: BTreeSet::new(),
+        }
     }
 
-    /// Takes in what has become of volumes: the volume now, or that it is gone.
+    /// Applies recorded changes: the current volume, or None for one that was erased.
     pub fn recall(&mut self, past: Vec<(Uuid, Option<SimVolume>)>) {
         for (uuid, volume) in past {
             match volume {
@@ -119,7 +128,7 @@ impl Contents {
         }
     }
 
-    /// Bytes that are free on each drive.
+    /// Returns the free bytes of each drive.
     pub fn free(&self) -> Vec<u64> {
         let mut free = vec![DRIVE_BYTES; self.drives];
         for volume in self.volumes.values() {
@@ -130,15 +139,15 @@ impl Contents {
         free
     }
 
-    /// The volumes that exist.
+    /// Returns the volumes that are not deleted.
     pub fn living(&self) -> impl Iterator<Item = (&Uuid, &Arc<SimVolume>)> {
         self.volumes.iter().filter(|(_, volume)| !volume.erasing)
     }
 
-    /// Makes a volume, or finds the one that has the name already.
+    /// Creates a volume, or returns the existing one with this name.
     ///
     /// # Errors
-    /// [`Refused`]; nothing was made.
+    /// [`Refused`]; nothing was created.
     pub fn create(&mut self, request: &CreateVolumeRequest) -> Result<Uuid, Refused> {
         let block = request.mode == "block";
         let known = self
@@ -193,7 +202,7 @@ impl Contents {
         }
     }
 
-    /// Takes a volume from use; whether that changed anything.
+    /// Marks a volume as deleted; returns true if that changed anything.
     pub fn delete(&mut self, uuid: &Uuid) -> bool {
         match self.volumes.get_mut(uuid) {
             Some(volume) if !volume.erasing => {
@@ -206,13 +215,13 @@ impl Contents {
         }
     }
 
-    /// Forgets a volume that was deleted; its space is free again. Whether that changed anything.
+    /// Removes a deleted volume, which frees its space; returns true if that changed anything.
     pub fn erase(&mut self, uuid: &Uuid) -> bool {
         let erasing = self.volumes.get(uuid).is_some_and(|volume| volume.erasing);
         erasing && self.volumes.remove(uuid).is_some()
     }
 
-    /// Grows a volume; whether that changed anything.
+    /// Expands a volume; returns true if that changed anything.
     ///
     /// # Errors
     /// [`Refused`]; nothing was changed.
@@ -245,7 +254,7 @@ impl Contents {
         Ok(more > 0)
     }
 
-    /// As if a pod had come or gone: what changes most often on a node. Whether there was such a volume.
+    /// Publishes or unpublishes a volume, the most frequent change on a node; returns true if it exists.
     pub fn toggle_published(&mut self, uuid: &Uuid) -> bool {
         match self.volumes.get_mut(uuid) {
             Some(volume) if !volume.erasing => {
@@ -258,12 +267,12 @@ impl Contents {
     }
 }
 
-/// A version 4 uuid out of these random numbers.
+/// Returns a version 4 uuid from these random numbers.
 fn random_uuid(rng: &mut Rng) -> Uuid {
     uuid::Builder::from_random_bytes(rng.u128(..).to_ne_bytes()).into_uuid()
 }
 
-/// A volume as the provisioner makes them.
+/// Returns a random volume as the provisioner creates them.
 pub fn volume(rng: &mut Rng, drive: usize) -> SimVolume {
     SimVolume {
         name: format!("pvc-{}", random_uuid(rng)),

@@ -1,4 +1,4 @@
-//! A real controller in a process of its own: started, killed, stopped, started again, measured.
+//! A real controller in its own process: started, killed, stopped, restarted and measured.
 
 use std::{
     fs,
@@ -21,35 +21,35 @@ use crate::{
     program, wait,
 };
 
-/// A started controller serves within this; it may have the state of a fleet to read.
+/// Longest time until a started controller serves; it may have to read the state of a fleet.
 const START_LIMIT: Duration = Duration::from_secs(90);
-/// A stopped one ends within this: ten seconds for calls, twenty for what it knows.
+/// Longest time of a stop: ten seconds for calls, twenty for saving its state.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
-/// Lines of its log that a failing test shows.
+/// Number of log lines that a failing test prints.
 const LOG_TAIL: usize = 40;
 
-/// How agents get to it.
+/// Address for agents.
 #[derive(Debug, Clone)]
 pub enum Listen {
-    /// Over a unix socket in its directory.
+    /// A unix socket in its directory.
     Socket,
-    /// At this address, with the certificates that [`super::certs::make`] made there.
+    /// This address, with the certificates that [`super::certs::make`] created in the directory.
     Tls(SocketAddr, PathBuf),
-    /// At this address, without certificates, which the controller refuses.
+    /// This address, without certificates, which the controller refuses.
     Plain(SocketAddr),
 }
 
 impl Listen {
-    /// A free port of 127.0.0.1. Every start of a controller binds it again, as agents dial no other.
+    /// Returns a free port of 127.0.0.1. Every start of a controller binds it again, since agents dial no other.
     ///
     /// # Errors
-    /// There is none.
+    /// No port is free.
     pub fn free_port() -> Result<SocketAddr, Trouble> {
         Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
     }
 }
 
-/// A controller that runs, or has been killed.
+/// A controller that runs, or was stopped or killed.
 #[derive(Debug)]
 pub struct Controller {
     dir: PathBuf,
@@ -60,18 +60,18 @@ pub struct Controller {
     process: Option<Process>,
 }
 
-/// What a process has used.
+/// Resources used by a process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     /// Resident memory, bytes.
     pub resident: u64,
-    /// Time on processors, seconds.
+    /// CPU time, seconds.
     pub cpu: f64,
 }
 
 impl Controller {
-    /// Starts it with its sockets and log in this directory. `certs`: where [`super::certs::make`] made them, for a free port
-    /// of 127.0.0.1; None: agents dial a unix socket. `more`: further arguments of `run`.
+    /// Starts a controller with its sockets and log in this directory. `certs`: directory of [`super::certs::make`], for a free port of
+    /// 127.0.0.1; None: agents dial a unix socket. `more`: further arguments of `run`.
     ///
     /// # Errors
     /// It does not serve: with the end of its log.
@@ -85,7 +85,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// What [`Self::start_again`] starts: as `start` has it, on a host of a test's own network.
+    /// Prepares a controller like `start`, optionally on a host of a test's own network, without starting it.
     pub fn prepare(host: Option<Host>, listen: &Listen, dir: &Path, more: &[&str]) -> Self {
         let address = match listen {
             Listen::Socket => format!("unix:{}", dir.join("agents.sock").display()),
@@ -114,13 +114,13 @@ impl Controller {
         }
     }
 
-    /// Adds arguments of `run`, and a variable of its environment, from its next start on.
+    /// Adds arguments of `run`, and an environment variable, for its next start.
     pub fn retune(&mut self, more: &[&str], env: (&str, &Path)) {
         self.args.extend(more.iter().map(|&word| word.to_owned()));
         self.env.push((env.0.to_owned(), env.1.to_owned()));
     }
 
-    /// Its program.
+    /// Returns the path of its program.
     ///
     /// # Errors
     /// It is not built.
@@ -128,7 +128,7 @@ impl Controller {
         Ok(program::controller()?)
     }
 
-    /// Runs one of its other commands against its socket, e.g. `["nodes", "-o", "json"]`.
+    /// Runs another command of the program on its socket, e.g. `["nodes", "-o", "json"]`.
     ///
     /// # Errors
     /// It cannot be started.
@@ -138,17 +138,17 @@ impl Controller {
         Ok(command.stdin(Stdio::null()).output()?)
     }
 
-    /// Where its command line asks it.
+    /// Returns the socket of its command line.
     pub fn admin_socket(&self) -> PathBuf {
         self.dir.join("admin.sock")
     }
 
-    /// Where it serves metrics.
+    /// Returns the socket on which it serves metrics.
     pub fn metrics_socket(&self) -> PathBuf {
         self.dir.join("metrics.sock")
     }
 
-    /// Starts it, on the same port and sockets; it serves when this returns, but need not be ready.
+    /// Starts it on the same port and sockets. It serves when this returns, but may not be ready.
     ///
     /// # Errors
     /// It does not serve: with the end of its log.
@@ -178,7 +178,7 @@ impl Controller {
         }
     }
 
-    /// Starts a process of it, and waits for nothing.
+    /// Starts a process of it without waiting.
     ///
     /// # Errors
     /// It cannot be started.
@@ -193,12 +193,12 @@ impl Controller {
         Process::of(command, &self.log_file())
     }
 
-    /// Ends it with SIGKILL.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Ends it with SIGTERM, and waits until it is gone.
+    /// Stops it with SIGTERM, and waits until it has ended.
     ///
     /// # Errors
     /// It does not end.
@@ -212,12 +212,12 @@ impl Controller {
             .ok_or_else(|| Trouble::new(format!("it does not end\n{}", self.log_tail())))
     }
 
-    /// Where agents dial it, as their configuration has it.
+    /// Returns the address that agents dial, as in their configuration.
     pub fn address(&self) -> String {
         self.address.clone()
     }
 
-    /// Where it serves CSI.
+    /// Returns its CSI socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("csi.sock")
     }
@@ -226,7 +226,7 @@ impl Controller {
         self.dir.join("controller.log")
     }
 
-    /// Everything it has written so far, in all its lives.
+    /// Returns its log so far, of all its processes.
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_file()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -243,7 +243,7 @@ impl Controller {
         )
     }
 
-    /// Its CSI socket.
+    /// Connects to its CSI socket.
     ///
     /// # Errors
     /// It does not serve.
@@ -251,7 +251,7 @@ impl Controller {
         Csi::connect(&self.socket()).await
     }
 
-    /// Its nodes, as its command line shows them.
+    /// Returns its nodes, as its command line shows them.
     ///
     /// # Errors
     /// It does not answer.
@@ -268,7 +268,7 @@ impl Controller {
         Ok(nodes)
     }
 
-    /// Waits until that many nodes are connected and their inventory is known.
+    /// Waits until this many nodes are connected and their inventory is known.
     ///
     /// # Panics
     /// When that takes too long.
@@ -292,7 +292,7 @@ impl Controller {
         }
     }
 
-    /// What it has used since it was started.
+    /// Returns its resource usage since its start.
     ///
     /// # Errors
     /// It does not run.
@@ -313,7 +313,7 @@ impl Drop for Controller {
     }
 }
 
-/// What a process has used since it was started.
+/// Returns the resource usage of a process since its start.
 ///
 /// # Errors
 /// There is no such process.
@@ -326,7 +326,7 @@ pub fn usage(pid: u32) -> Result<Usage, Trouble> {
         .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok())
         .ok_or_else(unreadable)?;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // After the name, which may hold anything, come the fields from the third on; 14 and 15 are the times.
+    // The name, which may contain anything, is followed by the fields from the third on; 14 and 15 are the times.
     let (_, fields) = stat.rsplit_once(')').ok_or_else(unreadable)?;
     let ticks: u64 = fields
         .split_whitespace()

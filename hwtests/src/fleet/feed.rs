@@ -1,10 +1,10 @@
-//! What a simulated node tells of itself: a full snapshot, then deltas, as an agent does.
+//! Inventory updates of a simulated node: a full snapshot, then deltas, as an agent sends them.
 
 use std::sync::Arc;
 
 use drivebay_proto::{
     VolumeId,
-    agent::{Class, Drive, InventoryUpdate, Volume},
+    agent::{Class, Drive, DriveHealth, Finding, InventoryUpdate, Volume},
 };
 use uuid::Uuid;
 
@@ -14,23 +14,23 @@ use crate::MIB;
 /// The contents at one revision.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Grows with each change.
+    /// Increases with each change.
     pub revision: u64,
-    /// What is there then.
+    /// Contents at this revision.
     pub contents: Arc<Contents>,
 }
 
-/// What every update says of its sender.
+/// Sender of all updates of one agent process.
 #[derive(Debug, Clone)]
 pub struct Sender {
     /// Node id.
     pub node: String,
-    /// Random id of this life of the agent.
+    /// Random id of this process of the agent.
     pub instance: String,
 }
 
 impl Sender {
-    /// The id of a volume of this node.
+    /// Returns the id of a volume of this node.
     pub fn id(&self, uuid: Uuid) -> String {
         VolumeId {
             uuid,
@@ -39,7 +39,7 @@ impl Sender {
         .to_string()
     }
 
-    /// The whole of it.
+    /// Returns the full snapshot.
     pub fn full(&self, now: &Snapshot) -> InventoryUpdate {
         let contents = &now.contents;
         InventoryUpdate {
@@ -54,7 +54,7 @@ impl Sender {
         }
     }
 
-    /// What has changed since.
+    /// Returns the changes between two revisions.
     pub fn changes(&self, before: &Snapshot, now: &Snapshot) -> InventoryUpdate {
         let (old, new) = (&before.contents, &now.contents);
         let changed = |uuid: &Uuid, volume: &Arc<SimVolume>| {
@@ -64,7 +64,10 @@ impl Sender {
         let (was, is) = (old.free(), new.free());
         InventoryUpdate {
             since_revision: before.revision,
-            drives: self.drives(new, |number| was.get(number) != is.get(number)),
+            drives: self.drives(new, |number| {
+                let turned = old.suspect.contains(&number) != new.suspect.contains(&number);
+                turned || was.get(number) != is.get(number)
+            }),
             volumes: new
                 .volumes
                 .iter()
@@ -95,11 +98,14 @@ impl Sender {
     fn drives(&self, contents: &Contents, wanted: impl Fn(usize) -> bool) -> Vec<Drive> {
         let free = contents.free().into_iter().enumerate();
         free.filter(|(number, _)| wanted(*number))
-            .map(|(number, free)| drive(&self.node, number, free))
+            .map(|(number, free)| match contents.suspect.contains(&number) {
+                true => suspect(drive(&self.node, number, free)),
+                false => drive(&self.node, number, free),
+            })
             .collect()
     }
 
-    /// One volume.
+    /// Returns the message of one volume.
     pub fn volume(&self, uuid: Uuid, volume: &SimVolume) -> Volume {
         Volume {
             id: self.id(uuid),
@@ -132,12 +138,30 @@ fn class(contents: &Contents) -> Class {
     }
 }
 
-/// As a WWN is written; of one node's drive, the same after a restart.
+/// Returns the identity of a drive in the form of an EUI-64 WWN; stable across restarts.
 fn drive_id(node: &str, number: usize) -> String {
     let hash = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     format!("eui.{hash:016x}0025{number:012x}")
+}
+
+/// Returns the drive with a finding that makes it SUSPECT.
+fn suspect(drive: Drive) -> Drive {
+    let finding = Finding {
+        code: "PendingSectors".to_owned(),
+        message: "8 pending sectors".to_owned(),
+        since: 1_700_000_000,
+        acknowledged: false,
+    };
+    Drive {
+        verdict: "SUSPECT".to_owned(),
+        health: Some(DriveHealth {
+            findings: vec![finding],
+            ..DriveHealth::default()
+        }),
+        ..drive
+    }
 }
 
 fn drive(node: &str, number: usize, free: u64) -> Drive {

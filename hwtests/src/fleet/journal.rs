@@ -1,4 +1,4 @@
-//! What became of the volumes that a fleet began with, in a file, so that drives outlive a killed fleet.
+//! Journal of changes to the initial volumes of a fleet, in a file, so that drives persist when the fleet is killed.
 
 use std::{
     collections::BTreeMap,
@@ -22,19 +22,18 @@ struct Line {
     volume: Option<SimVolume>,
 }
 
-/// The file, appended to before a change is told or answered. It survives the process, not the machine.
+/// The file, appended to before a change is sent or answered. It survives the process, not a power failure.
 #[derive(Debug)]
 pub struct Journal(Mutex<File>);
 
-/// What the file says of each node.
+/// Recorded changes of each node.
 pub type Past = BTreeMap<String, Vec<(Uuid, Option<SimVolume>)>>;
 
 impl Journal {
-    /// Reads what there is, and appends from there on. A last line that a kill has cut is left out: its change was
-    /// not answered.
+    /// Reads the file, and appends to it from there on. Ignores a last line that is incomplete after a kill: its change was not answered.
     ///
     /// # Errors
-    /// The file cannot be used, or a line in it makes no sense.
+    /// The file cannot be used, or a line cannot be parsed.
     pub fn open(path: &Path) -> Result<(Self, Past), Trouble> {
         let file = File::options()
             .create(true)
@@ -55,7 +54,7 @@ impl Journal {
         Ok((Self(Mutex::new(file)), past))
     }
 
-    /// Notes what `now` has that `before` had not, or otherwise.
+    /// Records the differences between `before` and `now`.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,10 +1,10 @@
-//! A simulated machine: what is there whether or not its agent runs.
+//! A simulated machine: state that persists when its agent does not run.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{contents::Contents, journal::Journal};
 
-/// A machine: what is there whether or not its agent runs.
+/// A machine: state that persists when its agent does not run.
 #[derive(Debug)]
 pub struct Machine {
     node: String,
@@ -15,13 +15,13 @@ pub struct Machine {
 #[derive(Debug)]
 struct State {
     machine_id: String,
-    // Which life of the agent may change the contents.
+    // Number of the agent process that may change the contents.
     life: u64,
     contents: Arc<Contents>,
 }
 
 impl Machine {
-    /// A machine whose agent has not run yet.
+    /// Creates a machine whose agent has not run yet.
     pub fn new(
         node: String,
         machine_id: String,
@@ -39,20 +39,20 @@ impl Machine {
         })
     }
 
-    /// The node that its agent is.
+    /// Returns the node id of its agent.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// Begins a life of its agent: the life's number, the machine id to tell, and what is on the drives.
+    /// Starts a new agent process: returns its number, the machine id, and the contents of the drives.
     pub(super) fn begin(&self) -> (u64, String, Arc<Contents>) {
         let mut state = self.state();
         state.life += 1;
         (state.life, state.machine_id.clone(), state.contents.clone())
     }
 
-    /// Changes the contents for this life, if a later one has not begun, and hands over what they are then, if
-    /// `change` says that it did something. Changes and what is told of them come in the same order.
+    /// Changes the contents on behalf of agent process `life`, unless a later one has started, and passes the new contents to `tell` if
+    /// `change` returns true. Calls of `tell` are in the order of the changes.
     pub(super) fn change(
         &self,
         life: u64,
@@ -67,7 +67,7 @@ impl Machine {
         if change(&mut contents) {
             let contents = Arc::new(contents);
             if let Some(journal) = &self.journal {
-                // A drive that cannot be written is not what is simulated.
+                // Panics: a journal that cannot be written is not part of the simulation.
                 journal
                     .note(&self.node, &state.contents, &contents)
                     .expect("the volumes file");
@@ -81,12 +81,12 @@ impl Machine {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is on its drives now.
+    /// Returns the current contents of its drives.
     pub fn contents(&self) -> Arc<Contents> {
         self.state().contents.clone()
     }
 
-    /// Gives it another machine id, which its agent tells from its next life on.
+    /// Sets another machine id, which its next agent process reports.
     pub fn set_machine_id(&self, machine_id: String) {
         self.state().machine_id = machine_id;
     }

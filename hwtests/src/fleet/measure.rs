@@ -1,4 +1,4 @@
-//! How long calls take, and a whole listing looked at volume by volume.
+//! Durations of calls, and complete listings of volumes.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use tonic::Status;
 
 use crate::Csi;
 
-/// How long calls of one kind took.
+/// Durations of calls of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Times(Vec<Duration>);
 
 impl Times {
-    /// Makes a call and notes how long it took, if it went well.
+    /// Makes a call and records its duration if it succeeds.
     ///
     /// # Errors
     /// As answered.
@@ -31,7 +31,7 @@ impl Times {
         Ok(answer)
     }
 
-    /// The time within which this share of the calls was answered; zero if there was none.
+    /// Returns the time within which this share (0 to 1) of the calls was answered; zero without calls.
     pub fn quantile(&self, share: f64) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();
@@ -40,7 +40,7 @@ impl Times {
         times.get(place).copied().unwrap_or_default()
     }
 
-    /// How many there were.
+    /// Returns the number of calls.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -58,21 +58,21 @@ impl fmt::Display for Times {
     }
 }
 
-/// All pages of ListVolumes, as the health monitor asks for them: as many entries to a page as there may be.
+/// All pages of ListVolumes, requested as by the health monitor, without a limit of entries.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
-    /// How often each id was listed.
+    /// Number of times that each id was listed.
     pub ids: BTreeMap<String, usize>,
-    /// Each page.
+    /// Duration of each page's call.
     pub pages: Times,
-    /// The largest page as it was sent, bytes.
+    /// Size of the largest page as sent, bytes.
     pub largest_page: usize,
-    /// From the first call to the last answer.
+    /// Time from the first call to the last answer.
     pub whole: Duration,
 }
 
 impl Listing {
-    /// Takes one.
+    /// Requests all pages.
     ///
     /// # Errors
     /// As answered.
@@ -100,7 +100,7 @@ impl Listing {
         }
     }
 
-    /// Ids that were listed more than once.
+    /// Returns the ids that were listed more than once.
     pub fn doubled(&self) -> Vec<&String> {
         let doubled = self.ids.iter().filter(|(_, times)| **times > 1);
         doubled.map(|(id, _)| id).collect()

@@ -1,10 +1,10 @@
-//! A simulated fleet: nodes whose sessions with controllers are real (`drivebay_agent::uplink`, mutual TLS) and
-//! whose drives are made up. It runs in a process of its own, `drivebay-fleet`, beside the real controller.
+//! A simulated fleet: nodes with real sessions to controllers (`drivebay_agent::uplink`, mutual TLS) and simulated drives. It runs in its
+//! own process, `drivebay-fleet`, beside the real controller.
 //!
-//! `contents` is what is on a node's drives and `feed` how it is told, `machine` has the drives, `node` is an agent
-//! on it and `service` what that answers; `seats` runs many of them, `change` is what happens to them, and `journal`
-//! lets their drives outlive a killed fleet. `command` is what a test may ask of a running fleet; `process` and
-//! `controller` are the test's ends of the two processes, `measure` is what it looks at, `certs` what both need.
+//! `contents` is the state of a node's drives and `feed` its inventory updates, `machine` owns the drives, `node` is an agent on it and
+//! `service` its gRPC service; `seats` runs many of them, `change` makes random changes, and `journal` persists the drives when the fleet
+//! is killed. `command` has the commands for a running fleet; `process` and `controller` control the two processes from a test, `measure`
+//! evaluates calls, and `certs` creates certificates for both.
 
 pub mod certs;
 pub mod change;

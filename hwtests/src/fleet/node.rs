@@ -1,4 +1,4 @@
-//! One life of a simulated node's agent: what it tells of the drives, what it holds back, and its end.
+//! One process of a simulated node's agent: its inventory stream, what it holds back, and its end.
 
 use std::{
     sync::{
@@ -24,10 +24,10 @@ use super::{
     machine::Machine,
 };
 
-/// A deleted volume's space is free again after this.
+/// Time after which the space of a deleted volume is free again.
 const ERASE: Duration = Duration::from_secs(2);
 
-/// One life of a machine's agent. Clones are the same agent.
+/// One process of a machine's agent. Clones share it.
 #[derive(Debug, Clone)]
 pub struct SimNode {
     inner: Arc<Inner>,
@@ -41,18 +41,18 @@ struct Inner {
     sender: Sender,
     first: Snapshot,
     now: watch::Sender<Snapshot>,
-    // Creations are carried out and not answered.
+    // True while creations are carried out but not answered.
     held: watch::Sender<bool>,
-    // Changes are not told.
+    // True while changes are not sent.
     hushed: watch::Sender<bool>,
-    // Counts the times the first snapshot was told again.
+    // Counts how often the first snapshot was sent again.
     replayed: watch::Sender<u64>,
     streams: AtomicUsize,
     placements: KeptPlacements,
     over: CancellationToken,
 }
 
-/// One open stream of the inventory, counted while it is.
+/// An open inventory stream; counted until dropped.
 struct Open(SimNode);
 
 impl Drop for Open {
@@ -62,7 +62,7 @@ impl Drop for Open {
 }
 
 impl SimNode {
-    /// Starts a life: a new instance at revision 1. A former life of the machine changes nothing any more.
+    /// Starts a process: a new instance at revision 1. An earlier process of the machine can no longer change anything.
     pub fn start(machine: &Arc<Machine>) -> Self {
         let (life, machine_id, contents) = machine.begin();
         let first = Snapshot {
@@ -91,45 +91,45 @@ impl SimNode {
         }
     }
 
-    /// Ends this life: its streams end, and what waits for an answer gets none.
+    /// Ends this process: its streams end, and pending calls are not answered.
     pub fn end(&self) {
         self.inner.over.cancel();
     }
 
-    /// Creations are carried out and not answered, from now on.
+    /// Carries out creations from now on without answering them.
     pub fn hold_create(&self) {
         self.inner.held.send_replace(true);
     }
 
-    /// What happens is not told in the inventory, from now on.
+    /// Sends no further changes in the inventory.
     pub fn hush(&self) {
         self.inner.hushed.send_replace(true);
     }
 
-    /// Answers and tells what was held back.
+    /// Answers and sends everything held back.
     pub fn go_on(&self) {
         self.inner.held.send_replace(false);
         self.inner.hushed.send_replace(false);
     }
 
-    /// Tells this life's first snapshot again on every stream, though things have changed since.
+    /// Sends this process's first snapshot again on every stream, although it is outdated.
     pub fn replay_old_snapshot(&self) {
-        // So that it is old in any case.
+        // Ensures that the snapshot is outdated.
         self.publish(|_| true);
         self.inner.replayed.send_modify(|count| *count += 1);
     }
 
-    /// How many controllers follow its inventory.
+    /// Returns the number of inventory streams, one per controller.
     pub fn streams(&self) -> usize {
         self.inner.streams.load(Ordering::Relaxed)
     }
 
-    /// The id of a volume of this node.
+    /// Returns the id of a volume of this node.
     pub fn id(&self, uuid: Uuid) -> String {
         self.inner.sender.id(uuid)
     }
 
-    /// Changes the contents and tells of it, if `change` says that it did something; the revision that shows it.
+    /// Changes the contents, and sends the change if `change` returns true; returns the revision that contains it.
     pub fn publish(&self, change: impl FnOnce(&mut Contents) -> bool) -> u64 {
         let inner = &self.inner;
         inner.machine.change(inner.life, change, |contents| {
@@ -141,27 +141,27 @@ impl SimNode {
         inner.now.borrow().revision
     }
 
-    /// Who it is.
+    /// Returns the sender of its updates.
     pub(super) fn sender(&self) -> &Sender {
         &self.inner.sender
     }
 
-    /// The id of the machine that it runs on.
+    /// Returns the id of its machine.
     pub(super) fn machine_id(&self) -> &str {
         &self.inner.machine_id
     }
 
-    /// The nodes that it keeps for names; forgotten at the end of this life, as an agent's are.
+    /// Returns the placements that it keeps; lost at the end of this process, as an agent's are.
     pub(super) fn placements(&self) -> &KeptPlacements {
         &self.inner.placements
     }
 
-    /// The revision of what it knows.
+    /// Returns the current revision.
     pub(super) fn revision(&self) -> u64 {
         self.inner.now.borrow().revision
     }
 
-    /// Waits until creations may be answered.
+    /// Waits until creations may be answered. Errs when this process ends.
     pub(super) async fn may_answer(&self) -> Result<(), Status> {
         let mut held = self.inner.held.subscribe();
         tokio::select! {
@@ -170,7 +170,7 @@ impl SimNode {
         }
     }
 
-    /// Makes a change that somebody waits for: its result, and the revision that shows it.
+    /// Makes a change for a call; returns its result, and the revision that contains it.
     pub(super) fn change<T>(
         &self,
         change: impl FnOnce(&mut Contents) -> Result<(T, bool), Refused>,
@@ -196,20 +196,20 @@ impl SimNode {
         }
     }
 
-    /// A volume, as it is told.
+    /// Returns the message of a volume.
     pub(super) fn volume(&self, uuid: Uuid) -> Option<Volume> {
         let now = self.inner.now.borrow();
         let volume = now.contents.volumes.get(&uuid)?;
         Some(self.inner.sender.volume(uuid, volume))
     }
 
-    /// The uuid in an id of this node.
+    /// Returns the uuid of an id of this node.
     pub(super) fn uuid(&self, id: &str) -> Option<Uuid> {
         let id: VolumeId = id.parse().ok()?;
         (id.node == self.inner.sender.node).then_some(id.uuid)
     }
 
-    /// Frees the space of a deleted volume after a while.
+    /// Frees the space of a deleted volume after `ERASE`.
     pub fn erase_later(&self, uuid: Uuid) {
         let this = self.clone();
         tokio::spawn(async move {
@@ -222,7 +222,7 @@ impl SimNode {
         });
     }
 
-    /// Tells the inventory until the reader goes away, or this life ends.
+    /// Sends the inventory until the reader disconnects or this process ends.
     pub(super) async fn tell(self, updates: mpsc::Sender<Result<InventoryUpdate, Status>>) {
         let inner = &self.inner;
         inner.streams.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl SimNode {
                 return;
             }
             update = tokio::select! {
-                // What has changed comes before the snapshot that is older than it.
+                // Changes come before the outdated snapshot.
                 biased;
                 () = inner.over.cancelled() => return,
                 () = updates.closed() => return,
@@ -257,12 +257,12 @@ impl SimNode {
     }
 }
 
-/// Waits for a change that may be told.
+/// Waits for a change that may be sent.
 async fn changed(
     now: &mut watch::Receiver<Snapshot>,
     hushed: &mut watch::Receiver<bool>,
 ) -> Result<(), watch::error::RecvError> {
-    // Not seen yet: it is looked at when it is told.
+    // Marked as changed again: the caller reads it.
     now.changed().await?;
     now.mark_changed();
     hushed.wait_for(|hushed| !hushed).await?;

@@ -1,4 +1,4 @@
-//! What a simulated node must do to be taken for an agent.
+//! Properties that make a simulated node equivalent to an agent.
 
 use std::pin::Pin;
 

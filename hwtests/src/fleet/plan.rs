@@ -1,4 +1,4 @@
-//! How large a fleet is, and what its nodes are called.
+//! Size of a fleet and names of its nodes.
 
 use clap::Args;
 
@@ -39,17 +39,17 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The id of the `index`th node.
+    /// Returns the id of the `index`th node.
     pub fn node(&self, index: usize) -> String {
         format!("{}{index}", self.prefix)
     }
 
-    /// The machine id of the `index`th node.
+    /// Returns the machine id of the `index`th node.
     pub fn machine_id(&self, index: usize) -> String {
         format!("{}{}", self.machine, self.node(index))
     }
 
-    /// The number of a node of this plan, from its id.
+    /// Returns the index of a node of this plan; None if it has no such node.
     pub fn index(&self, node: &str) -> Option<usize> {
         let number = node.strip_prefix(&self.prefix)?.parse().ok()?;
         (number < self.nodes && self.node(number) == node).then_some(number)

@@ -1,4 +1,4 @@
-//! The test's end of a simulated fleet in a process of its own.
+//! Control of a simulated fleet that runs in its own process.
 
 use std::{collections::BTreeSet, fs::File, path::PathBuf, process::Stdio, time::Duration};
 
@@ -13,38 +13,38 @@ use super::{
 };
 use crate::{Trouble, netns::Host, program, wait};
 
-/// Thousands of certificates are read before the first line.
+/// Longest time until the first line: thousands of certificates are read before it.
 const READY_LIMIT: Duration = Duration::from_secs(120);
-/// A command is answered within this: an agent that is stopped has ten seconds.
+/// Longest time of a command: stopping an agent takes up to ten seconds.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is simulated, and which controllers it dials.
+/// Simulated nodes, and the controllers that they dial.
 #[derive(Debug, Clone)]
 pub struct FleetOptions {
-    /// How many nodes with what.
+    /// Size of the fleet.
     pub plan: Plan,
-    /// `HOST:PORT` or `unix:PATH` of each.
+    /// Address of each controller, `HOST:PORT` or `unix:PATH`.
     pub controllers: Vec<String>,
-    /// Where [`super::certs::make`] has made certificates for this plan; None: unix sockets only.
+    /// Directory where [`super::certs::make`] created certificates for this plan; None: unix sockets only.
     pub certs: Option<PathBuf>,
-    /// A file in which changes outlive the process.
+    /// File that persists changes.
     pub journal: Option<PathBuf>,
-    /// Of all volumes, how many change each minute.
+    /// Share of all volumes that change each minute.
     pub change: Percent,
 }
 
-/// Where it runs, and what is made of its log.
+/// Host and log of a fleet.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
-    /// The host of a test's own network; None: where the test runs.
+    /// Host of a test's own network; None: the test's host.
     pub host: Option<Host>,
-    /// Where its agents' log goes; None: errors, to standard error.
+    /// File for the agents' log; None: only errors, to standard error.
     pub log: Option<PathBuf>,
-    /// Whether certificates are read again when they change.
+    /// True if certificates are read again when they change.
     pub follow_certs: bool,
 }
 
-/// A running fleet; killed when dropped.
+/// A running fleet; killed on drop.
 #[derive(Debug)]
 pub struct Fleet {
     plan: Plan,
@@ -57,12 +57,12 @@ impl Fleet {
     /// Starts it; its agents have begun to dial when this returns.
     ///
     /// # Errors
-    /// It cannot be started, or says why it has ended on its standard error.
+    /// It cannot be started, or it ended; standard error has its reason.
     pub async fn start(options: &FleetOptions) -> Result<Self, Trouble> {
         Self::start_at(options, &Place::default()).await
     }
 
-    /// As `start`, elsewhere.
+    /// Like `start`, on another host or with another log.
     ///
     /// # Errors
     /// As `start`.
@@ -82,7 +82,7 @@ impl Fleet {
             .args(["--seed", &plan.seed.to_string()])
             .args(["--controllers", &options.controllers.join(",")])
             .args(["--change-per-minute", &options.change.to_string()])
-            // Ctrl-C on the terminal is for the harness; the fleet ends with its input.
+            // Own process group: Ctrl-C on the terminal goes to the harness, and the fleet ends with its input.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -128,10 +128,10 @@ impl Fleet {
         }
     }
 
-    /// Has it do something.
+    /// Executes a command; returns the rest of the answer.
     ///
     /// # Errors
-    /// It says that it could not.
+    /// The fleet answered with an error.
     pub async fn ask(&mut self, command: &Command) -> Result<String, Trouble> {
         self.input
             .write_all(format!("{command}\n").as_bytes())
@@ -144,17 +144,17 @@ impl Fleet {
         }
     }
 
-    /// What it simulates.
+    /// Returns the plan that it simulates.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Its process id; None after it has ended.
+    /// Returns its process id; None after it has ended.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// How many nodes have a session, and how many sessions there are.
+    /// Returns the number of nodes with a session, and the number of sessions.
     ///
     /// # Errors
     /// It does not answer.
@@ -166,7 +166,7 @@ impl Fleet {
         counts.ok_or_else(|| Trouble::new(format!("no counts: {answer:?}")))
     }
 
-    /// Waits until that many nodes have a session.
+    /// Waits until this many nodes have a session.
     ///
     /// # Panics
     /// When that takes too long.
@@ -185,7 +185,7 @@ impl Fleet {
         }
     }
 
-    /// The ids of these nodes' volumes.
+    /// Returns the ids of these nodes' volumes.
     ///
     /// # Errors
     /// There is no such node.
@@ -194,7 +194,7 @@ impl Fleet {
         Ok(ids.into_iter().collect())
     }
 
-    /// The CSI names of a node's volumes.
+    /// Returns the CSI names of a node's volumes.
     ///
     /// # Errors
     /// There is no such node.
@@ -208,12 +208,12 @@ impl Fleet {
             .map_err(|error| Trouble::doing(format!("reading the answer to {command}"), &error))
     }
 
-    /// Nodes by their numbers, the last among them.
+    /// Returns the nodes with these indexes, inclusive.
     pub fn range(&self, first: usize, last: usize) -> Nodes {
         Nodes::Range(self.plan.node(first), self.plan.node(last))
     }
 
-    /// Kills it, as if all its machines had lost power; waits until it is gone.
+    /// Kills it, like a power failure of all its machines; waits until it has ended.
     ///
     /// # Errors
     /// It cannot be waited for.

@@ -1,4 +1,4 @@
-//! Many nodes in one process: each a machine with, while it is started, an agent with real sessions.
+//! Many nodes in one process: each a machine and, while it is started, an agent with real sessions.
 
 use std::{
     collections::BTreeMap,
@@ -19,19 +19,19 @@ use super::{
 };
 use crate::Trouble;
 
-/// An agent that is told to end has this long; its own limit is two seconds.
+/// Longest time for an agent to end; its own limit is two seconds.
 const END: Duration = Duration::from_secs(10);
-/// Certificates are looked at this often.
+/// Interval at which certificates are read again.
 const REREAD: Duration = Duration::from_secs(1);
 
-/// How the nodes reach their controllers.
+/// Connection of the nodes to their controllers.
 #[derive(Debug, Clone)]
 pub struct Way {
-    /// What is dialled.
+    /// Addresses to dial.
     pub targets: Vec<Target>,
-    /// The directory of the CA, as `certs` makes it, with every node's own; None: unix sockets only.
+    /// Directory of the CA, as `certs` creates it, with a certificate for every node; None: unix sockets only.
     pub certs: Option<PathBuf>,
-    /// Whether certificates are read again when they change, as an agent does.
+    /// True if certificates are read again when they change, as an agent does.
     pub follow_certs: bool,
 }
 
@@ -71,8 +71,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// Makes the machines; none of them runs an agent yet. With a volumes file, its changes are taken in, and those
-    /// to come go there.
+    /// Creates the machines, without running agents. With a volumes file, applies its recorded changes and appends further ones.
     ///
     /// # Errors
     /// A certificate, or the file, cannot be used.
@@ -115,12 +114,12 @@ impl Seats {
         })
     }
 
-    /// What they were made of.
+    /// Returns the plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Starts the agents of these nodes, where none runs.
+    /// Starts the agents of these nodes that do not run.
     pub fn start(&mut self, nodes: &[usize]) {
         for index in nodes {
             let Some(seat) = self.seats.get_mut(*index) else {
@@ -162,7 +161,7 @@ impl Seats {
         ending.join_all().await;
     }
 
-    /// The agent of this node.
+    /// Returns the agent of this node.
     ///
     /// # Errors
     /// It does not run.
@@ -176,7 +175,7 @@ impl Seats {
         })
     }
 
-    /// The machine of this node.
+    /// Returns the machine of this node.
     ///
     /// # Errors
     /// There is no such node.
@@ -186,7 +185,7 @@ impl Seats {
             .ok_or_else(|| Trouble::new(format!("there is no node {}", self.plan.node(index))))
     }
 
-    /// How many nodes have a session, and how many sessions there are.
+    /// Returns the number of nodes with a session, and the number of sessions.
     pub fn connected(&self) -> (usize, usize) {
         let streams = self.seats.iter().filter_map(|seat| seat.running.as_ref());
         streams.fold((0, 0), |(nodes, sessions), running| {
@@ -195,7 +194,7 @@ impl Seats {
         })
     }
 
-    /// How many volumes there are that exist.
+    /// Returns the number of volumes that are not deleted.
     pub fn count(&self) -> usize {
         self.seats
             .iter()
@@ -203,7 +202,7 @@ impl Seats {
             .sum()
     }
 
-    /// Changes volumes, each of any node whose agent runs.
+    /// Makes up to `times` changes, each to a volume of a random node whose agent runs.
     pub fn change(&mut self, times: usize) {
         for _ in 0..times {
             let index = self.rng.usize(..self.seats.len().max(1));

@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{contents::Refused, node::SimNode};
 
-/// Updates that wait for a slow reader; behind that, changes coalesce, as an agent's do.
+/// Updates that are queued for a slow reader; further changes coalesce, as in an agent.
 const QUEUE: usize = 2;
 
 impl From<Refused> for Status {
@@ -211,6 +211,20 @@ impl Agent for SimNode {
         &self,
         _: Request<drivebay_proto::agent::CreateSnapshotRequest>,
     ) -> Result<Response<drivebay_proto::agent::CreateSnapshotResponse>, Status> {
+        Err(Status::unimplemented("there is no drive to copy from"))
+    }
+
+    async fn create_group_snapshot(
+        &self,
+        _: Request<CreateGroupSnapshotRequest>,
+    ) -> Answer<CreateGroupSnapshotResponse> {
+        Err(Status::unimplemented("there is no drive to copy from"))
+    }
+
+    async fn delete_group_snapshot(
+        &self,
+        _: Request<DeleteGroupSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
         Err(Status::unimplemented("there is no drive to copy from"))
     }
 

@@ -1,4 +1,4 @@
-//! The FUSE server behind a drive that can hang: which requests get no answer, which get an error, and which came.
+//! FUSE server behind a drive that can hang: leaves requests unanswered, fails them, and records them.
 
 use std::{
     ffi::OsStr,
@@ -18,10 +18,10 @@ use fuser::{
 };
 
 const DISK: INodeNo = INodeNo(2);
-/// The name of the one file.
+/// Name of its only file.
 pub(super) const NAME: &str = "disk";
 
-/// Which requests get no answer.
+/// Requests that are not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hang {
     /// Reads, writes and flushes.
@@ -30,16 +30,16 @@ pub enum Hang {
     Writes,
     /// Flushes.
     Flushes,
-    /// The next so many requests are answered, whatever they are; what comes then is not.
+    /// All requests after this many more.
     After(u64),
-    /// What comes after the next so many flushes.
+    /// All requests after this many more flushes.
     Flushed(u64),
     /// Writes to these bytes.
     WritesTo(Range<u64>),
 }
 
 impl Hang {
-    /// Whether a request gets no answer. It counts those that it lets pass.
+    /// True if a request is not answered. Counts the requests that are.
     fn takes(&mut self, asked: &Asked) -> bool {
         match self {
             Self::All => true,
@@ -60,23 +60,23 @@ impl Hang {
     }
 }
 
-/// What a request asks for.
+/// Type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes.
+    /// Read of bytes.
     Read,
-    /// To keep bytes.
+    /// Write of bytes.
     Write,
-    /// To make durable what it keeps.
+    /// Flush: makes earlier writes durable.
     Flush,
 }
 
-/// A request that came to the drive.
+/// A request to the drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// What for.
+    /// Type of the request.
     pub kind: Kind,
-    /// Which bytes; empty for a flush.
+    /// Bytes of the request; empty for a flush.
     pub bytes: Range<u64>,
 }
 
@@ -104,9 +104,9 @@ pub(super) struct Gate {
     pub(super) unwritable: Range<u64>,
     pub(super) aside: Vec<Work>,
     pub(super) noted: Option<Vec<Asked>>,
-    /// How long reads take, and writes and flushes.
+    /// Delay of reads, and of writes and flushes.
     pub(super) late: (Duration, Duration),
-    /// Requests that are being answered late.
+    /// Requests that are being delayed.
     pub(super) delayed: usize,
 }
 
@@ -154,7 +154,7 @@ impl Disk {
         self.backing.write_all_at(&data, offset)
     }
 
-    /// Where these bytes are, at a multiple of 4096.
+    /// Returns the offset of a 4096-byte block that begins with these bytes.
     pub(super) fn find(&self, bytes: &[u8]) -> io::Result<Option<u64>> {
         const PIECE: u64 = 4 << 20;
         let mut data = vec![0; PIECE as usize];
@@ -189,7 +189,7 @@ impl Disk {
             gate.delayed += 1;
             drop(gate);
             let disk = Arc::clone(self);
-            // Everything else is answered meanwhile.
+            // In a thread, so that other requests are answered meanwhile.
             thread::spawn(move || {
                 thread::sleep(late);
                 disk.gate().delayed -= 1;
@@ -221,7 +221,7 @@ impl Disk {
                 if asked.touches(&gate.unwritable) {
                     return reply.error(Errno::EIO);
                 }
-                // As a drive does that has spare sectors.
+                // Like a drive that remaps sectors when they are written.
                 gate.unreadable.retain(|range| !asked.covers(range));
                 drop(gate);
                 match self.backing.write_all_at(&data, offset) {
@@ -280,7 +280,7 @@ impl Filesystem for Server {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Past the cache, or the kernel would answer for a drive that does not.
+        // Without the page cache, since the kernel would answer reads from it while the drive hangs.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 

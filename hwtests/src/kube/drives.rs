@@ -1,22 +1,22 @@
-//! The node's drives: loop devices over files in the cluster's directory.
+//! Drives of the node: loop devices over files in the cluster's directory.
 
 use std::fs::{self, File};
 
 use super::Cluster;
 use crate::{GIB, tools};
 
-/// How many there are.
+/// Number of drives.
 const DRIVES: usize = 4;
-/// Size of each, in bytes. A little of it is Drivebay's own.
+/// Size of each, bytes, including Drivebay's metadata.
 const DRIVE_BYTES: u64 = 6 * GIB;
 
 impl Cluster {
-    /// The pattern that a class selects the drives by.
+    /// Returns the pattern by which a class selects the drives.
     pub fn drives_pattern(&self) -> String {
         self.dir.join("drives/*.img").display().to_string()
     }
 
-    /// Plugs in all drives; those that are there stay.
+    /// Attaches all drives; those that are attached stay.
     ///
     /// # Panics
     /// A loop device cannot be made.

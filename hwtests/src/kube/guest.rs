@@ -4,6 +4,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
 use super::wait;
-use super::{Cluster, DRIVER, Install, LIMIT, NAMESPACE};
+use super::{Cluster, DRIVER, Install, LIMIT, NAMESPACE, Scenario, merge};
 use crate::{
     GIB,
     lab::{
@@ -38,13 +39,16 @@ const MAC: &str = "52:54:00:90:00:02";
 /// An emulated processor is five to ten times slower.
 const SLOW: Duration = Duration::from_secs(600);
 
+/// A scenario that shares a guest with others, since a guest takes minutes to join.
+pub type GuestScenario = fn(&mut GuestNode, &Cluster);
+
 /// The node.
 #[derive(Debug)]
 pub struct GuestNode {
-    /// Its machine.
+    /// Emulated machine of the node.
     pub machine: Machine,
     cluster: Cluster,
-    /// How many drives there are for volumes.
+    /// Number of drives for volumes.
     drives: usize,
 }
 
@@ -94,6 +98,25 @@ impl GuestNode {
     /// The way into the machine.
     pub fn guest(&self) -> &Guest {
         self.machine.guest()
+    }
+
+    /// Runs each of the scenarios, also after one has failed.
+    ///
+    /// # Panics
+    /// If one failed, after all have run, with the names of those that failed.
+    pub fn run(&mut self, scenarios: &[(&str, GuestScenario)]) {
+        let cluster = self.cluster.clone();
+        let mut failed = Vec::new();
+        for (name, scenario) in scenarios {
+            let from = Instant::now();
+            let passed = catch_unwind(AssertUnwindSafe(|| scenario(self, &cluster))).is_ok();
+            let how = if passed { "passed" } else { "FAILED" };
+            say(format!("{name}: {how}, {} s", from.elapsed().as_secs()));
+            if !passed {
+                failed.push(*name);
+            }
+        }
+        assert!(failed.is_empty(), "failed: {failed:?}");
     }
 
     fn must(&self, script: &str) -> String {
@@ -162,15 +185,25 @@ impl GuestNode {
     /// # Panics
     /// It does not come up.
     pub fn install(&self) {
+        self.install_with(&json!({}));
+    }
+
+    /// As [`install`](Self::install), with further values of the Helm chart.
+    ///
+    /// # Panics
+    /// If Drivebay is not ready in time.
+    pub fn install_with(&self, more: &Value) {
         let classes = json!([
             {"name": "loop", "layout": "partition", "select": {"path": [self.cluster.drives_pattern()]}},
             {"name": "nvme", "layout": "lvm", "select": {"model": ["QEMU NVMe*"]}},
         ]);
-        self.cluster.install(&Install::with(json!({
+        let mut values = json!({
             "classes": classes,
             "agent": {"healthApi": "both"},
             "controller": {"nodeSelector": {"kubernetes.io/hostname": "node-1"}},
-        })));
+        });
+        merge(&mut values, more);
+        self.cluster.install(&Install::with(values));
         self.until_registered(true);
         wait::until(SLOW, "the guest's drives can be used", || {
             let drives = self.cluster.ask_controller(&["drives"]);
@@ -301,6 +334,17 @@ impl Drop for GuestNode {
         let _ = self
             .cluster
             .try_kubectl(&["delete", "node", NODE, "--wait=false"]);
+    }
+}
+
+impl Scenario {
+    /// Waits until a pod runs on the guest, the only node on which its volume can be created.
+    ///
+    /// # Panics
+    /// If it does not run in time, or runs on another node.
+    pub fn runs_in_the_guest(&self, pod: &str) {
+        self.runs(pod);
+        assert_eq!(self.get(&["pod", pod])["spec"]["nodeName"], NODE);
     }
 }
 

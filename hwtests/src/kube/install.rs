@@ -32,7 +32,7 @@ impl Default for Install {
 }
 
 /// Puts `over` on top of `base`, member by member.
-fn merge(base: &mut Value, over: &Value) {
+pub fn merge(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {
             for (key, value) in over {
@@ -64,6 +64,7 @@ impl Install {
             // Two replicas do not fit the time that two cores have; a scenario has two.
             "controller": {"replicas": 1},
             "provisioner": {"extraArgs": ["--capacity-poll-interval=5s"]},
+            "page": {"enabled": true},
         });
         merge(&mut values, &self.values);
         values
@@ -82,7 +83,7 @@ impl Cluster {
     /// helm; what it printed.
     ///
     /// # Errors
-    /// It failed: with what it said.
+    /// helm failed; the error has its output.
     pub fn try_helm(&self, words: &[&str]) -> Result<String, Trouble> {
         let helm = self.helm.to_str().unwrap();
         self.inside(&[&[helm], words].concat())
@@ -101,7 +102,7 @@ impl Cluster {
     /// `helm upgrade --install` with these values and further options.
     ///
     /// # Errors
-    /// helm or the API refuses: with what was said.
+    /// helm or the API server refuses; the error has its output.
     pub fn upgrade(&self, install: &Install, options: &[&str]) -> Result<String, Trouble> {
         let values = self.values(install);
         let words = ["upgrade", "--install", "drivebay", CHART];
@@ -220,7 +221,7 @@ impl Cluster {
         })
     }
 
-    /// Bytes that are free on all drives of this cluster, as the controller tells them. Others' may be there too.
+    /// Total free bytes of the claimed and available drives that the controller reports. Drives of other tests may be among them.
     pub fn free(&self) -> u64 {
         let drives = self.ask_controller(&["drives"]);
         drives
@@ -231,6 +232,19 @@ impl Cluster {
             .filter(|drive| drive["state"] == "claimed" || drive["state"] == "available")
             .map(|drive| drive["free_bytes"].as_u64().unwrap_or_default())
             .sum()
+    }
+
+    /// Waits until exactly `bytes` are free.
+    ///
+    /// # Panics
+    /// If that takes too long, with the number of free bytes.
+    pub fn until_free(&self, bytes: u64) {
+        let seen = wait::poll(LIMIT, || (self.free() == bytes).then_some(()));
+        assert!(
+            seen.is_some(),
+            "{} bytes are free, and {bytes} were before",
+            self.free()
+        );
     }
 
     /// Volumes that no PersistentVolume names, as `drivebay-controller volumes --unclaimed` lists them.

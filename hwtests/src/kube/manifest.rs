@@ -32,6 +32,23 @@ pub fn block_claim(name: &str, mib: u64) -> Value {
     claim_of(name, mib, CLASS, "Block", "ReadWriteOnce")
 }
 
+/// Returns the claim with a data source in its namespace, of kind "PersistentVolumeClaim" or "VolumeSnapshot".
+pub fn copy_of(mut claim: Value, kind: &str, name: &str) -> Value {
+    let group = (kind == "VolumeSnapshot").then_some("snapshot.storage.k8s.io");
+    claim["spec"]["dataSource"] = json!({"apiGroup": group, "kind": kind, "name": name});
+    claim
+}
+
+/// Returns a VolumeSnapshot of a claim's volume, of the default class.
+pub fn snapshot(name: &str, claim: &str) -> Value {
+    json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": name},
+        "spec": {"source": {"persistentVolumeClaimName": claim}},
+    })
+}
+
 /// A StorageClass like the chart's, for another filesystem.
 pub fn class(name: &str, filesystem: &str) -> Value {
     json!({
@@ -45,7 +62,7 @@ pub fn class(name: &str, filesystem: &str) -> Value {
     })
 }
 
-/// What a pod does with a claim.
+/// Volume of a pod from a claim, and its mount or device.
 #[derive(Debug, Clone)]
 pub struct Use {
     claim: String,
@@ -143,7 +160,7 @@ pub fn pod_spec(uses: &[Use], script: &str) -> Value {
     })
 }
 
-/// What a pod does that only has its volumes.
+/// Command of a pod that only keeps its volumes mounted.
 pub const IDLE: &str = "while :; do sleep 1; done";
 
 /// A pod.

@@ -1,5 +1,5 @@
-//! A running cluster, as hwtests/kubernetes starts it: everything is done and seen through kubectl, helm and the node's
-//! own programs, as a user would.
+//! A running cluster, as started by hwtests/kubernetes. Everything is done and observed through kubectl, helm and the node's own programs,
+//! as by a user.
 
 use std::{
     env, fs,
@@ -13,18 +13,21 @@ use serde_json::Value;
 
 use crate::{Trouble, tools};
 
+mod api_server;
 mod drives;
 mod guest;
 mod install;
 pub mod manifest;
 mod pods;
 mod processes;
+pub mod suite;
 pub mod wait;
 
-pub use guest::{GUEST_CLASS, GuestNode};
-pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE};
+pub use api_server::ApiServer;
+pub use guest::{GUEST_CLASS, GuestNode, GuestScenario};
+pub use install::{CHART, CLASS, DRIVER, Install, NAMESPACE, merge};
 
-/// Leaves a scenario that takes minutes for `hwtests/kubernetes --long`, and says so.
+/// Skips a scenario that takes minutes, with a message, unless `hwtests/kubernetes --long` runs.
 #[macro_export]
 macro_rules! long_scenario {
     ($cluster:expr) => {
@@ -35,8 +38,8 @@ macro_rules! long_scenario {
     };
 }
 
-/// What needs a pod started, a volume made or an event written: generous, since two cores run all of a cluster, and one of
-/// its nodes may be emulated.
+/// Limit for starting a pod, creating a volume or writing an event. Generous, since two cores run a whole cluster, and one of its nodes may
+/// be emulated.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The cluster.
@@ -46,12 +49,12 @@ pub struct Cluster {
     helm: PathBuf,
     version: String,
     long: bool,
-    /// What the names of the installation's objects begin with.
+    /// Prefix of the names of the installation's objects.
     prefix: String,
 }
 
 impl Cluster {
-    /// The one that hwtests/kubernetes started.
+    /// Returns the cluster that hwtests/kubernetes started.
     ///
     /// # Panics
     /// There is none.
@@ -68,45 +71,45 @@ impl Cluster {
         }
     }
 
-    /// With an installation whose `nameOverride` is this.
+    /// Selects an installation with this `nameOverride`.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         let prefix = name.to_owned();
         Self { prefix, ..self }
     }
 
-    /// Its directory: logs, certificates, drives' files.
+    /// Returns its directory: logs, certificates, files of drives.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its name for Drivebay. Agents use every drive that is labelled with it, so two clusters on one machine need two.
+    /// Returns its Drivebay cluster name. Agents use every drive labelled with it, so two clusters on one machine need different ones.
     pub fn name(&self) -> String {
         let dir = self.dir.file_name().unwrap_or_default();
         format!("kubernetes-test-{}", dir.to_string_lossy())
     }
 
-    /// Whether the scenarios that take minutes run too.
+    /// True if scenarios that take minutes are run too.
     pub fn long(&self) -> bool {
         self.long
     }
 
-    /// Kubernetes' version, e.g. (1, 37).
+    /// Returns Kubernetes' version, e.g. (1, 37).
     pub fn version(&self) -> (u32, u32) {
         let mut parts = self.version.trim_start_matches('v').split('.');
         let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap();
         (next(), next())
     }
 
-    /// Runs a program in the cluster's namespaces; what it printed.
+    /// Runs a program in the cluster's namespaces; returns its output.
     ///
     /// # Errors
-    /// It ended with another code than 0: with what it said.
+    /// It exited with a status other than 0; the error has its output.
     pub fn inside(&self, words: &[&str]) -> Result<String, Trouble> {
         self.inside_with(words, b"")
     }
 
-    /// As `inside`, with something to read.
+    /// Like `inside`, with standard input.
     ///
     /// # Errors
     /// It ended with another code than 0.
@@ -117,7 +120,7 @@ impl Cluster {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        // Small enough for a pipe's buffer, or read at once by what is run.
+        // Small enough for a pipe's buffer, or read at once by the program.
         child.stdin.take().unwrap().write_all(input)?;
         let output = child.wait_with_output()?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -133,15 +136,15 @@ impl Cluster {
         )))
     }
 
-    /// kubectl; what it printed.
+    /// Runs kubectl; returns its output.
     ///
     /// # Errors
-    /// It failed: with what it said.
+    /// It failed; the error has its output.
     pub fn try_kubectl(&self, words: &[&str]) -> Result<String, Trouble> {
         self.inside(&[&["kubectl"], words].concat())
     }
 
-    /// kubectl; what it printed.
+    /// Runs kubectl; returns its output.
     ///
     /// # Panics
     /// It failed.
@@ -149,7 +152,7 @@ impl Cluster {
         self.try_kubectl(words).unwrap()
     }
 
-    /// `kubectl apply` of these objects.
+    /// Runs `kubectl apply` for these objects.
     ///
     /// # Panics
     /// They are refused.
@@ -160,10 +163,10 @@ impl Cluster {
             .unwrap();
     }
 
-    /// One object, or a list of them: `get(&["pvc", "data"])`; Null when there is none.
+    /// Returns one object, or a list of them: `get(&["pvc", "data"])`; Null if there is none.
     ///
     /// # Panics
-    /// kubectl fails for minutes: a question without an answer is not an object that is gone.
+    /// kubectl fails for minutes: a failed call does not mean that the object does not exist.
     pub fn get(&self, namespace: &str, words: &[&str]) -> Value {
         let before = ["--namespace", namespace, "get", "--ignore-not-found"];
         let words = [&before, words, &["--output", "json"]].concat();
@@ -176,7 +179,7 @@ impl Cluster {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub fn list(&self, namespace: &str, words: &[&str]) -> Vec<Value> {
         match self.get(namespace, words)["items"].take() {
             Value::Array(items) => items,
@@ -187,7 +190,7 @@ impl Cluster {
     /// Waits until an object has a value at a JSON pointer, e.g. ("/status/phase", "Bound").
     ///
     /// # Panics
-    /// Not within [`LIMIT`]: with what it has instead, and its events.
+    /// Not within [`LIMIT`]; the message has the actual value and the object's events.
     pub fn until(&self, namespace: &str, words: &[&str], pointer: &str, expected: &str) {
         let seen = wait::poll(LIMIT, || {
             let now = self.get(namespace, words);
@@ -208,7 +211,7 @@ impl Cluster {
         }
     }
 
-    /// All events of a namespace, as "Kind/name reason: message".
+    /// Returns all events of a namespace, as "Kind/name reason: message".
     pub fn events(&self, namespace: &str) -> Vec<String> {
         let of = |event: &Value| {
             let object = &event["involvedObject"];
@@ -224,10 +227,10 @@ impl Cluster {
         self.list(namespace, &["events"]).iter().map(of).collect()
     }
 
-    /// Waits for an event with all these words, and answers with it.
+    /// Waits for an event with all these words, and returns it.
     ///
     /// # Panics
-    /// There is none within [`LIMIT`]: with all that there are.
+    /// There is none within [`LIMIT`]; the message has all events.
     pub fn event(&self, namespace: &str, words: &[&str]) -> String {
         let has = |event: &String| words.iter().all(|word| event.contains(word));
         wait::poll(LIMIT, || self.events(namespace).into_iter().find(has)).unwrap_or_else(|| {
@@ -246,7 +249,7 @@ impl Cluster {
         tools::run(self.dir.join("services").to_str().unwrap(), &[action, name]).unwrap();
     }
 
-    /// Kills the kubelet and starts it, and waits until it has registered the driver again.
+    /// Kills and restarts the kubelet, and waits until it has registered the driver again.
     ///
     /// # Panics
     /// It does not.
@@ -264,7 +267,7 @@ impl Cluster {
         });
     }
 
-    /// What the kubelet wrote of the driver's storage into its node's CSINode, since 1.37: the conditions.
+    /// Returns the conditions of the driver's storage that the kubelet wrote into its node's CSINode, since Kubernetes 1.37.
     pub fn storage_health(&self, node: &str) -> Vec<Value> {
         let node = self.get("default", &["csinode", node]);
         let drivers = node["status"]["storageHealth"].as_array();
@@ -274,7 +277,7 @@ impl Cluster {
         conditions.flatten().collect()
     }
 
-    /// The largest volume that the capacities published for the usual class allow, in bytes; None while there are none.
+    /// Returns the size of the largest volume that the published capacities of the default class allow, bytes; None without capacities.
     pub fn largest_volume(&self) -> Option<u64> {
         let of = |capacity: &Value| {
             let size = capacity["maximumVolumeSize"].as_str()?;
@@ -284,12 +287,12 @@ impl Cluster {
         published.iter().filter_map(of).max()
     }
 
-    /// What a program of the node has logged.
+    /// Returns the log of a program of the node.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.dir.join(format!("log/{name}.log"))).unwrap_or_default()
     }
 
-    /// A new namespace of Kubernetes for a scenario.
+    /// Creates a Kubernetes namespace for a scenario.
     ///
     /// # Panics
     /// It cannot be made.
@@ -303,7 +306,7 @@ impl Cluster {
     }
 }
 
-/// A quantity of Kubernetes in bytes.
+/// Parses a Kubernetes quantity as bytes.
 fn bytes(quantity: &str) -> u64 {
     let digits = quantity.trim_end_matches(|c: char| !c.is_ascii_digit());
     let number: u64 = digits.parse().unwrap();
@@ -316,7 +319,7 @@ fn bytes(quantity: &str) -> u64 {
     }
 }
 
-/// A scenario: a namespace of Kubernetes, and what was free before it.
+/// A scenario: a Kubernetes namespace, and the free space before it.
 #[derive(Debug)]
 pub struct Scenario {
     /// The cluster.
@@ -327,10 +330,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Deletes everything it made, and waits until Drivebay has all the space back and no volume more than claims.
+    /// Deletes all of its objects, and waits until Drivebay has all the space back and there are no volumes without a claim.
     ///
     /// # Panics
-    /// Something stays behind.
+    /// Something is left behind.
     pub fn end(self) {
         let Self {
             cluster,
@@ -352,11 +355,6 @@ impl Scenario {
             (!volumes.iter().any(of)).then_some(())
         });
         cluster.nothing_is_unclaimed();
-        let seen = wait::poll(LIMIT, || (cluster.free() == free).then_some(()));
-        assert!(
-            seen.is_some(),
-            "{} bytes are free, and {free} were before",
-            cluster.free()
-        );
+        cluster.until_free(free);
     }
 }

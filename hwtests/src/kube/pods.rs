@@ -66,7 +66,7 @@ impl Scenario {
         self.try_sh(pod, script).unwrap().trim().to_owned()
     }
 
-    /// Writes bytes that nobody can guess into a file (or device) and makes them durable; their digest.
+    /// Writes random bytes into a file (or device) and syncs them; returns their digest.
     pub fn write(&self, pod: &str, path: &str, mib: u64) -> String {
         let script = format!(
             "dd if=/dev/urandom of=/tmp/letter bs=1M count={mib} 2>/dev/null
@@ -78,7 +78,8 @@ impl Scenario {
 
     /// The digest of a file's (or device's) first MiBs.
     pub fn digest(&self, pod: &str, path: &str, mib: u64) -> String {
-        let script = format!("dd if={path} bs=1M count={mib} 2>/dev/null | sha256sum");
+        let script =
+            format!("set -o pipefail; dd if={path} bs=1M count={mib} 2>/dev/null | sha256sum");
         self.sh(pod, &script)
     }
 
@@ -110,7 +111,7 @@ impl Scenario {
             .to_owned()
     }
 
-    /// How often a pod's container was started again.
+    /// Number of restarts of a pod's first container.
     pub fn restarts(&self, pod: &str) -> u64 {
         self.get(&["pod", pod])["status"]["containerStatuses"][0]["restartCount"]
             .as_u64()
@@ -164,7 +165,7 @@ impl Scenario {
         });
     }
 
-    /// What a pod's status says of its volumes' health, since 1.37: the conditions.
+    /// Returns the conditions of a pod's volumes in its status, which Kubernetes has since 1.37.
     pub fn volume_health(&self, pod: &str) -> Vec<Value> {
         let pod = self.get(&["pod", pod]);
         let volumes = pod["status"]["volumeHealth"].as_array();

@@ -6,19 +6,19 @@ use super::Cluster;
 use super::wait;
 
 const LIMIT: Duration = Duration::from_secs(30);
-/// The kubelet waits before it starts a container again that has ended.
+/// The kubelet waits before it restarts a container that has ended.
 const RESTART: Duration = Duration::from_secs(120);
 
 impl Cluster {
-    /// Ids of the processes whose command line matches a regular expression, as pgrep has them.
+    /// Returns the ids of the processes whose command line matches a regular expression, as found by pgrep.
     pub fn processes(&self, pattern: &str) -> Vec<String> {
         let found = self.inside(&["pgrep", "--full", pattern]);
-        // pgrep fails when there is none.
+        // pgrep fails if there is none.
         let found = found.unwrap_or_default();
         found.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Waits until there are processes whose command line matches: one that was killed is started again by and by.
+    /// Waits until there are processes whose command line matches; one that was killed is restarted after a while.
     ///
     /// # Panics
     /// There is none in time.
@@ -28,14 +28,14 @@ impl Cluster {
         })
     }
 
-    /// Sends a signal to the processes whose command line matches, and waits until they are gone.
+    /// Sends a signal to the processes whose command line matches, and waits until they have ended.
     ///
     /// # Panics
     /// There is none in time, or one stays.
     pub fn signal(&self, signal: &str, pattern: &str) {
         let processes = self.until_running(pattern);
         for process in &processes {
-            // One that ends by itself meanwhile is gone too.
+            // Fails for one that has ended meanwhile.
             let _ = self.inside(&["kill", signal, process]);
         }
         wait::until(LIMIT, &format!("{pattern} has ended"), || {
@@ -44,7 +44,7 @@ impl Cluster {
         });
     }
 
-    /// Starts a program in the node's namespaces, as a service manager would; it logs to log/NAME.log.
+    /// Starts a program in the node's namespaces, like a service manager; it logs to log/NAME.log.
     ///
     /// # Panics
     /// The shell that starts it fails.

@@ -1,5 +1,4 @@
-//! Waiting for what kubectl shows. It is a large program, and starting it every few milliseconds would take the processors
-//! from the cluster that is waited for.
+//! Polling of kubectl. It is a large program, and starting it every few milliseconds would take CPU time from the cluster.
 
 use std::time::Duration;
 
@@ -7,15 +6,15 @@ use crate::wait;
 
 const STEP: Duration = Duration::from_millis(300);
 
-/// As [`wait::poll`].
+/// Like [`wait::poll`], with a longer interval.
 pub fn poll<T>(limit: Duration, look: impl FnMut() -> Option<T>) -> Option<T> {
     wait::poll_every(STEP, limit, look)
 }
 
-/// As [`wait::until`].
+/// Like [`wait::until`], with a longer interval.
 ///
 /// # Panics
-/// When the deadline passes, saying what was waited for.
+/// When the deadline passes; the message has `what`.
 pub fn until<T>(limit: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
     poll(limit, look).unwrap_or_else(|| panic!("not within {} s: {what}", limit.as_secs()))
 }

@@ -1,5 +1,4 @@
-//! The agent in a guest: a transient systemd unit on a generated configuration, whose sockets
-//! answer on this machine.
+//! The agent in a guest: a transient systemd unit with a generated configuration, whose sockets are forwarded to this machine.
 
 use std::{
     env,
@@ -15,16 +14,16 @@ use super::{
 };
 use crate::{Csi, Settings, Trouble};
 
-/// The unit's name.
+/// Name of the unit.
 pub const UNIT: &str = "drivebay-agent";
-/// Where the program is in the guest.
+/// Path of the program in the guest.
 pub const PROGRAM: &str = "/usr/local/bin/drivebay-agent";
-/// Where its sockets and state are in the guest; on the root disk, so that it survives a reboot.
+/// Directory of its sockets and state in the guest; on the root disk, so that it survives a reboot.
 pub const DIR: &str = "/var/lib/drivebay-lab";
 
-/// An emulated machine is five to ten times slower.
+/// An emulated machine is five to ten times slower than a real one.
 const READY_LIMIT: Duration = Duration::from_secs(180);
-/// Lines of its journal that a failing start shows.
+/// Number of journal lines that a failing start shows.
 const LOG_TAIL: usize = 60;
 
 /// An agent in a guest; it ends with its machine.
@@ -37,8 +36,7 @@ pub struct LabAgent {
     is_installed: bool,
 }
 
-/// What an agent in a guest is started with, if a test does not say otherwise: every drive is
-/// its class's; the guest's own is refused by the agent itself.
+/// Default settings of an agent in a guest: its class selects every drive; the agent itself rejects the guest's root disk.
 pub fn settings(node: &str, layout: &str) -> Settings {
     Settings {
         node: node.to_owned(),
@@ -46,15 +44,15 @@ pub fn settings(node: &str, layout: &str) -> Settings {
         select: "min-size = \"1MiB\"".to_owned(),
         allow_loop: false,
         layout: layout.to_owned(),
-        // A power cut tears what is not on tmpfs, also the notes of workers.
+        // On tmpfs: a power cut can tear other files, also the state files of workers.
         runtime: "/run/drivebay-lab".into(),
-        // Guests are young, and tests do not wait for a drive that they took away.
+        // Guests have booted recently, and tests do not wait for drives that they removed.
         boot_grace: "0s".to_owned(),
         ..Settings::new(Path::new(DIR), "")
     }
 }
 
-/// The release agent (or DRIVEBAY_AGENT), as the guest sees it.
+/// Returns the path of the release agent (or DRIVEBAY_AGENT) in the guest.
 ///
 /// # Errors
 /// It is not built, or not in the target directory.
@@ -72,7 +70,7 @@ pub fn program_in_guest() -> Result<PathBuf, Trouble> {
     in_guest(&program)
 }
 
-/// Puts the agent's program into the guest; what runs from the share runs slowly.
+/// Copies the agent's program into the guest; programs run slowly from the share.
 ///
 /// # Errors
 /// It is not built, or cannot be copied.
@@ -92,7 +90,7 @@ pub fn install(guest: &Guest) -> Result<(), Trouble> {
 }
 
 impl LabAgent {
-    /// Installs the program, writes the configuration, starts the agent, and waits until Probe says ready.
+    /// Installs the program, writes the configuration, starts the agent, and waits until Probe answers ready.
     ///
     /// # Errors
     /// It did not become ready: with the end of its log.
@@ -104,8 +102,8 @@ impl LabAgent {
         Ok(agent)
     }
 
-    /// As `start`, as the service that this repository's unit file makes of it. Its sockets are in the directory of the
-    /// settings, which is set to the unit's.
+    /// Like `start`, as the service of this repository's unit file. Sets the directory in the settings, which has its sockets, to the
+    /// unit's.
     ///
     /// # Errors
     /// It did not become ready: with the end of its log.
@@ -117,7 +115,7 @@ impl LabAgent {
         Ok(agent)
     }
 
-    /// One that a test has installed as the documents say and started as a service: its sockets, once it is ready.
+    /// Returns an agent that a test has installed and started as a service, as documented; waits until it is ready.
     ///
     /// # Errors
     /// It did not become ready: with the end of its log.
@@ -141,7 +139,7 @@ impl LabAgent {
         }
     }
 
-    /// Writes the configuration file as the settings now are.
+    /// Writes the configuration file with the current settings.
     pub fn configure(&self) {
         if self.is_installed {
             return service::configure(&self.guest, &self.settings);
@@ -153,7 +151,7 @@ impl LabAgent {
         self.guest.write(&self.settings.config(), toml.as_bytes());
     }
 
-    /// Starts it again, after `stop`, `kill9` or a reboot of its machine.
+    /// Starts the agent again after `stop`, `kill9` or a reboot of its machine.
     ///
     /// # Errors
     /// It did not become ready.
@@ -171,9 +169,9 @@ impl LabAgent {
         self.ready().await
     }
 
-    /// Makes its sockets answer on this machine, as after a reboot that it came up with by itself.
+    /// Forwards its sockets to this machine, also after a reboot after which it started automatically.
     pub fn forward_sockets(&self) {
-        // A new connection has none; an old one takes it once more.
+        // A new connection has no forwarding; for an existing one a second is harmless.
         let _ = self.forward(&self.csi_socket, &self.settings.csi_socket());
         let _ = self.forward(&self.agent_socket, &self.settings.agent_socket());
     }
@@ -230,27 +228,27 @@ impl LabAgent {
         Trouble::new(format!("{what}\n--- the end of its log\n{tail}\n---"))
     }
 
-    /// Whether its unit is active.
+    /// True if its unit is active.
     pub fn runs(&self) -> bool {
         self.guest.ran(&format!("systemctl is-active {UNIT}")).ok()
     }
 
-    /// What it was started with; `configure` and `start_again` make a change true.
+    /// Returns the settings; `configure` and `start_again` apply a change.
     pub fn settings_mut(&mut self) -> &mut Settings {
         &mut self.settings
     }
 
-    /// What it was started with; paths are the guest's.
+    /// Returns the settings; paths are the guest's.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The `Agent` service's socket, on this machine.
+    /// Returns the forwarded socket of the `Agent` service.
     pub fn agent_socket(&self) -> &Path {
         &self.agent_socket
     }
 
-    /// A client for its CSI socket, which makes the kubelet's directories in the guest.
+    /// Connects to its CSI socket, with a client that creates the kubelet's directories in the guest.
     ///
     /// # Errors
     /// Nothing answers there.
@@ -260,7 +258,7 @@ impl LabAgent {
         Ok(csi.with_dirs(move |dir| guest.make_dir(dir)))
     }
 
-    /// Its process id in the guest.
+    /// Returns its process id in the guest.
     ///
     /// # Panics
     /// When it does not run.
@@ -273,7 +271,7 @@ impl LabAgent {
         pid
     }
 
-    /// Stops it in order; answers with how long that took, with the way there and back.
+    /// Stops it in order; returns how long that took, including the connection to the guest.
     ///
     /// # Panics
     /// When it cannot be stopped.
@@ -283,10 +281,10 @@ impl LabAgent {
         start.elapsed()
     }
 
-    /// Kills it without a chance to say goodbye; systemd then ends its workers.
+    /// Kills it with SIGKILL; systemd then ends its workers.
     ///
     /// # Panics
-    /// When it is not gone then.
+    /// When it does not end.
     pub fn kill9(&mut self) {
         self.guest.run(&format!(
             "systemctl kill --kill-who=main --signal=KILL {UNIT}"
@@ -297,7 +295,7 @@ impl LabAgent {
             });
     }
 
-    /// Runs one of its other commands against its socket, e.g. `["drives", "-o", "json"]`.
+    /// Runs another command of the program on its socket, e.g. `["drives", "-o", "json"]`.
     pub fn ask(&self, args: &[&str]) -> Ran {
         let args: Vec<String> = args.iter().map(|arg| quote(arg)).collect();
         let socket = self.settings.agent_socket();
@@ -308,7 +306,7 @@ impl LabAgent {
         ))
     }
 
-    /// Everything it has written since the guest booted.
+    /// Returns its journal since the guest booted.
     pub fn log(&self) -> Vec<String> {
         self.guest.journal(UNIT)
     }

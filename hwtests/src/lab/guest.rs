@@ -54,7 +54,7 @@ impl Guest {
     /// Runs a shell command that must succeed; answers with what it printed.
     ///
     /// # Panics
-    /// When it fails: with what it said.
+    /// When it fails, with its exit code, stdout and stderr.
     pub fn run(&self, script: &str) -> String {
         let ran = self.ran(script);
         assert!(
@@ -65,6 +65,14 @@ impl Guest {
             ran.stderr.trim_end()
         );
         ran.stdout
+    }
+
+    /// As `run`, and fails also if a command of a pipe other than the last one fails. Uses bash: the shell of `run` has no such option.
+    ///
+    /// # Panics
+    /// If the script fails, with its output.
+    pub fn run_pipes(&self, script: &str) -> String {
+        self.run(&format!("bash -o pipefail -c {}", quote(script)))
     }
 
     /// Writes a file, durably, with its directories.
@@ -141,7 +149,7 @@ impl Guest {
         wait::until(limit, what, || look(self))
     }
 
-    /// What a unit has said since the guest booted.
+    /// Returns the lines that a unit has logged since the guest booted.
     ///
     /// # Panics
     /// When the journal cannot be read.

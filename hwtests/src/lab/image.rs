@@ -1,4 +1,4 @@
-//! The guest's image, as `hwtests/lab build` made it.
+//! Image of the guest, as built by `hwtests/lab build`.
 
 use std::{
     env, fs,
@@ -7,15 +7,15 @@ use std::{
 
 use crate::Trouble;
 
-/// Where the image's parts are.
+/// Directory of the image's parts.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The directory of all.
+    /// Path of the directory.
     pub dir: PathBuf,
 }
 
 impl Image {
-    /// DRIVEBAY_LAB_IMAGE, else the one built last in the target directory.
+    /// Returns the image named by DRIVEBAY_LAB_IMAGE, else the one built last in the target directory.
     ///
     /// # Errors
     /// None has been built.
@@ -34,35 +34,35 @@ impl Image {
         Ok(Self { dir })
     }
 
-    /// The root filesystem, read-only.
+    /// Returns the root filesystem, which must not be written.
     pub fn root(&self) -> PathBuf {
         self.dir.join("root.img")
     }
 
-    /// The kernel.
+    /// Returns the kernel.
     pub fn kernel(&self) -> PathBuf {
         self.dir.join("vmlinuz")
     }
 
-    /// The initial ramdisk.
+    /// Returns the initial ramdisk.
     pub fn initrd(&self) -> PathBuf {
         self.dir.join("initrd")
     }
 
-    /// The private key that opens the guest.
+    /// Returns the private key for ssh to the guest.
     pub fn key(&self) -> PathBuf {
         self.dir.join("key")
     }
 }
 
-/// Cargo's target directory: CARGO_TARGET_DIR, else the one this program was built in.
+/// Returns cargo's target directory: CARGO_TARGET_DIR, else the one in which this program was built.
 ///
 /// # Errors
 /// Neither is known.
 pub fn target_dir() -> Result<PathBuf, Trouble> {
     if let Some(named) = env::var_os("CARGO_TARGET_DIR") {
         let named = PathBuf::from(named);
-        // Cargo runs tests in their crate's directory; a relative name is the workspace's.
+        // Cargo runs tests in their crate's directory; a relative name is relative to the workspace.
         if named.is_absolute() {
             return Ok(named);
         }
@@ -79,10 +79,10 @@ pub fn target_dir() -> Result<PathBuf, Trouble> {
         })
 }
 
-/// Where a file of the target directory is in the guest.
+/// Returns the path in the guest of a file in the target directory.
 ///
 /// # Errors
-/// It lies elsewhere.
+/// The file is not in the target directory.
 pub fn in_guest(path: &Path) -> Result<PathBuf, Trouble> {
     let target = target_dir()?.canonicalize()?;
     let path = path
@@ -98,7 +98,7 @@ pub fn in_guest(path: &Path) -> Result<PathBuf, Trouble> {
     Ok(Path::new("/host").join(inside))
 }
 
-/// What the lab keeps: images, runs, logs of failed tests.
+/// Returns the lab's directory: images, runs, logs of failed tests. Creates it if necessary.
 ///
 /// # Errors
 /// The target directory is not known.

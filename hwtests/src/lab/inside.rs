@@ -1,4 +1,4 @@
-//! Running a test program of this workspace inside a guest: the loop shelf, or what the guest has.
+//! Runs test programs of this workspace inside a guest, on loop shelves or on the guest's drives.
 
 use std::{
     env, fs,
@@ -18,27 +18,27 @@ use super::{
 };
 use crate::Trouble;
 
-/// No line for so long: the program hangs.
+/// Longest time without a line of output.
 const SILENCE_LIMIT: Duration = Duration::from_secs(900);
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// How a test program went.
+/// Result of a test program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tests that passed; also those that said they were skipped.
+    /// Passed tests, including skipped ones.
     pub passed: u32,
-    /// Tests that failed.
+    /// Failed tests.
     pub failed: u32,
-    /// Tests that were not run.
+    /// Ignored tests.
     pub ignored: u32,
     /// Skips, with their reasons.
     pub skipped: Vec<String>,
-    /// Everything it printed.
+    /// Complete output.
     pub output: String,
 }
 
 impl Guest {
-    /// What runs a program of the target directory in the guest, beside the agent that is installed there.
+    /// Returns a script that runs a program of the target directory in the guest, with the agent that is installed there.
     ///
     /// # Errors
     /// One of the two is not built, or the agent cannot be copied.
@@ -60,11 +60,11 @@ impl Guest {
         Ok(script)
     }
 
-    /// Runs a test program (e.g. "one_node") in the guest, one test at a time, with these words of the
-    /// test runner (filters, options) and variables. Its lines are shown as they come.
+    /// Runs a test program (e.g. "one_node") in the guest, one test at a time, with these arguments of the test runner (filters, options)
+    /// and environment variables. Shows its lines as they come.
     ///
     /// # Errors
-    /// It is not built, hangs, or ends without a result.
+    /// It is not built, exceeds a time limit, or ends without a result.
     pub fn run_test_binary(
         &self,
         name: &str,
@@ -106,7 +106,7 @@ impl Guest {
 }
 
 impl Tally {
-    /// Takes in a line; true if it was the result.
+    /// Adds a line; returns true if it was the result.
     fn read(&mut self, line: &str) -> bool {
         self.output.push_str(line);
         self.output.push('\n');
@@ -133,7 +133,7 @@ fn quoted(path: &Path) -> String {
     quote(&path.display().to_string())
 }
 
-/// A test program as cargo builds it: from the messages that DRIVEBAY_LAB_PROGRAMS names, else asked.
+/// Returns the path of a test program: from the cargo messages in DRIVEBAY_LAB_PROGRAMS, else by running cargo.
 fn built(name: &str) -> Result<PathBuf, Trouble> {
     let messages = match env::var_os("DRIVEBAY_LAB_PROGRAMS") {
         Some(file) => fs::read_to_string(file)?,

@@ -1,5 +1,5 @@
-//! What the tests about a node's life do with volumes: make one on a chosen drive, put data in, and
-//! find it again by its digest.
+//! Operations on volumes for the tests about a node's life: make one on a chosen drive, write data, and
+//! verify it by its digest.
 
 use std::{
     fmt::Write as _,
@@ -13,7 +13,7 @@ use drivebay_proto::{
 
 use tonic::{Code, Status};
 
-use super::{LabRig, guest::quote};
+use super::{Guest, LabRig, guest::quote};
 use crate::{Settings, csi, node::Placed, wait};
 
 /// Events, scans and mounts are done by then, in an emulated machine on a busy one.
@@ -115,7 +115,7 @@ impl LabRig {
             .to_owned()
     }
 
-    /// What the agent says of the drive whose identity holds this text.
+    /// Returns the drive whose identity contains this text, as the agent reports it.
     pub async fn drive_named(&self, part: &str) -> Option<wire::Drive> {
         self.drive_where(|drive| drive.id.contains(part)).await
     }
@@ -133,8 +133,8 @@ impl LabRig {
         .await
     }
 
-    /// Waits until these drives were looked at and are free to use: a first look that took too long in a busy emulated
-    /// machine is repeated by the agent.
+    /// Waits until these drives were scanned and are available: the agent repeats a first scan that timed out in a busy
+    /// emulated machine.
     ///
     /// # Panics
     /// When that takes too long.
@@ -173,8 +173,42 @@ impl LabRig {
     }
 }
 
-/// Repeats a call as an orchestrator does while the answer is one that asks for it: in a busy emulated machine a look at a
-/// drive takes longer than the agent waits.
+/// Returns the lines of `lvs` and `dmsetup ls` in a guest that belong to snapshots, also to those of checks, to those being removed, and
+/// to reserves that are not erased yet.
+///
+/// # Errors
+/// One of the two commands failed, so that nothing is known; with its output.
+pub fn snapshots_listed(guest: &Guest) -> Result<Vec<String>, String> {
+    let ran = guest.ran("lvs --noheadings --all --options lv_name && dmsetup ls");
+    if !ran.ok() {
+        return Err(format!("lvs or dmsetup failed: {}", ran.stderr.trim_end()));
+    }
+    let lines = ran.stdout.lines().map(str::trim);
+    let of_snapshots = lines.filter(|line| is_of_snapshot(line));
+    Ok(of_snapshots.map(str::to_owned).collect())
+}
+
+/// The agent names what it makes `drivebay-snap-…` and `drivebay-check-…`; LVM and device-mapper add the suffixes.
+fn is_of_snapshot(line: &str) -> bool {
+    let parts = ["snap", "check", "-real", "-cow"];
+    parts.iter().any(|part| line.contains(part))
+}
+
+/// Waits until [`snapshots_listed`] is empty. It is repeated after an error, which does not count as empty.
+///
+/// # Panics
+/// If that takes too long, with the last result.
+pub fn has_no_snapshots(guest: &Guest) {
+    let mut last = Ok(Vec::new());
+    let gone = wait::poll(LAB_LIMIT, || {
+        last = snapshots_listed(guest);
+        last.as_ref().is_ok_and(Vec::is_empty).then_some(())
+    });
+    assert!(gone.is_some(), "snapshots are left: {last:?}");
+}
+
+/// Repeats a call as an orchestrator does while the error asks for it: in a busy emulated machine the scan of a drive takes
+/// longer than the agent waits.
 ///
 /// # Panics
 /// When the last answer is an error.
@@ -198,4 +232,24 @@ pub async fn persistently<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
 
 fn letter(volume: &Placed) -> String {
     quote(&volume.target.join("letter").display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_snapshots_and_of_what_they_store_are_told_from_those_of_volumes() {
+        for line in [
+            "drivebay-snap-5d7a2c9e",
+            "[drivebay-check-5d7a2c9e]",
+            "vg-written-real\t(254:1)",
+            "vg-drivebay--snap--5d7a2c9e-cow\t(254:2)",
+        ] {
+            assert!(is_of_snapshot(line), "{line}");
+        }
+        for line in ["written", "vg-written\t(254:0)", "No devices found"] {
+            assert!(!is_of_snapshot(line), "{line}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! One emulated computer: its qemu, its overlay, its drives, and its ups and downs.
+//! One emulated computer: its qemu process, overlay, drives and power.
 
 use std::{
     net::{Ipv4Addr, TcpListener},
@@ -20,24 +20,24 @@ use super::{
 };
 use crate::{Trouble, children::Process, tools, wait};
 
-/// Power on to ssh; half a minute when the host is idle.
+/// Longest time from power on to ssh; half a minute on an idle host.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
-/// qemu has its control socket by then.
+/// Longest time until qemu has its control socket.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a machine is to be.
+/// Specification of a machine.
 #[derive(Debug)]
 pub struct MachineSpec {
-    /// Its host name, also its node id.
+    /// Host name, also the node id.
     pub node: String,
-    /// Its drives, in the order of their slots.
+    /// Drives, in the order of their slots.
     pub drives: Vec<DriveSpec>,
     /// Further arguments of qemu.
     pub args: Vec<String>,
 }
 
 impl MachineSpec {
-    /// A machine without drives but its root.
+    /// Specifies a machine without drives except its root disk.
     pub fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
@@ -46,7 +46,7 @@ impl MachineSpec {
         }
     }
 
-    /// With these drives besides.
+    /// Adds drives.
     #[must_use]
     pub fn with(mut self, drives: Vec<DriveSpec>) -> Self {
         self.drives.extend(drives);
@@ -54,10 +54,10 @@ impl MachineSpec {
     }
 }
 
-/// The machine; its power is cut when it is dropped.
+/// A machine; its power is cut on drop.
 #[derive(Debug)]
 pub struct Machine {
-    // Before the directory: its files are the machine's.
+    // Dropped before the directory, whose files it uses.
     qemu: Option<Process>,
     guest: Guest,
     drives: Vec<Bay>,
@@ -68,14 +68,14 @@ pub struct Machine {
     run: RunDir,
 }
 
-/// A drive, and whether it is in the machine or on the table beside it.
+/// A drive, and true if it is plugged in.
 #[derive(Debug)]
 struct Bay {
     drive: LabDrive,
     plugged: bool,
 }
 
-/// How a machine comes to life.
+/// Way to start a machine.
 enum Start<'a> {
     PowerOn,
     From(&'a Booted),
@@ -88,10 +88,10 @@ impl AsRef<Self> for Machine {
 }
 
 impl Machine {
-    /// Boots a new one, with its drives there from power on.
+    /// Boots a new machine, with its drives present from power on.
     ///
     /// # Errors
-    /// It does not come up: with where its logs are.
+    /// It does not come up; the error has the location of its logs.
     pub fn boot(spec: MachineSpec) -> Result<Self, Trouble> {
         let image = Image::find()?;
         let mut machine = Self::new(spec, image.clone(), &image.root(), "raw")?;
@@ -100,11 +100,11 @@ impl Machine {
         Ok(machine)
     }
 
-    /// A new one from the snapshot of a booted one, in seconds; its drives are plugged in while it runs.
-    /// The first one makes the snapshot.
+    /// Starts a new machine from the snapshot of a booted one, within seconds; its drives are plugged in while it runs. The first call
+    /// creates the snapshot.
     ///
     /// # Errors
-    /// It does not come up: with where its logs are; or a drive is SATA, which cannot be plugged in while it runs.
+    /// It does not come up (the error has the location of its logs), or a drive is SATA, which has no hotplug.
     pub fn restored(spec: MachineSpec) -> Result<Self, Trouble> {
         let image = Image::find()?;
         let booted = snapshot::booted(&image)?;
@@ -148,7 +148,7 @@ impl Machine {
         })
     }
 
-    /// Powers it on, and waits until it can be talked to.
+    /// Powers it on, and waits until ssh works.
     pub(super) fn power_on(&mut self) -> Result<(), Trouble> {
         self.start(&Start::PowerOn)
     }
@@ -182,7 +182,7 @@ impl Machine {
         done
     }
 
-    /// Starts qemu; again with another port when somebody else took this one.
+    /// Starts qemu; retries with another port if another process took the first.
     fn launch(&mut self, more: &[String]) -> Result<(), Trouble> {
         let (qmp, log) = (self.qmp_socket(), self.run.file("qemu.log"));
         let mut tries = 0;
@@ -221,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// A snapshot is saved, and loaded, standing still.
+    /// Resumes the machine: a snapshot is saved and loaded while it is stopped.
     fn wake(&self) -> Result<(), Trouble> {
         let mut qmp = self.qmp()?;
         let mut ask = |command: &str| {
@@ -266,8 +266,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives it what is its own: a name; and, if it woke from another's snapshot, the time, an
-    /// identity and randomness.
+    /// Sets what must be unique: the host name; and, for a machine started from another's snapshot, the time, an identity and random seeds.
     fn introduce(&self, woken: bool) -> Result<(), Trouble> {
         let node = quote(&self.node);
         let mut script = format!("set -e\necho {node} >/etc/hostname; hostname {node}\n");
@@ -275,7 +274,7 @@ impl Machine {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default().as_secs_f64();
             let (id, seed) = (uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4());
-            // 0x5207 is RNDRESEEDCRNG: what was just written is used from now on.
+            // 0x5207 is RNDRESEEDCRNG: makes the kernel use what was just written.
             script.push_str(&format!(
                 "date -s @{now:.3} >/dev/null\n\
                  echo {seed}{id} >/dev/urandom\n\
@@ -307,22 +306,22 @@ impl Machine {
         Trouble::new(format!("{trouble}\n--- the console's end\n{tail}\n---"))
     }
 
-    /// The way in.
+    /// Returns the connection to the guest.
     pub fn guest(&self) -> &Guest {
         &self.guest
     }
 
-    /// Its name.
+    /// Returns its node id.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// qemu's control socket.
+    /// Returns qemu's control socket.
     pub fn qmp_socket(&self) -> PathBuf {
         self.run.socket("qmp")
     }
 
-    /// A connection to qemu's control socket, which takes one at a time.
+    /// Connects to qemu's control socket, which accepts one client at a time.
     ///
     /// # Errors
     /// qemu does not run.
@@ -331,17 +330,17 @@ impl Machine {
             .map_err(|error| Trouble::doing("qemu's control socket", &error))
     }
 
-    /// Its files: logs, overlay.
+    /// Returns its directory: logs, overlay.
     pub fn run_dir(&self) -> &RunDir {
         &self.run
     }
 
-    /// Copies its logs to where they are looked for after a failure.
+    /// Copies its logs to the directory of failed tests.
     pub fn keep_logs(&self) {
         self.run.keep_logs();
     }
 
-    /// Reboots in order, as an operator would.
+    /// Reboots the guest in order, as an operator does.
     ///
     /// # Errors
     /// It does not come back.
@@ -350,7 +349,7 @@ impl Machine {
         say(format!("rebooting {}", self.node));
         let id = "cat /proc/sys/kernel/random/boot_id";
         let before = self.guest.run(id);
-        // The connection may be gone before the answer.
+        // The connection may end before the answer.
         let _ = self
             .guest
             .try_run("systemctl --no-block reboot", Duration::from_secs(30));
@@ -363,7 +362,7 @@ impl Machine {
             });
             match up {
                 Ok(ran) if ran.ok() && ran.stdout != before => break,
-                // It is still going down.
+                // The guest is still shutting down.
                 _ if from.elapsed() < BOOT_LIMIT => {
                     std::thread::sleep(Duration::from_millis(500));
                 }
@@ -379,14 +378,13 @@ impl Machine {
         self.setup(MOUNT_HOST)
     }
 
-    /// Takes its power, keeping of what a served drive had not flushed each 512-byte part with this
-    /// probability, the same for the same seed: 0 loses all, 0.5 tears. Boot it again with `power_again`.
-    ///
+    /// Cuts its power. Of the unflushed data of served drives, each 512-byte part is kept with probability `keep`, deterministically by
+    /// `seed`: 0 loses all, 0.5 tears writes. `power_again` boots it.
     /// # Panics
     /// When a drive's file cannot be written.
     pub fn power_cut(&mut self, keep: f64, seed: u64) {
         for bay in self.drives.iter().filter(|bay| bay.plugged) {
-            // A test may have cut it at a certain write already.
+            // A test may have armed a cut at a certain write, which has happened.
             if bay.drive.is_served() && !bay.drive.nbd().is_cut() {
                 bay.drive.nbd().cut(keep, seed).unwrap();
             }
@@ -394,7 +392,7 @@ impl Machine {
         self.power_off();
     }
 
-    /// Pulls the plug of the machine, not of its drives: they keep what they were told.
+    /// Cuts the power of the machine, not of its drives: they keep all data that they received.
     pub fn power_off(&mut self) {
         say(format!("cutting the power of {}", self.node));
         self.guest.connected(None);
@@ -403,7 +401,7 @@ impl Machine {
         }
     }
 
-    /// Gives it power again after `power_cut` or `power_off`: it boots, with what its root and drives held.
+    /// Restores power after `power_cut` or `power_off`: boots with the contents of its root disk and drives.
     ///
     /// # Errors
     /// It does not come up.
@@ -415,7 +413,7 @@ impl Machine {
         self.setup(MOUNT_HOST)
     }
 
-    /// Power off and on, with exactly these drives in it, in this order of slots; the others lie on the table.
+    /// Powers off and on with exactly these drives plugged in, in this order of slots; the others are unplugged.
     ///
     /// # Errors
     /// It does not come up.
@@ -436,7 +434,7 @@ impl Machine {
         self.power_again()
     }
 
-    /// One of its drives, plugged in or on the table.
+    /// Returns one of its drives, plugged in or not.
     ///
     /// # Panics
     /// When it has none of this name.
@@ -455,7 +453,7 @@ impl Machine {
         bays.map(|bay| bay.drive.name().to_owned()).collect()
     }
 
-    /// Plugs in a drive that lies on the table. That the guest sees it comes a moment later.
+    /// Plugs in one of its drives. The guest detects it a moment later.
     ///
     /// # Panics
     /// When it cannot be plugged in.
@@ -472,7 +470,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Unplugs a drive, and waits until the guest has let it go; it then lies on the table.
+    /// Unplugs a drive, and waits until the guest has released it.
     ///
     /// # Panics
     /// When it cannot be unplugged.
@@ -493,7 +491,7 @@ impl Machine {
         drive.set_smart_warning(&mut qmp, bits).unwrap();
     }
 
-    /// Makes a drive, and plugs it in.
+    /// Creates a drive, and plugs it in.
     ///
     /// # Panics
     /// When it cannot be made, or not be plugged in.
@@ -505,7 +503,7 @@ impl Machine {
         self.plug(&name);
     }
 
-    /// Takes an unplugged drive away, to be given to another machine.
+    /// Removes an unplugged drive from the machine, for another machine.
     ///
     /// # Panics
     /// When it is plugged in, or not there.
@@ -515,7 +513,7 @@ impl Machine {
         self.drives.remove(at.expect("it was just found")).drive
     }
 
-    /// Plugs in a drive that was another machine's, whose files stay where they are: that machine must not be dropped.
+    /// Plugs in a drive of another machine. Its files stay in that machine's directory, so that machine must not be dropped.
     ///
     /// # Panics
     /// When it cannot be plugged in.
@@ -526,7 +524,7 @@ impl Machine {
         self.plug(&name);
     }
 
-    /// Waits until qemu has ended by itself.
+    /// Waits until qemu has ended without a kill.
     ///
     /// # Errors
     /// It still runs after the deadline.
@@ -540,13 +538,13 @@ impl Machine {
             .ok_or_else(|| Trouble::new("qemu does not end"))
     }
 
-    /// qemu's process id, while it runs.
+    /// Returns qemu's process id while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.qemu.as_ref().map(Process::pid)
     }
 }
 
-/// Only now: a mounted share cannot be in a snapshot.
+/// After the start, since a snapshot cannot contain a mounted share.
 const MOUNT_HOST: &str = "mountpoint -q /host || \
      mount -t 9p -o trans=virtio,ro,msize=512000,cache=none host /host";
 

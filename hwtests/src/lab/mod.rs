@@ -1,15 +1,15 @@
 //! The lab: a Debian guest under qemu, with systemd, udevd, device-mapper and emulated drives,
 //! in which tests run the product against hardware that this machine does not have.
-//!
-//! A [`Machine`] is one guest and its drives, a [`Guest`] the way into it, a [`LabRig`] a
-//! machine with an agent and a client. What is a test's is gone with it: every process dies
-//! with the test's, and its files lie in one directory that goes, or is kept when it failed.
+//! A [`Machine`] is one guest and its drives, a [`Guest`] the connection to it, a [`LabRig`] a machine with an agent and a client. Nothing
+//! outlives a test: its processes are killed with the test's, and its files are in one directory, which is removed, or kept if the test
+//! failed.
 
 pub mod agent;
 pub mod drives;
 pub mod guest;
 pub mod image;
 pub mod inside;
+pub mod killer;
 pub mod letters;
 pub mod machine;
 pub mod nbd;

@@ -1,33 +1,33 @@
-//! What the emulated computer is made of: the arguments of qemu. The same for every machine
-//! but for its files and drives, so that a snapshot of one starts another.
+//! Arguments of qemu for the emulated computer. The same for every machine except its files and drives, so that the snapshot of one can
+//! start another.
 
 use std::path::Path;
 
 use super::{drives, image::Image};
 
-/// Memory; only what is touched is really taken.
+/// Memory, MiB; the host allocates only what is used.
 const MEMORY_MIB: u32 = 2048;
 
-/// What differs between two machines.
+/// Differences between machines.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    /// The image.
+    /// Image of the guest.
     pub image: &'a Image,
-    /// The overlay over the image's root.
+    /// Overlay over the image's root.
     pub overlay: &'a Path,
-    /// What the guest sees as /host, read-only.
+    /// Directory that the guest sees as /host, read-only.
     pub share: &'a Path,
-    /// Where the console goes.
+    /// File for the console's output.
     pub console: &'a Path,
-    /// Where the journal goes.
+    /// File for the journal.
     pub journal: &'a Path,
-    /// The control socket.
+    /// Path of the control socket.
     pub qmp: &'a Path,
-    /// The loopback port that is the guest's ssh.
+    /// Loopback port that is forwarded to the guest's ssh.
     pub port: u16,
 }
 
-/// qemu's arguments, without drives.
+/// Returns qemu's arguments, without drives.
 pub fn args(parts: &Parts<'_>) -> Vec<String> {
     let Parts {
         image,
@@ -51,12 +51,12 @@ pub fn args(parts: &Parts<'_>) -> Vec<String> {
     add(&["-m", &MEMORY_MIB.to_string()]);
     add(&["-kernel", &text(&image.kernel())]);
     add(&["-initrd", &text(&image.initrd())]);
-    // powernow_k8 is tried for many seconds on this CPU, in vain.
+    // powernow_k8 is probed for many seconds on this CPU without success.
     add(&[
         "-append",
         "root=LABEL=labroot rw console=ttyS0 quiet mitigations=off module_blacklist=powernow_k8",
     ]);
-    // The host's disk need not be waited for: what the guest flushed survives qemu, which is all that is cut.
+    // Without flushing the host's disk: data that the guest flushed survives qemu, and only that is killed.
     add(&[
         "-drive",
         &format!(
@@ -98,7 +98,7 @@ pub fn args(parts: &Parts<'_>) -> Vec<String> {
     args
 }
 
-/// A path in an option; a comma would end it.
+/// Returns a path for an option, with commas escaped.
 fn text(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

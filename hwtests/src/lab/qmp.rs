@@ -1,4 +1,4 @@
-//! qemu's control socket: commands and events, each with a deadline. Blocking; one client per socket.
+//! Client of qemu's control socket: commands and events, each with a deadline. Blocking; one client per socket.
 
 use std::{
     collections::VecDeque,
@@ -10,42 +10,42 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// How long one command may take, unless said otherwise: qemu answers in milliseconds, under TCG on a busy machine in seconds.
+/// Default limit of a command: qemu answers in milliseconds, under TCG on a busy machine in seconds.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Why qemu was not reached, or did not do it.
+/// qemu was not reached, or did not execute a command.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Nobody listens there yet, or not any more.
+    /// No process listens there yet, or any more.
     #[error("no qemu answers on {}", path.display())]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why the last try failed.
+        /// Error of the last attempt.
         #[source]
         source: io::Error,
     },
     /// The socket failed.
     #[error("qemu's control socket failed during {what}")]
     Io {
-        /// What was waited for.
+        /// Operation.
         what: String,
-        /// Why.
+        /// Error of the socket.
         #[source]
         source: io::Error,
     },
     /// qemu has ended.
     #[error("qemu closed its control socket during {what}: it has ended")]
     Closed {
-        /// What was waited for.
+        /// Operation.
         what: String,
     },
-    /// Too late. A frozen machine shows like this.
+    /// The deadline passed, e.g. because the machine is frozen.
     #[error("qemu did not come up with {what} within {} s", limit.as_secs_f64())]
     Deadline {
-        /// What was waited for.
+        /// Operation.
         what: String,
-        /// For how long.
+        /// Limit of the operation.
         limit: Duration,
     },
     /// A command was refused.
@@ -55,26 +55,26 @@ pub enum QmpError {
         command: String,
         /// qemu's error class.
         class: String,
-        /// qemu's words.
+        /// qemu's description.
         description: String,
     },
-    /// Not the protocol.
+    /// A message violates the protocol.
     #[error("qemu's control socket said what is not understood: {line}")]
     NotUnderstood {
-        /// What it said.
+        /// The message.
         line: String,
-        /// Why it is not JSON, if that is why.
+        /// Error of parsing it as JSON, if that failed.
         #[source]
         source: Option<serde_json::Error>,
     },
 }
 
-/// Something that happened in the machine.
+/// An event of qemu.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its name, e.g. "DEVICE_DELETED", "SHUTDOWN", "STOP".
+    /// Name, e.g. "DEVICE_DELETED", "SHUTDOWN", "STOP".
     pub name: String,
-    /// Its data; Null if it has none.
+    /// Data; Null if it has none.
     pub data: Value,
 }
 
@@ -88,10 +88,10 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects, trying until the limit (qemu may only just be starting), and negotiates.
+    /// Connects, retrying until the limit since qemu may be starting, and negotiates.
     ///
     /// # Errors
-    /// Nobody answers in time, or not in QMP.
+    /// No process answers in time, or not with QMP.
     pub fn connect(path: &Path, limit: Duration) -> Result<Self, QmpError> {
         let until = Instant::now() + limit;
         let mut refused = None;
@@ -115,8 +115,8 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Reads up to qemu's greeting. An event that the former client did not read, whole or its end, comes before it: qemu
-    /// keeps what it could not write for the next client (`monitor_flush_locked`, `outbuf`).
+    /// Reads up to qemu's greeting. It may be preceded by an event, or the rest of one, that the former client did not read: qemu keeps
+    /// unwritten output for the next client (`monitor_flush_locked`, `outbuf`).
     fn greeting(&mut self, limit: Duration, until: Instant) -> Result<(), QmpError> {
         loop {
             match self.message("its greeting", limit, until) {
@@ -130,18 +130,18 @@ impl Qmp {
         }
     }
 
-    /// Runs a command (arguments Null: none) and answers with what it returned, within `SOON`.
+    /// Runs a command (arguments Null: none) and returns its result, within `SOON`.
     ///
     /// # Errors
-    /// Refused, or no answer.
+    /// The command was refused, or not answered in time.
     pub fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         self.execute_within(command, arguments, SOON)
     }
 
-    /// As `execute`, with another limit.
+    /// Like `execute`, with another limit.
     ///
     /// # Errors
-    /// Refused, or no answer.
+    /// The command was refused, or not answered in time.
     pub fn execute_within(
         &mut self,
         command: &str,
@@ -165,7 +165,7 @@ impl Qmp {
             if let Some(event) = as_event(&message) {
                 self.events.push_back(event);
             } else if message["id"] != id {
-                // The late answer to a command that was given up.
+                // The late answer to a command whose deadline had passed.
                 if message.get("id").is_none() {
                     return Err(not_understood(&message));
                 }
@@ -182,7 +182,7 @@ impl Qmp {
         }
     }
 
-    /// The next event that fits; those before it, that do not, stay to be asked for.
+    /// Returns the next event that fits; earlier ones that do not fit are kept.
     ///
     /// # Errors
     /// Not within the limit, or qemu has ended.
@@ -207,7 +207,7 @@ impl Qmp {
         }
     }
 
-    /// The next event of this name, e.g. "SHUTDOWN".
+    /// Returns the next event of this name, e.g. "SHUTDOWN".
     ///
     /// # Errors
     /// Not within the limit, or qemu has ended.
@@ -215,12 +215,12 @@ impl Qmp {
         self.event(name, limit, |event| event.name == name)
     }
 
-    /// Forgets the events that came so far and were not asked for.
+    /// Drops all events received so far.
     pub fn forget_events(&mut self) {
         self.events.clear();
     }
 
-    /// One message, a line of JSON.
+    /// Reads one message, a line of JSON.
     fn message(&mut self, what: &str, limit: Duration, until: Instant) -> Result<Value, QmpError> {
         loop {
             if let Some(end) = self.received.iter().position(|&byte| byte == b'\n') {
@@ -285,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// A qemu that says these lines as soon as one connects, and reads on.
+    /// Starts a fake qemu that sends these lines to a client, and reads on.
     fn saying(dir: &Path, lines: &'static str) -> PathBuf {
         let path = dir.join("qmp");
         let listener = UnixListener::bind(&path).unwrap();

@@ -1,15 +1,14 @@
-//! A machine, an agent in it, and a client: what a lab test begins with. All that a [`Node`]
-//! can do works as on a [`Rig`](crate::Rig).
+//! A machine, an agent in it, and a client: the usual setup of a lab test. All methods of [`Node`] work as on a [`Rig`](crate::Rig).
 
 use std::ops::{Deref, DerefMut};
 
 use super::{DriveSpec, Guest, Kind, LabAgent, Machine, MachineSpec, agent, letters::LAB_LIMIT};
 use crate::{Node, Settings, wait};
 
-/// Everything a test needs of one node in the lab.
+/// A node in the lab, with its machine and agent.
 #[derive(Debug)]
 pub struct LabRig {
-    /// The node, as its orchestrator sees it.
+    /// Node, as its orchestrator sees it.
     pub node: Node,
     /// The agent.
     pub agent: LabAgent,
@@ -17,18 +16,12 @@ pub struct LabRig {
     pub machine: Machine,
 }
 
-impl AsRef<Machine> for LabRig {
-    fn as_ref(&self) -> &Machine {
-        &self.machine
-    }
-}
-
 impl LabRig {
-    /// A machine with these drives, and an agent that finds them. It wakes from a snapshot, or boots if a drive is
-    /// SATA, which is there from power on or not at all.
+    /// Starts a machine with these drives, and an agent on it. The machine starts from a snapshot, or boots if a drive is SATA, which has
+    /// no hotplug.
     ///
     /// # Panics
-    /// When one of them cannot be had.
+    /// When one of them does not start.
     pub async fn with(drives: Vec<DriveSpec>, layout: &str) -> Self {
         let boots = drives.iter().any(|drive| drive.kind() == Kind::Sata);
         let spec = MachineSpec::new("node1").with(drives);
@@ -40,7 +33,7 @@ impl LabRig {
         Self::on(machine.unwrap(), layout).await
     }
 
-    /// An agent with its usual settings on a machine.
+    /// Starts an agent with the default settings on a machine.
     ///
     /// # Panics
     /// When the agent does not become ready.
@@ -48,7 +41,7 @@ impl LabRig {
         Self::tuned(machine, layout, |_| ()).await
     }
 
-    /// As `on`, with other settings.
+    /// Like `on`, with other settings.
     ///
     /// # Panics
     /// When the agent does not become ready.
@@ -59,7 +52,7 @@ impl LabRig {
         Self::of(agent, machine).await
     }
 
-    /// As `tuned`, with the agent as this repository's unit file runs it.
+    /// Like `tuned`, with the agent run by this repository's unit file.
     ///
     /// # Panics
     /// When the agent does not become ready.
@@ -74,7 +67,7 @@ impl LabRig {
         Self::of(agent, machine).await
     }
 
-    /// With the agent that a test has installed and started by itself.
+    /// Uses the agent that a test has installed and started.
     ///
     /// # Panics
     /// When the agent does not become ready.
@@ -96,12 +89,12 @@ impl LabRig {
         }
     }
 
-    /// The way into the machine.
+    /// Returns the connection to the machine.
     pub fn guest(&self) -> &Guest {
         self.machine.guest()
     }
 
-    /// Waits for an agent that came up by itself, after a reboot or by its service manager, with a new client.
+    /// Waits for an agent that started without the test, after a reboot or by its service manager, and opens a new client.
     ///
     /// # Panics
     /// When it does not become ready.
@@ -115,7 +108,7 @@ impl LabRig {
         self.node.csi = csi.await;
     }
 
-    /// Starts the agent again after `stop`, `kill9` or a reboot, with a new client.
+    /// Starts the agent again after `stop`, `kill9` or a reboot, and opens a new client.
     ///
     /// # Panics
     /// When it does not become ready.

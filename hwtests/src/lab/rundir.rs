@@ -1,5 +1,5 @@
-//! One machine's directory: its overlay, logs and sockets. Gone when the machine is; when the
-//! test failed its logs are kept in `target/lab/failed/<test>/`.
+//! Directory of one machine: its overlay, logs and sockets. Removed with the machine; if the test failed, its logs are kept in
+//! `target/lab/failed/<test>/`.
 
 use std::{
     env,
@@ -15,22 +15,22 @@ use crate::Trouble;
 
 const SOCKETS: &str = "drivebay-lab-";
 
-/// The directory.
+/// Directory of one machine.
 #[derive(Debug)]
 pub struct RunDir {
-    /// Where files go.
+    /// Directory of its files.
     pub dir: PathBuf,
-    /// Where sockets go: their paths must be short.
+    /// Directory of its sockets, whose paths must be short.
     pub sockets: PathBuf,
     name: String,
     _held: Flock<File>,
 }
 
 impl RunDir {
-    /// A new one. First takes away what dead runs left.
+    /// Creates a directory, after removing those of dead runs.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub fn new(name: &str) -> Result<Self, Trouble> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let runs = runs()?;
@@ -54,17 +54,17 @@ impl RunDir {
         })
     }
 
-    /// A file of this name in it.
+    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    /// A socket of this name.
+    /// Returns the path of a socket.
     pub fn socket(&self, name: &str) -> PathBuf {
         self.sockets.join(name)
     }
 
-    /// Copies the logs to where they are looked for after a failure, and says so.
+    /// Copies the logs to the directory of failed tests, and prints its path.
     pub fn keep_logs(&self) {
         let kept = failed_dir(&self.name).and_then(|failed| {
             fs::create_dir_all(&failed)?;
@@ -90,7 +90,7 @@ impl Drop for RunDir {
     }
 }
 
-/// Takes away what runs left whose process is dead.
+/// Removes the directories of runs whose process has ended.
 ///
 /// # Errors
 /// It cannot be removed.
@@ -104,7 +104,7 @@ fn runs() -> Result<PathBuf, Trouble> {
     Ok(runs)
 }
 
-/// Answers with the lock under which directories come and go.
+/// Returns the lock under which directories are created and removed.
 fn sweep_in(runs: &Path) -> Result<Flock<File>, Trouble> {
     let turn = lock(&runs.with_extension("lock"), FlockArg::LockExclusive)
         .ok_or_else(|| Trouble::new("the lab's lock cannot be had"))?;
@@ -126,7 +126,7 @@ fn sweep_in(runs: &Path) -> Result<Flock<File>, Trouble> {
     Ok(turn)
 }
 
-/// None: somebody holds it.
+/// Returns None if another process holds the lock.
 fn lock(path: &Path, how: FlockArg) -> Option<Flock<File>> {
     let file = File::options()
         .create(true)
@@ -137,7 +137,7 @@ fn lock(path: &Path, how: FlockArg) -> Option<Flock<File>> {
     Flock::lock(file, how).ok()
 }
 
-/// Where a failed test's logs go: named after the thread, which is named after the test.
+/// Returns the directory for a failed test's logs, by the thread's name, which is the test's.
 fn failed_dir(machine: &str) -> Result<PathBuf, Trouble> {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("unnamed").replace("::", ".");

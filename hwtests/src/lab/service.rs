@@ -1,18 +1,18 @@
-//! The agent as an operator installs it: the unit file of this repository, its configuration where that file
-//! looks for it, and the program in /usr/bin. What a test adds is a drop-in: the Controller service, and the log.
+//! The agent as an operator installs it: with this repository's unit file, the configuration at its default path, and the program in
+//! /usr/bin. Tests add a drop-in: the Controller service, and the log filter.
 
 use std::path::Path;
 
 use super::{Guest, agent, guest::quote};
 use crate::{Settings, Trouble};
 
-/// Where the configuration is.
+/// Path of the configuration.
 pub const CONFIG: &str = "/etc/drivebay/drivebay.toml";
-/// Where sockets, notes and the lock are; the unit's own.
+/// Directory of sockets, state files of workers and the lock; the unit creates it.
 pub const RUN_DIR: &str = "/run/drivebay";
 const UNIT_FILE: &str = include_str!("../../../systemd/drivebay-agent.service");
 
-/// Installs program and unit as they are, with this configuration; nothing is started.
+/// Installs program and unit unchanged, with this configuration; does not start it.
 ///
 /// # Errors
 /// The agent is not built.
@@ -31,7 +31,7 @@ fn unit() -> String {
     format!("/etc/systemd/system/{}.service", agent::UNIT)
 }
 
-/// Installs program, configuration and unit; nothing is started.
+/// Installs program, configuration and unit; does not start it.
 ///
 /// # Errors
 /// The agent is not built.
@@ -52,8 +52,7 @@ pub(super) fn configure(guest: &Guest, settings: &Settings) {
     guest.write(Path::new(CONFIG), text.as_bytes());
 }
 
-/// The configuration. Sockets, state and notes are where the unit has them, which is the default; the kubelet's directory is
-/// the lab's, on a disk.
+/// Returns the configuration. Directories are the defaults, as the unit has them; the kubelet's directory is the lab's, on a disk.
 fn configuration(guest: &Guest, settings: &Settings) -> String {
     let toml = settings.toml();
     let ours = |line: &&str| {

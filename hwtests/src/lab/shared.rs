@@ -11,30 +11,30 @@ use crate::Trouble;
 
 static SHARED: Mutex<Option<Machine>> = Mutex::new(None);
 
-/// What a test holds of a shared machine, and whatever belongs to it: the lock of an option. Logs are kept when the test
-/// fails meanwhile.
+/// Guard of a machine that tests share. If it is dropped in a panic, the machine is dropped as well: the next test makes a new one, and
+/// has no leftovers of the failed test.
 #[derive(Debug)]
 pub struct Held<G>(pub G)
 where
     G: DerefMut,
-    G::Target: PerhapsMachine;
+    G::Target: Forget;
 
-/// What may have a machine.
-pub trait PerhapsMachine {
-    /// It, when there is one.
-    fn machine(&self) -> Option<&Machine>;
+/// A shared value that must not be reused after a test has failed.
+pub trait Forget {
+    /// Drops the value. A machine that is dropped in a panic keeps its logs.
+    fn forget(&mut self);
 }
 
-impl<T: AsRef<Machine>> PerhapsMachine for Option<T> {
-    fn machine(&self) -> Option<&Machine> {
-        self.as_ref().map(AsRef::as_ref)
+impl<T> Forget for Option<T> {
+    fn forget(&mut self) {
+        *self = None;
     }
 }
 
 impl<G> Deref for Held<G>
 where
     G: DerefMut,
-    G::Target: PerhapsMachine,
+    G::Target: Forget,
 {
     type Target = G::Target;
 
@@ -46,7 +46,7 @@ where
 impl<G> DerefMut for Held<G>
 where
     G: DerefMut,
-    G::Target: PerhapsMachine,
+    G::Target: Forget,
 {
     fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.0
@@ -56,13 +56,11 @@ where
 impl<G> Drop for Held<G>
 where
     G: DerefMut,
-    G::Target: PerhapsMachine,
+    G::Target: Forget,
 {
     fn drop(&mut self) {
-        if std::thread::panicking()
-            && let Some(machine) = self.0.machine()
-        {
-            machine.keep_logs();
+        if std::thread::panicking() {
+            self.0.forget();
         }
     }
 }
@@ -76,7 +74,7 @@ pub struct Shared(Held<MutexGuard<'static, Option<Machine>>>);
 /// # Panics
 /// When it cannot be made.
 pub fn shared(make: impl FnOnce() -> Result<Machine, Trouble>) -> Shared {
-    // A test that failed while it held the machine is no reason not to use it.
+    // A poisoned lock is safe: the failed test has dropped the machine.
     let mut held = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     if held.is_none() {
         *held = Some(make().unwrap());

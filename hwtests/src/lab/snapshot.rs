@@ -1,5 +1,5 @@
-//! The snapshot of a booted guest, kept beside the image: another machine wakes from it in
-//! seconds. It holds no drive but the root, no mounted share and no open connection.
+//! Snapshot of a booted guest, stored beside the image: another machine starts from it within seconds. It has no drive but the root disk,
+//! no mounted share and no open connection.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -20,23 +20,23 @@ use super::{
 };
 use crate::{Trouble, tools, wait};
 
-/// Units that are still starting when ssh answers are done by then.
+/// Longest time for units to start that are still starting when ssh answers.
 const SETTLE_LIMIT: Duration = Duration::from_secs(180);
 const SAVE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A finished snapshot.
+/// A complete snapshot.
 #[derive(Debug, Clone)]
 pub struct Booted {
     dir: PathBuf,
 }
 
 impl Booted {
-    /// The root as it was, over the image's.
+    /// Returns the overlay over the image's root disk, as of the snapshot.
     pub fn overlay(&self) -> PathBuf {
         self.dir.join("root.qcow2")
     }
 
-    /// qemu's arguments that wake it.
+    /// Returns qemu's arguments that load it.
     pub fn incoming(&self) -> Vec<String> {
         let state = self.dir.join("state").display().to_string();
         vec![
@@ -46,13 +46,13 @@ impl Booted {
     }
 }
 
-/// The snapshot that fits this image and this qemu; made if there is none.
+/// Returns the snapshot for this image and this version of qemu; creates it if there is none.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn booted(image: &Image) -> Result<Booted, Trouble> {
     let dir = image.dir.join(format!("booted-{:016x}", fits(image)?));
-    // Two programs at once: the second one waits, and finds it.
+    // A second program waits here, and finds the snapshot of the first.
     let lock = File::options()
         .create(true)
         .truncate(false)
@@ -66,7 +66,7 @@ pub fn booted(image: &Image) -> Result<Booted, Trouble> {
     Ok(Booted { dir })
 }
 
-/// A number for everything that a snapshot depends on besides its image.
+/// Returns a hash of everything that a snapshot depends on besides its image.
 fn fits(image: &Image) -> Result<u64, Trouble> {
     let (none, version) = (
         Path::new(""),
@@ -99,7 +99,7 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
     let settle = "systemctl is-system-running --wait; sync; echo 3 >/proc/sys/vm/drop_caches";
     machine.guest().try_run(settle, SETTLE_LIMIT)?;
     machine.guest().connected(None);
-    // Its end is in the journal: a connection in the snapshot would linger in every copy.
+    // Wait until the journal shows that the session is closed: a connection in the snapshot would stay in every copy.
     let journal = machine.run_dir().file("journal.log");
     wait::until(SAVE_LIMIT, "the guest sees the connection closed", || {
         let said = fs::read_to_string(&journal).unwrap_or_default();
@@ -128,7 +128,7 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
             Err(trouble) => Some(Err(trouble)),
         }
     })?;
-    // In order: the overlay is written out when qemu ends by itself.
+    // In order, since qemu writes out the overlay when it quits.
     ask("quit", json!({}))?;
     machine.ends(SAVE_LIMIT)?;
     fs::copy(
@@ -138,7 +138,7 @@ fn make(image: &Image, dir: &Path) -> Result<(), Trouble> {
     for name in ["state", "root.qcow2"] {
         File::open(work.join(name))?.sync_all()?;
     }
-    // Finished is what has its name.
+    // Only a complete snapshot has the final name.
     fs::rename(&work, dir)?;
     Ok(())
 }

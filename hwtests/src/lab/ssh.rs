@@ -1,4 +1,4 @@
-//! The way into a guest: OpenSSH's client over one kept connection. Every call is bounded.
+//! Connection to a guest: OpenSSH's client over one master connection. Every call has a time limit.
 
 use std::{
     io::{Read, Write},
@@ -15,23 +15,23 @@ use crate::{
     wait,
 };
 
-/// A command's deadline is kept in the guest; this much later the client is given up here.
+/// A command's deadline is enforced in the guest; the client is killed this much later.
 const GRACE: Duration = Duration::from_secs(15);
 const SHORT: Duration = Duration::from_secs(20);
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// Its exit code.
+    /// Exit code.
     pub code: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Ran {
-    /// Whether it succeeded.
+    /// True if it succeeded.
     pub fn ok(&self) -> bool {
         self.code == 0
     }
@@ -42,12 +42,12 @@ impl Ran {
 pub struct Ssh {
     control: PathBuf,
     log: PathBuf,
-    // Ends when this process does, and with it every session.
+    // Killed with this process, which ends every session.
     _master: Process,
 }
 
 impl Ssh {
-    /// Whether a server greets on the port: cheaper for a guest that is booting than a login.
+    /// True if an SSH server greets on the port, which costs a booting guest less than a login.
     pub fn greets(port: u16) -> bool {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let limit = Duration::from_secs(5);
@@ -60,7 +60,7 @@ impl Ssh {
             && &greeting == b"SSH-"
     }
 
-    /// Logs in.
+    /// Logs in, retrying until the deadline.
     ///
     /// # Errors
     /// Not within the deadline.
@@ -120,7 +120,7 @@ impl Ssh {
         Ok(command)
     }
 
-    /// Starts a shell command, for whoever reads its output as it comes.
+    /// Starts a shell command whose output the caller reads while it runs.
     ///
     /// # Errors
     /// It cannot be started.
@@ -135,10 +135,10 @@ impl Ssh {
         children::start(command).map_err(|error| Trouble::doing("starting ssh", &error))
     }
 
-    /// Runs a shell command with something on its standard input; killed in the guest at its deadline.
+    /// Runs a shell command with this standard input; it is killed in the guest at its deadline.
     ///
     /// # Errors
-    /// The connection is lost, or the deadline passed. A command that fails is no error.
+    /// The connection is lost, or the deadline passed. A command that fails is not an error.
     pub fn run(
         &self,
         script: &str,
@@ -146,7 +146,7 @@ impl Ssh {
         limit: Duration,
     ) -> Result<(Ran, Vec<u8>), Trouble> {
         let bounded = format!(
-            // timeout(1) kills itself with its group; the shell around it lives to say so.
+            // timeout(1) kills itself with its process group; the shell around it survives to return the status.
             "timeout --signal=KILL {:.1} sh -c {}; exit $?",
             limit.as_secs_f64(),
             quote(script)
@@ -157,7 +157,7 @@ impl Ssh {
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let ended = thread::scope(|scope| {
             scope.spawn(move || {
-                // A command need not read its input.
+                // Fails for a command that does not read its input.
                 if let Some(stdin) = &mut stdin {
                     let _ = stdin.write_all(input);
                 }
@@ -189,7 +189,7 @@ impl Ssh {
             Some(Err(error)) => return Err(what(&format!("cannot be waited for: {error}"))),
             None => return Err(what("the guest does not answer")),
         };
-        // Killed, and not before the deadline.
+        // 137 means killed; only after the deadline was it by timeout.
         if code == 137 && start.elapsed() >= limit {
             return Err(what(&format!(
                 "not done within {:.1} s",
@@ -207,7 +207,7 @@ impl Ssh {
         Ok((ran, out))
     }
 
-    /// A shell on this terminal, until it ends. In this process's group: the terminal is its.
+    /// Runs an interactive shell on this terminal until it ends, in this process's group, which owns the terminal.
     ///
     /// # Errors
     /// It cannot be started.
@@ -220,10 +220,10 @@ impl Ssh {
             .map_err(|error| Trouble::doing("starting ssh", &error))
     }
 
-    /// Makes a socket of the guest answer here.
+    /// Forwards a socket of the guest to a socket here.
     ///
     /// # Errors
-    /// ssh says why not.
+    /// ssh refused; the error has its message.
     pub fn forward(&self, here: &Path, there: &Path) -> Result<(), Trouble> {
         let mut command = self.client()?;
         command
@@ -274,7 +274,7 @@ fn read_all(from: Option<&mut impl Read>) -> Vec<u8> {
     all
 }
 
-/// One word for a shell.
+/// Quotes a word for a shell.
 pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

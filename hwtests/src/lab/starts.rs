@@ -1,26 +1,26 @@
-//! Counting the `lvm` commands that the agent of a guest runs: the guest's kernel's own record, through strace,
-//! of the agent and everything below it. [`Starts`](crate::starts::Starts) is the same on this machine.
+//! Counts the `lvm` commands that the agent of a guest runs, by tracing it and its descendants with strace.
+//! [`Starts`](crate::starts::Starts) does the same on this machine.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::{Guest, guest::Lines};
 
-/// Attaching takes a second or two in an emulated machine.
+/// Longest time of attaching, which takes a second or two in an emulated machine.
 const LIMIT: Duration = Duration::from_secs(60);
 const RECORD: &str = "/run/starts.strace";
-/// strace's own process id.
+/// File with strace's process id.
 const TRACER: &str = "/run/starts.pid";
 
 /// A running count.
 #[derive(Debug)]
 pub struct LvmStarts {
     guest: Guest,
-    // It lives as long as the count.
+    // Held as long as the count.
     _lines: Lines,
 }
 
 impl LvmStarts {
-    /// Begins to count what a process and all its present and future descendants start.
+    /// Starts counting commands of a process and all its present and future descendants.
     ///
     /// # Panics
     /// When strace does not attach.
@@ -35,7 +35,7 @@ impl LvmStarts {
         let mut open: u32 = said.trim_start_matches("tracing ").parse().unwrap_or(1);
         while open > 0 {
             let line = lines.next(LIMIT).expect("strace attaches");
-            // A worker that went in between cannot start anything any more.
+            // A worker that ended in between cannot start anything any more.
             if line.contains(" attached") || line.contains("No such process") {
                 open -= 1;
             }
@@ -46,7 +46,7 @@ impl LvmStarts {
         }
     }
 
-    /// The `lvm` commands started so far, in their order, e.g. `["lvcreate"]`.
+    /// Returns the `lvm` commands started so far, in order, e.g. `["lvcreate"]`.
     ///
     /// # Panics
     /// When the record cannot be read.
@@ -55,7 +55,7 @@ impl LvmStarts {
         commands(&String::from_utf8_lossy(&record))
     }
 
-    /// Ends the count; answers with all of it.
+    /// Ends the count; returns all commands.
     ///
     /// # Panics
     /// When strace does not end.
@@ -67,9 +67,9 @@ impl LvmStarts {
     }
 }
 
-/// The subcommands of the `lvm` programs that were started in a record of strace's.
+/// Returns the subcommands of the `lvm` programs started in a strace record.
 fn commands(record: &str) -> Vec<String> {
-    // Other processes' lines may come between the call and its result.
+    // Lines of other processes may come between a call and its result.
     let mut open: BTreeMap<&str, Option<String>> = BTreeMap::new();
     let mut found = Vec::new();
     for line in record.lines() {
@@ -88,12 +88,12 @@ fn commands(record: &str) -> Vec<String> {
             found.extend(started);
         }
     }
-    // Started or not: a count must not be too small.
+    // Unfinished calls count too, so that the count is not too small.
     found.extend(open.into_values().flatten());
     found
 }
 
-/// "lvcreate" of `execve("/sbin/lvm", ["lvm", "lvcreate", ...`.
+/// Returns "lvcreate" for `execve("/sbin/lvm", ["lvm", "lvcreate", ...`.
 fn command(call: &str) -> Option<String> {
     let mut words = call.split('"').skip(1).step_by(2);
     words.next()?.ends_with("/lvm").then_some(())?;

@@ -1,5 +1,4 @@
-//! Things of a test that go on in the guest on their own while the test does something else: a process
-//! that writes, and one that counts the kernel's and udevd's events.
+//! Background work in a guest during a test: a process that writes, and one that records events of the kernel and udevd.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,10 +7,10 @@ use std::{
 
 use super::{Guest, guest::quote};
 
-/// A line more within this, also when the guest is busy.
+/// Longest time until a further line, also when the guest is busy.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A process that appends synced lines to a file, and ends with the first error.
+/// A process that appends synced lines to a file, and ends at the first error.
 #[derive(Debug)]
 pub struct Writer {
     guest: Guest,
@@ -20,12 +19,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts it in a directory of the guest; its unit (of systemd) has this name.
+    /// Starts it in a directory of the guest, as a systemd unit of this name.
     ///
     /// # Panics
     /// When it does not write.
     pub fn start(guest: &Guest, unit: &str, dir: &Path) -> Self {
-        // One process, so that what it costs is the writing: line, flush, fsync, until told to stop.
+        // One process, so that its only cost is writing: line, flush, fsync, until it is stopped.
         let script = r#"use IO::Handle; my ($file, $n) = ($ARGV[0], 0);
             open(my $out, ">>", $file) or die "open: $!";
             until (-e "$file.stop") {
@@ -52,14 +51,14 @@ impl Writer {
         writer
     }
 
-    /// How many lines are there now. All but the last one are synced.
+    /// Returns the current number of lines. All but the last one are synced.
     pub fn lines(&self) -> usize {
         let lines = quote(&self.lines.display().to_string());
         let said = self.guest.ran(&format!("wc -l <{lines}"));
         said.stdout.trim().parse().unwrap_or(0)
     }
 
-    /// Waits until more lines are there; answers with how many.
+    /// Waits until there are more lines; returns their number.
     ///
     /// # Panics
     /// When none come.
@@ -71,10 +70,10 @@ impl Writer {
         })
     }
 
-    /// Ends it; every line must be there, and it must have seen no error. Answers with the number of lines.
+    /// Ends it, and checks that every line is there and that it had no error. Returns the number of lines.
     ///
     /// # Panics
-    /// When not.
+    /// When one of these does not hold.
     pub fn finish(self) -> usize {
         let stop = self.lines.with_extension("stop");
         self.guest.write(&stop, b"");
@@ -104,7 +103,7 @@ impl Writer {
     }
 }
 
-/// Counts block devices' events, of the kernel and of udevd, from when it was started.
+/// Records events of block devices, of the kernel and of udevd, since its start.
 #[derive(Debug)]
 pub struct Events {
     guest: Guest,
@@ -112,7 +111,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts to listen; the unit (of systemd) has this name.
+    /// Starts recording, as a systemd unit of this name.
     ///
     /// # Panics
     /// When it does not listen.
@@ -123,7 +122,7 @@ impl Events {
              stdbuf -oL udevadm monitor --kernel --udev --subsystem-match=block",
             file.display()
         ));
-        // Two lines, one each for kernel and udevd, are its last words before it listens.
+        // It prints two lines, one each for kernel and udevd, right before it listens.
         guest.wait_until(SOON, "udevadm listens", |guest| {
             let said = guest.run(&format!("cat {}", file.display()));
             said.contains("KERNEL - ").then_some(())
@@ -134,7 +133,7 @@ impl Events {
         }
     }
 
-    /// Every event so far: who says it ("KERNEL", "UDEV"), what, of which device ("sda1").
+    /// Returns every event so far: source ("KERNEL", "UDEV"), action, and device ("sda1").
     pub fn seen(&self) -> Vec<(String, String, String)> {
         let text = self.guest.run(&format!("cat {}", self.file.display()));
         text.lines()
@@ -148,7 +147,7 @@ impl Events {
             .collect()
     }
 
-    /// How often the kernel said this of devices that a test picks.
+    /// Returns the number of the kernel's events with this action for devices that satisfy `pick`.
     pub fn count(&self, action: &str, pick: impl Fn(&str) -> bool) -> usize {
         let seen = self.seen();
         seen.iter()
@@ -156,7 +155,7 @@ impl Events {
             .count()
     }
 
-    /// Ends it.
+    /// Stops recording.
     pub fn end(self, unit: &str) {
         self.guest.run(&format!("systemctl stop {unit}"));
     }

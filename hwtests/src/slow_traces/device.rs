@@ -1,4 +1,4 @@
-//! A drive: how long its requests take.
+//! Model of a drive: the duration of its requests.
 //!
 //! | parameter | NVMe | SATA SSD | HDD | why |
 //! |---|---|---|---|---|
@@ -18,7 +18,7 @@ use fastrand::Rng;
 
 use super::load::{Offered, Pattern};
 
-/// A model of drive, from which several are made.
+/// A drive model, of which several drives are made.
 #[derive(Debug, Clone)]
 pub(super) struct Model {
     pub(super) name: String,
@@ -37,7 +37,7 @@ pub(super) fn between(rng: &mut Rng, from: f64, to: f64) -> f64 {
     from + (to - from) * rng.f64()
 }
 
-/// A normal deviate.
+/// Returns a standard normal deviate.
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     let (a, b) = (rng.f64().max(1e-12), rng.f64());
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
@@ -103,20 +103,20 @@ impl Model {
     }
 }
 
-/// A drive is saturated when it is so full.
+/// Utilization at which a drive is saturated.
 const FULL: f64 = 0.97;
 
 /// One drive of a model.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
     pub(super) model: Model,
-    /// Against others of its model.
+    /// Factor relative to others of its model.
     own: f64,
-    /// Seconds until garbage is collected, and of that how much is left.
+    /// Seconds until the next garbage collection, and its remaining duration.
     collect_in: f64,
     collecting: f64,
     severity: f64,
-    /// Bytes written lately, which bring the next collection nearer.
+    /// Bytes written recently, which bring the next collection nearer.
     noise: f64,
 }
 
@@ -148,7 +148,7 @@ impl Seconds {
         self.busy_ms += more.busy_ms;
     }
 
-    /// As the kernel's counters, which are whole numbers, show five of them.
+    /// Returns five seconds as the kernel's counters show them, in whole numbers.
     pub(super) fn counted(&self) -> Slice {
         let flow = |side: &Second| Flow {
             requests: side.requests.round() as u64,
@@ -178,7 +178,7 @@ impl Device {
         }
     }
 
-    /// Once a minute: this one is a little different from the last.
+    /// Starts a minute, which differs a little from the last.
     pub(super) fn begin_minute(&mut self, rng: &mut Rng) {
         let spread = if self.model.media == Media::Nvme {
             0.08
@@ -188,7 +188,7 @@ impl Device {
         self.noise = (spread * normal(rng)).exp();
     }
 
-    /// The time that one request needs if it is alone, and how much of the drive it takes up.
+    /// Returns the duration of a request that is alone, and the share of the drive that it occupies.
     fn service(&self, stream: &Offered, slow: f64) -> (f64, f64) {
         let model = &self.model;
         let (base, bandwidth) = match (stream.reads, stream.pattern) {
@@ -202,7 +202,7 @@ impl Device {
         let flush = stream.flushed * model.flush_ms;
         let mut alone = base + transfer;
         if self.collecting > 0.0 {
-            // What is written in order leaves little garbage.
+            // Sequential writes leave little garbage.
             alone *= if stream.reads || stream.pattern == Pattern::Sequential {
                 self.severity.sqrt()
             } else {
@@ -210,7 +210,7 @@ impl Device {
             };
         }
         let factor = slow * self.own * self.noise;
-        // A transfer occupies the whole drive, the rest one of its channels.
+        // A transfer occupies the whole drive, the rest of a request one of its channels.
         let occupied = base / model.parallel + transfer;
         (
             (alone + flush) * factor,
@@ -218,7 +218,7 @@ impl Device {
         )
     }
 
-    /// Serves one second. `slow`: how many times longer reads and writes take.
+    /// Serves one second. `slow`: factors by which reads and writes take longer.
     pub(super) fn second(
         &mut self,
         rng: &mut Rng,
@@ -232,7 +232,7 @@ impl Device {
             .collect();
         let (mut latencies, mut outstanding) = self.balance(streams, &services, 1.0);
         if self.model.media == Media::Hdd && outstanding > 1.0 {
-            // The more wait, the better a turning drive sorts them.
+            // The more requests wait, the better a rotating drive sorts them.
             let sorted = outstanding.powf(-0.25).max(0.4);
             (latencies, outstanding) = self.balance(streams, &services, sorted);
         }
@@ -255,13 +255,13 @@ impl Device {
             done.flushes += rate * stream.flushed * f64::from(u8::from(!stream.reads));
             total += rate;
         }
-        // The kernel counts the time with requests at the drive in ticks: a short request counts for half of one.
+        // The kernel counts busy time in ticks: a short request counts as half of one.
         done.busy_ms = 1000.0 * (1.0 - (-(outstanding + total * 0.0015)).exp());
         done
     }
 
-    /// How long each stream's requests take when all of them share the drive, and how many are outstanding. Below saturation the
-    /// queue follows from how full the drive is; at saturation all wait until no more is asked for than can be done.
+    /// Returns the latency of each stream when all share the drive, and the number of outstanding requests. Below saturation the queue
+    /// follows from utilization; at saturation all wait until demand equals capacity.
     fn balance(
         &self,
         streams: &[Offered],

@@ -1,4 +1,4 @@
-//! Feeds the agent's comparison with scenarios, and counts.
+//! Runs the agent's comparison on scenarios, and evaluates its findings.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -10,22 +10,22 @@ use super::scenario::{Scenario, Shape, Slowness};
 /// Minutes before a drive becomes slow, and after.
 const BEFORE: u64 = 90;
 const AFTER: u64 = 60;
-/// Minutes after its end in which a slowdown may still be found.
+/// Minutes after the end of a slowdown in which it may still be found.
 const GRACE: u64 = 2;
 
-/// What came of some traces.
+/// Results for some traces.
 #[derive(Debug, Clone, Default)]
 pub struct Score {
-    /// Traces in which the drive was slow.
+    /// Number of traces with a slow drive.
     pub traces: u32,
-    /// Those in which it was found while it lasted.
+    /// Number of those in which it was found while it was slow.
     pub found: u32,
     /// Minutes from the beginning to the finding.
     pub times: Vec<u64>,
 }
 
 impl Score {
-    /// Found of all.
+    /// Returns the share of slow drives that were found.
     pub fn recall(&self) -> f64 {
         f64::from(self.found) / f64::from(self.traces.max(1))
     }
@@ -38,7 +38,7 @@ impl Score {
     }
 }
 
-/// What came of all traces.
+/// Results for all traces.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     /// By shape and factor.
@@ -47,9 +47,9 @@ pub struct Table {
     pub by_load: BTreeMap<String, Score>,
     /// By medium and load, shape and factor.
     pub cells: BTreeMap<(String, Shape, u32), Score>,
-    /// Traces without a slow drive.
+    /// Number of traces without a slow drive.
     pub healthy_traces: u32,
-    /// Slow traces in which the drive had too few requests to tell; they count for nothing else.
+    /// Slow traces in which the drive had too few requests to be found; they are not counted elsewhere.
     pub too_little: u32,
     /// Findings about drives that were not slow, with the seed of their trace.
     pub false_alarms: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// All slow traces together.
+    /// Returns the sum over all slow traces.
     pub fn all(&self) -> Score {
         let mut all = Score::default();
         for score in self.slow.values() {
@@ -69,14 +69,14 @@ impl Table {
         all
     }
 
-    /// Right findings of all findings.
+    /// Returns the share of findings that are correct.
     pub fn precision(&self) -> f64 {
         let right = f64::from(self.all().found);
         let wrong = self.false_alarms.len() as f64;
         right / (right + wrong).max(1.0)
     }
 
-    /// Found of all by medium and load, shape and factor, for people.
+    /// Returns recall by medium and load, shape and factor, as text.
     pub fn render_cells(&self) -> String {
         let mut text =
             String::from("medium and load   slowdown         found of all at each factor\n");
@@ -92,7 +92,7 @@ impl Table {
         text
     }
 
-    /// For people.
+    /// Returns the results as text.
     pub fn render(&self) -> String {
         let mut text = String::from(
             "slowdown          factor  traces  found  recall  minutes to the finding (half, 90 %, all)\n",
@@ -128,7 +128,7 @@ impl Table {
     }
 }
 
-/// Evaluates so many slow traces and as many healthy ones, made of this seed.
+/// Evaluates this many slow traces and as many healthy ones, generated from this seed.
 pub fn evaluate(seed: u64, traces: u64) -> Table {
     let mut table = Table::default();
     let mut rng = Rng::with_seed(seed);
@@ -136,7 +136,7 @@ pub fn evaluate(seed: u64, traces: u64) -> Table {
         let shape = Shape::ALL[(number % 4) as usize];
         let factor = [3u32, 5, 10, 50][(number / 4 % 4) as usize];
         let minutes = [5, 6, 10, 30][(number / 16 % 4) as usize];
-        // Two thirds of the time.
+        // Bursts are slow two thirds of the time.
         let minutes = if shape == Shape::Bursts {
             minutes * 2
         } else {
@@ -210,15 +210,15 @@ fn one_healthy(table: &mut Table, seed: u64, minutes: u64) {
         .extend(all.map(|drive| format!("seed {seed}: {name} healthy: {drive}")));
 }
 
-/// Replays so many hours of load, bursts and erases on healthy drives; answers what was found.
+/// Replays hours of load, bursts and erases on healthy drives; returns the findings.
 pub fn replay(seed: u64, hours: u64) -> Vec<String> {
     let mut table = Table::default();
     one_healthy(&mut table, seed, hours * 60);
     table.false_alarms
 }
 
-/// Runs a scenario: the minute in which its first drive was found slow, the others that were, and in how many minutes the first
-/// was slow at what it had to do.
+/// Runs a scenario; returns the minute in which its first drive was found slow, findings about other drives, and the number of minutes in
+/// which the first drive's requests were slow.
 fn run(scenario: &mut Scenario, slowness: Option<&Slowness>) -> (Option<u64>, Vec<String>, u32) {
     let mut comparison = Comparison::default();
     let first = scenario.first();

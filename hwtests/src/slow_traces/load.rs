@@ -1,4 +1,4 @@
-//! What is asked of a drive: streams of requests, some of which wait for their answers and some of which do not.
+//! Load of a drive: streams of requests, closed-loop or open-loop.
 //!
 //! | load | streams |
 //! |---|---|
@@ -16,19 +16,19 @@ use fastrand::Rng;
 
 use super::device::{between, normal};
 
-/// Where the next request is.
+/// Position of the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
     Random,
     Sequential,
 }
 
-/// How it is asked.
+/// Arrival of requests.
 #[derive(Debug, Clone, Copy)]
 enum Asked {
-    /// So many are outstanding at any time, with a pause in milliseconds after each.
+    /// Closed loop: this many are outstanding at any time, with a pause in milliseconds after each.
     Closed(f64, f64),
-    /// So many a second, whatever happens, with at most so many outstanding.
+    /// Open loop: this many per second, with a limit of outstanding ones.
     Open(f64, f64),
 }
 
@@ -37,17 +37,17 @@ enum Asked {
 pub(super) struct Offered {
     pub(super) reads: bool,
     pub(super) pattern: Pattern,
-    /// Bytes of a request.
+    /// Bytes per request.
     pub(super) size: f64,
-    /// Flushes a request.
+    /// Flushes per request.
     pub(super) flushed: f64,
-    /// How far apart the places are: 1 on average.
+    /// Relative distance of positions: 1 on average.
     pub(super) reach: f64,
     asked: Asked,
 }
 
 impl Offered {
-    /// Requests a second when each takes so long.
+    /// Returns requests per second for this latency.
     pub(super) fn rate(&self, latency_ms: f64) -> f64 {
         match self.asked {
             Asked::Closed(depth, pause) => depth * 1000.0 / (latency_ms + pause).max(1e-3),
@@ -55,7 +55,7 @@ impl Offered {
         }
     }
 
-    /// The same with another intensity.
+    /// Returns the same stream with another intensity.
     fn times(&self, factor: f64) -> Self {
         let asked = match self.asked {
             Asked::Closed(depth, pause) => Asked::Closed((depth * factor.sqrt()).max(0.2), pause),
@@ -67,7 +67,7 @@ impl Offered {
         }
     }
 
-    /// Our own erasing: large writes at a limited rate.
+    /// Returns the agent's erasing: large writes at a limited rate.
     pub(super) fn erasing() -> Self {
         Self {
             reads: false,
@@ -79,7 +79,7 @@ impl Offered {
         }
     }
 
-    /// Our own check: reads that follow each other, with pauses.
+    /// Returns the agent's check: sequences of reads, with pauses.
     pub(super) fn checking() -> Self {
         Self {
             reads: true,
@@ -123,13 +123,13 @@ impl Profile {
     }
 }
 
-/// The load of one drive over time.
+/// Load of one drive over time.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
     streams: Vec<Offered>,
-    /// The rate of this drive against that of its neighbours.
+    /// Rate of this drive relative to its neighbours.
     share: f64,
-    /// A day in seconds; 0: none.
+    /// Length of a day in seconds; 0: none.
     day: f64,
     phase: f64,
     bursts: bool,
@@ -138,12 +138,12 @@ pub(super) struct Load {
     depth_changes: bool,
     depth: f64,
     minute: f64,
-    /// A backup's seconds, from and to.
+    /// Period of a backup, seconds.
     window: Option<(f64, f64)>,
 }
 
 impl Load {
-    /// A load of this profile for drives that serve so many small random requests a second, one at a time.
+    /// Returns a random load of this profile for drives that serve `speed` small random requests per second, one at a time.
     pub(super) fn draw(rng: &mut Rng, profile: Profile, speed: f64, seconds: f64) -> Self {
         let one = |reads, pattern, size, flushed, asked| Offered {
             reads,
@@ -258,7 +258,7 @@ impl Load {
         }
     }
 
-    /// The same load for a neighbour, uneven by up to so many times.
+    /// Returns a similar load for a neighbour, whose rate differs by up to the factor `uneven`.
     pub(super) fn neighbour(&self, rng: &mut Rng, uneven: f64) -> Self {
         let mut other = self.clone();
         other.share = (uneven.ln() * between(rng, -0.5, 0.5)).exp();
@@ -268,7 +268,7 @@ impl Load {
         other
     }
 
-    /// With a stream that reads: else nothing of a drive that reads slowly would be seen.
+    /// Ensures that there is a stream of reads: otherwise slow reads would have no effect.
     pub(super) fn reading(mut self) -> Self {
         if let [only] = self.streams.as_mut_slice() {
             only.reads = true;
@@ -276,7 +276,7 @@ impl Load {
         self
     }
 
-    /// With so many times the load.
+    /// Multiplies the load by a factor.
     pub(super) fn busier(mut self, factor: f64) -> Self {
         self.share *= factor;
         self
@@ -289,7 +289,7 @@ impl Load {
         }
     }
 
-    /// What is offered in this second.
+    /// Returns the streams of this second.
     pub(super) fn second(&mut self, rng: &mut Rng, at: f64) -> Vec<Offered> {
         if self
             .window

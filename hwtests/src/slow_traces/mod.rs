@@ -1,8 +1,8 @@
-//! Made-up minutes of drives that are healthy, loaded or slow, and how well the agent tells them apart.
+//! Generated minutes of drives that are healthy, loaded or slow, and the agent's accuracy in distinguishing them.
 //!
-//! `device` is a drive: how long a request takes by its medium, its queue, its state and its slowdown. `load` is what is asked of
-//! it. `scenario` puts several drives of a node together and makes one of them slow. `evaluate` feeds the agent's own
-//! comparison with the minutes and counts what it finds.
+//! `device` models a drive: the duration of a request by its medium, queue, state and slowdown. `load` generates its requests. `scenario`
+//! combines several drives of a node and makes one of them slow. `evaluate` runs the agent's own comparison on the minutes and counts its
+//! findings.
 //!
 //! The generator works second by second with queueing formulas, and shares no code and no constant with the agent's model.
 

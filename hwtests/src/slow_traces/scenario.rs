@@ -9,21 +9,21 @@ use super::{
     load::{Load, Offered, Profile},
 };
 
-/// How a drive is slow.
+/// Shape of a slowdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
     /// All the time.
     Constant,
-    /// Two minutes of three, at least five in all.
+    /// Two of three minutes, at least five in total.
     Bursts,
-    /// Its reads only.
+    /// Reads only.
     ReadsOnly,
-    /// While the agent erases a deleted volume on it.
+    /// While the agent erases a deleted volume on the drive.
     DuringErase,
 }
 
 impl Shape {
-    /// Every one.
+    /// Every shape.
     pub const ALL: [Self; 4] = [
         Self::Constant,
         Self::Bursts,
@@ -31,7 +31,7 @@ impl Shape {
         Self::DuringErase,
     ];
 
-    /// As it is shown.
+    /// Returns the displayed name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Constant => "constant",
@@ -42,16 +42,16 @@ impl Shape {
     }
 }
 
-/// When and how the first drive is slow.
+/// Slowdown of the first drive.
 #[derive(Debug, Clone, Copy)]
 pub struct Slowness {
-    /// Which requests, and when.
+    /// Affected requests and times.
     pub shape: Shape,
-    /// How many times longer they take.
+    /// Factor by which they take longer.
     pub factor: f64,
-    /// Seconds.
+    /// Start, seconds.
     pub from: f64,
-    /// Seconds.
+    /// End, seconds.
     pub to: f64,
 }
 
@@ -74,27 +74,27 @@ struct Node {
     id: DriveId,
     device: Device,
     load: Load,
-    /// Seconds between which the agent erases, and checks.
+    /// Periods in which the agent erases, and checks, seconds.
     erases: Vec<(f64, f64)>,
     checks: Vec<(f64, f64)>,
 }
 
-/// A node, second by second.
+/// A node, simulated second by second.
 #[derive(Debug)]
 pub struct Scenario {
     rng: Rng,
     nodes: Vec<Node>,
-    /// That of the first drive.
+    /// Slowdown of the first drive.
     pub slowness: Option<Slowness>,
-    /// How long it lasts.
+    /// Duration, minutes.
     pub minutes: u64,
-    /// What the load of the first drive is called, with its medium.
+    /// Name of the first drive's medium and load.
     pub name: String,
     minute: u64,
 }
 
 impl Scenario {
-    /// A node made of this seed.
+    /// Returns a random node for this seed.
     pub fn draw(seed: u64, minutes: u64, slowness: Option<Slowness>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let seconds = minutes as f64 * 60.0;
@@ -105,7 +105,7 @@ impl Scenario {
             .collect();
         // At least four: a drive and three peers.
         let count = rng.usize(4..=10);
-        // One small random request at a time.
+        // Small random requests per second, one at a time.
         let speed = if media == Media::Hdd { 100.0 } else { 8000.0 };
         let profile = Profile::BUSY[rng.usize(..Profile::BUSY.len())];
         let mut common = Load::draw(&mut rng, profile, speed, seconds);
@@ -116,7 +116,7 @@ impl Scenario {
         let mixed = rng.u8(..4) == 0;
         let mut nodes = Vec::new();
         for number in 0..count {
-            // With mixed loads a third of the neighbours does something else.
+            // With mixed loads a third of the neighbours has another profile.
             let other = mixed && number > 0 && number % 3 == 0;
             let load = if other {
                 let others = [
@@ -166,8 +166,7 @@ impl Scenario {
         }
     }
 
-    /// The same with a healthy drive, the last, that is so many times busier than its peers, or does something else from the
-    /// middle on.
+    /// Makes the last drive, which is healthy, several times busier than its peers, or changes its load halfway.
     pub fn odd_one(mut self) -> Self {
         let seconds = self.minutes as f64 * 60.0;
         let other = self.rng.bool();
@@ -190,12 +189,12 @@ impl Scenario {
         self
     }
 
-    /// The first drive: the one that may be slow.
+    /// Returns the first drive, which is the one that may be slow.
     pub fn first(&self) -> DriveId {
         DriveId("drive-0".into())
     }
 
-    /// The next minute of every drive; None at the end.
+    /// Returns the next minute of every drive; None at the end.
     pub fn next_minute(&mut self) -> Option<Vec<Input>> {
         if self.minute >= self.minutes {
             return None;

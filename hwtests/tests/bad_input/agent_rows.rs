@@ -1,5 +1,5 @@
-//! Rows of the agent's own services, which a controller asks and a person: the agent compares a request with what it would
-//! make before it makes anything.
+//! Rows of the agent's own services, which controllers and the command line call: the agent compares a request with its own plan before it
+//! changes anything.
 
 use drivebay_hwtests::{MIB, Node, csi as client};
 use drivebay_proto::agent::{
@@ -47,7 +47,7 @@ fn rows_of_create() -> Vec<Row<Create>> {
             r.source_volume = "00000000-0000-4000-8000-000000000002@node1".into();
         }),
     ];
-    // What Drivebay itself keeps with a volume: the volume would be another one than is asked for.
+    // Keys that Drivebay stores with a volume itself: the volume would differ from the request.
     for key in [
         "byHand",
         "createdAt",

@@ -1,5 +1,4 @@
-//! Every field of every request with odd values, each with the one code that it gets: a request that is good is bent in one
-//! field at a time.
+//! Every field of every request with unusual values, each with its one expected code: a valid request is changed in one field at a time.
 
 use std::{collections::HashMap, fs, os::unix::fs::symlink, path::Path};
 
@@ -16,7 +15,7 @@ use tonic::{
 
 use super::table::{Ground, UNKNOWN, control_strings, hostile_flags};
 
-/// One change of a good request, and its code.
+/// One change of a valid request, and the expected code.
 pub(super) struct Row<R> {
     what: String,
     code: Code,
@@ -35,7 +34,7 @@ pub(super) fn row<R>(
     }
 }
 
-/// Rows of one request: what is bent, its code, how.
+/// Rows of one request: description, expected code, change.
 macro_rules! rows {
     ($request:ty { $($what:expr => $code:expr, $bend:expr;)* }) => {
         vec![$(row::<$request>($what, $code, $bend)),*]
@@ -43,7 +42,7 @@ macro_rules! rows {
 }
 pub(super) use rows;
 
-/// Sends the good request bent by each row.
+/// Sends the valid request with each row's change.
 pub(super) async fn send<R: Clone, T: std::fmt::Debug>(
     ground: &mut Ground,
     rpc: &str,
@@ -59,7 +58,7 @@ pub(super) async fn send<R: Clone, T: std::fmt::Debug>(
     }
 }
 
-/// Ids of no volume. `elsewhere`: the code of one whose node never connected.
+/// Rows with ids of no volume. `elsewhere`: the code for a volume whose node never connected.
 pub(super) fn ids<R: 'static>(
     field: fn(&mut R) -> &mut String,
     unknown: Code,
@@ -104,7 +103,7 @@ pub(super) fn ids<R: 'static>(
     rows
 }
 
-/// Texts that are no path. The field must be one.
+/// Rows with values that are no valid path, for a required field.
 pub(super) fn no_paths<R: 'static>(what: &str, field: fn(&mut R) -> &mut String) -> Vec<Row<R>> {
     let component = format!("/var/lib/{}", "x".repeat(256));
     let long = format!("/{}", "x/".repeat(2100));
@@ -136,30 +135,30 @@ pub(super) fn no_paths<R: 'static>(what: &str, field: fn(&mut R) -> &mut String)
     .collect()
 }
 
-/// How a call takes a capability that is wrong in itself.
+/// Codes with which a call answers a capability that is invalid in itself.
 #[derive(Clone, Copy)]
 pub(super) struct Capable {
     pub(super) malformed: Code,
     pub(super) unsupported: Code,
-    /// Mount options that change what is mounted or where.
+    /// Code for mount options that change the source or the target of the mount.
     pub(super) hostile: Code,
 }
 
 impl Capable {
-    /// Whatever is wrong with it, the request is.
+    /// Every invalid capability makes the request invalid.
     pub(super) const REFUSED: Self = Self {
         malformed: InvalidArgument,
         unsupported: InvalidArgument,
         hostile: InvalidArgument,
     };
-    /// Of the calls that use a volume.
+    /// Codes of the calls that use a volume.
     pub(super) const NODE: Self = Self {
         unsupported: FailedPrecondition,
         ..Self::REFUSED
     };
 }
 
-/// Capabilities that are wrong in themselves.
+/// Rows with capabilities that are invalid in themselves.
 pub(super) fn capabilities<R: 'static>(
     set: fn(&mut R, Option<VolumeCapability>),
     codes: Capable,
@@ -264,7 +263,7 @@ pub(super) fn capabilities<R: 'static>(
     rows
 }
 
-/// A map that nobody reads: whatever is in it.
+/// Rows for a map that the driver ignores, with arbitrary contents.
 pub(super) fn unread<R: 'static>(
     name: &'static str,
     field: fn(&mut R) -> &mut HashMap<String, String>,
@@ -279,7 +278,7 @@ pub(super) fn unread<R: 'static>(
         .collect()
 }
 
-/// Ranges that no size is in.
+/// Rows with capacity ranges that no size satisfies.
 pub(super) fn ranges<R: 'static>(set: fn(&mut R, Option<CapacityRange>)) -> Vec<Row<R>> {
     [
         (-1, 0),
@@ -306,7 +305,7 @@ pub(super) fn ranges<R: 'static>(set: fn(&mut R, Option<CapacityRange>)) -> Vec<
     .collect()
 }
 
-/// Paths that are there and cannot be a target, in this directory.
+/// Creates paths in this directory that exist and cannot be a target.
 pub(super) fn occupied(dir: &Path) -> Vec<(&'static str, String)> {
     let at = |name: &str| csi::text(&dir.join(name));
     let _ = fs::create_dir_all(dir.join("full/inside"));
@@ -321,7 +320,7 @@ pub(super) fn occupied(dir: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// As its volume was created.
+/// Returns the request with which the volume of this name is created.
 pub(super) fn create(name: &str) -> wire::CreateVolumeRequest {
     wire::CreateVolumeRequest {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Rows of the Controller service, but for CreateVolume: one field bent at a time.
+//! Rows of the Controller service except CreateVolume: one field changed at a time.
 
 use drivebay_hwtests::{MIB, csi};
 use drivebay_proto::csi::{
@@ -20,7 +20,7 @@ pub(crate) async fn rows(ground: &mut Ground) {
     expanding(ground).await;
 }
 
-/// Requests that carry nothing, of Identity too.
+/// Requests without fields, of Identity too.
 async fn plain(ground: &mut Ground) {
     let mut client = ground.controller.identity();
     let answer = client.get_plugin_info(wire::GetPluginInfoRequest {}).await;
@@ -67,7 +67,7 @@ async fn by_id(ground: &mut Ground) {
     send(ground, "ControllerGetVolumeHealth", &good, rows, call).await;
 }
 
-/// Of a volume that is staged.
+/// Rows of a staged volume.
 pub(crate) async fn in_use(ground: &mut Ground) {
     let request = wire::DeleteVolumeRequest {
         volume_id: ground.files.id.clone(),
@@ -102,7 +102,7 @@ async fn validating(ground: &mut Ground) {
     let call = async |request| client.clone().validate_volume_capabilities(request).await;
     send(ground, "ValidateVolumeCapabilities", &good, rows, call).await;
 
-    // What is well-formed and not supported is answered with OK, nothing confirmed, and why.
+    // A well-formed, unsupported capability returns OK, unconfirmed, with a message.
     let mut rows = capabilities(
         |r: &mut Validate, capability| r.volume_capabilities = capability.into_iter().collect(),
         Capable {
@@ -182,7 +182,7 @@ async fn listing(ground: &mut Ground) {
     send(ground, "ControllerListVolumeHealth", &good, health, call).await;
 }
 
-/// An error would leave the provisioner's last figure standing: whatever is asked, the answer is how much there is.
+/// An error would leave the provisioner's last value in place: every request is answered with the capacity.
 async fn capacity(ground: &mut Ground) {
     type Capacity = wire::GetCapacityRequest;
     let client = ground.controller.controller();
@@ -242,7 +242,7 @@ async fn expanding(ground: &mut Ground) {
         "a filesystem volume as block" => InvalidArgument, |r| r.volume_capability = Some(csi::block());
     }});
     rows.extend(capabilities(
-        // It may be left out.
+        // The field is optional.
         |r: &mut Expand, capability: Option<VolumeCapability>| {
             r.volume_capability = Some(capability.unwrap_or_default());
         },

@@ -17,8 +17,8 @@ use super::{
 
 type Create = wire::CreateVolumeRequest;
 
-/// Parameters that are refused: why, which, and with what values.
-const PARAMETERS: [(&str, &str, &[&str]); 10] = [
+/// Invalid parameters: reason, key, and values.
+const PARAMETERS: [(&str, &str, &[&str]); 12] = [
     (
         "a class that is none",
         "class",
@@ -85,6 +85,12 @@ const PARAMETERS: [(&str, &str, &[&str]); 10] = [
         &["hard", "soft", "maybe", ""],
     ),
     (
+        "another word for what becomes of unreadable blocks",
+        "copyUnreadable",
+        &["", "zero", "Zeros", "true"],
+    ),
+    ("what only Drivebay counts", "copyUnreadableBytes", &["0"]),
+    (
         "what only Drivebay writes",
         "antiAffinityGroup",
         &["prod/db-0"],
@@ -118,7 +124,7 @@ fn parameters() -> Vec<Row<Create>> {
     for (what, key, values) in PARAMETERS {
         rows.extend(values.iter().map(|value| parameter(what, key, value)));
     }
-    // An empty one is none.
+    // An empty value is the same as none.
     for (_, flag) in hostile_flags()
         .into_iter()
         .filter(|(_, flag)| !flag.is_empty())
@@ -148,7 +154,7 @@ fn topology(key: &str, value: &str) -> wire::TopologyRequirement {
     }
 }
 
-/// A volume on a node that there is not.
+/// Returns a request for a volume on a node that does not exist.
 pub(crate) fn on_no_such_node() -> wire::CreateVolumeRequest {
     wire::CreateVolumeRequest {
         accessibility_requirements: Some(topology("csi.drivebay.io/node", "no-such-node")),
@@ -227,7 +233,7 @@ pub(crate) async fn rows(ground: &mut Ground) {
     }
     send(ground, "CreateVolume", &create("never made"), rows, &call).await;
 
-    // Of a volume that exists.
+    // Rows of an existing volume.
     let mut rows = rows! { Create {
         "repeated" => Ok, |_| ();
         "less" => Ok, |r| range(r, 1, 0);
@@ -255,7 +261,7 @@ pub(crate) async fn rows(ground: &mut Ground) {
     names_the_parameters(ground).await;
 }
 
-/// The refusal of an unknown parameter names the ones that exist.
+/// The error for an unknown parameter lists the valid ones.
 async fn names_the_parameters(ground: &mut Ground) {
     let mut request = create("never made");
     request.parameters.insert("clas".into(), "demo".into());

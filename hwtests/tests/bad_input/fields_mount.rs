@@ -1,4 +1,4 @@
-//! Rows of NodeStageVolume and NodePublishVolume: one field bent at a time, of volumes that are staged and published.
+//! Rows of NodeStageVolume and NodePublishVolume: one field changed at a time, for volumes that are staged and published.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::{
 type Stage = wire::NodeStageVolumeRequest;
 type Publish = wire::NodePublishVolumeRequest;
 
-/// Options of a mount that was asked for without any: a repeat with these contradicts it.
+/// Mount options that contradict a mount made without options.
 const OTHER_FLAGS: [&[&str]; 15] = [
     &["noatime"],
     &["strictatime"],
@@ -32,7 +32,7 @@ const OTHER_FLAGS: [&[&str]; 15] = [
     &["ro"],
     &["nosuid", "nodev", "noexec"],
 ];
-/// And these say the same as none.
+/// Mount options that are equivalent to none.
 const SAME_FLAGS: [&[&str]; 5] = [
     &["relatime"],
     &["defaults"],
@@ -45,7 +45,7 @@ fn of_mode(capability: &VolumeCapability, mode: Mode) -> VolumeCapability {
     csi::capability(capability.access_type.clone().unwrap(), mode)
 }
 
-/// A call that was answered before, with mount options.
+/// Repeats a successful call with mount options.
 fn repeats<R: 'static>(set: fn(&mut R, VolumeCapability)) -> Vec<Row<R>> {
     let other = OTHER_FLAGS.into_iter().map(|flags| (flags, AlreadyExists));
     let same = SAME_FLAGS.into_iter().map(|flags| (flags, Ok));
@@ -120,7 +120,7 @@ async fn staging(ground: &mut Ground) {
     send(ground, "NodeStageVolume", &good, rows, &call).await;
 }
 
-/// Of a volume that is not staged, so that the path is looked at.
+/// Rows of a volume that is not staged, so that the path is examined.
 async fn staging_paths(ground: &mut Ground, dir: &Path, occupied: &[(&'static str, String)]) {
     let client = ground.csi.node();
     let call = async |request| client.clone().node_stage_volume(request).await;
@@ -160,7 +160,7 @@ fn publish(volume: &Placed) -> Publish {
     }
 }
 
-/// Of each mode.
+/// Rows of each access mode.
 async fn publishing(
     ground: &mut Ground,
     dir: &Path,
@@ -189,7 +189,7 @@ async fn publishing(
         "repeated for reading" => AlreadyExists, |r| r.readonly = true;
         "repeated for a reader" => AlreadyExists, move |r| r.volume_capability = Some(reader.clone());
         "repeated for one writer only" => AlreadyExists, move |r| r.volume_capability = Some(again.clone());
-        // It does what SINGLE_NODE_WRITER does.
+        // Has the effect of SINGLE_NODE_WRITER.
         "repeated for several writers" => Ok, move |r| r.volume_capability = Some(multi.clone());
         "a second target for one writer" => FailedPrecondition, move |r| {
             r.target_path.clone_from(&second);
@@ -233,7 +233,7 @@ async fn publishing_files(ground: &mut Ground, dir: &Path) {
     rows.extend(repeats(|r: &mut Publish, capability| {
         r.volume_capability = Some(capability)
     }));
-    // A bind cannot have what the staged mount has not.
+    // A bind mount cannot have options that the staged mount lacks.
     for flags in OTHER_FLAGS.into_iter().filter(|flags| *flags != ["ro"]) {
         let second = csi::text(&dir.join("odd/second"));
         rows.push(row(

@@ -1,4 +1,4 @@
-//! Rows of the rest of the Node service: one field bent at a time.
+//! Rows of the other RPCs of the Node service: one field changed at a time.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) async fn rows(ground: &mut Ground, dir: &Path) {
     expanding(ground).await;
 }
 
-/// Requests that carry nothing.
+/// Requests without fields.
 async fn plain(ground: &mut Ground) {
     let mut client = ground.csi.node();
     let answer = client.node_get_info(wire::NodeGetInfoRequest {}).await;
@@ -92,7 +92,7 @@ async fn looking(ground: &mut Ground) {
     rows.extend(rows! { Stats {
         "where it is" => Ok, |_| ();
         "no path" => InvalidArgument, |r| r.volume_path.clear();
-        // The conformance suite wants NOT_FOUND here, not a word about relative paths.
+        // The conformance suite requires NOT_FOUND here, not an error about relative paths.
         "an unknown volume, a relative path" => NotFound, |r| {
             r.volume_id = UNKNOWN.into();
             r.volume_path = "some/path".into();
@@ -158,7 +158,7 @@ async fn expanding(ground: &mut Ground) {
         ));
     }
     rows.extend(capabilities(
-        // It may be left out.
+        // The field is optional.
         |r: &mut Expand, capability| r.volume_capability = Some(capability.unwrap_or_default()),
         Capable::REFUSED,
     ));

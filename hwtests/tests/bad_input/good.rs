@@ -1,14 +1,14 @@
-//! Input that looks odd and is legal, and secrets in every RPC that carries them.
+//! Unusual valid input, and secrets in every RPC that carries them.
 
 use std::{collections::HashMap, fs, path::Path};
 
 use drivebay_hwtests::{MIB, Rig, csi};
 use drivebay_proto::csi::{self as wire, CapacityRange};
 
-/// Stands in every secret.
+/// Contained in every secret.
 pub(crate) const CANARY: &str = "canary-8d20f6b4-do-not-print";
 
-/// After all the bad requests, a good one.
+/// Uses a new volume, to show that the agent still works after all invalid requests.
 pub(crate) async fn still_works(rig: &Rig) {
     let volume = rig.volume("after all", 64 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
@@ -17,7 +17,7 @@ pub(crate) async fn still_works(rig: &Rig) {
     rig.csi.delete(&volume.id).await.unwrap();
 }
 
-/// Any Unicode but control characters, up to 128 bytes.
+/// Creates volumes with names of any Unicode except control characters, up to 128 bytes.
 pub(crate) async fn odd_names(rig: &Rig) {
     let names = [
         "x".repeat(128),
@@ -49,7 +49,7 @@ pub(crate) async fn odd_names(rig: &Rig) {
     }
 }
 
-/// Paths of 128 bytes and more must be accepted.
+/// Uses paths longer than 128 bytes, which must be accepted.
 pub(crate) async fn long_paths(rig: &Rig) {
     let mut volume = rig.volume("deep", 32 * MIB, &csi::mount("ext4")).await;
     let deep = "a long directory name, with spaces/".repeat(8);
@@ -61,7 +61,7 @@ pub(crate) async fn long_paths(rig: &Rig) {
     rig.csi.delete(&volume.id).await.unwrap();
 }
 
-/// What is left open is decided sensibly.
+/// Creates volumes with absent or partial sizes.
 pub(crate) async fn sizes(rig: &Rig) {
     let ranges = [
         None,
@@ -98,13 +98,14 @@ pub(crate) async fn sizes(rig: &Rig) {
     }
 }
 
-/// Every RPC that carries secrets, once well and once refused.
+/// Calls every RPC that carries secrets, once successfully and once with an error.
 pub(crate) async fn secrets(rig: &Rig) {
     let secrets = HashMap::from([
         ("key".to_owned(), CANARY.to_owned()),
         (CANARY.to_owned(), "value".to_owned()),
     ]);
     let (mut controller, mut node) = (rig.csi.controller(), rig.csi.node());
+    let mut groups = rig.csi.group_controller();
     for capability in [csi::mount("ext4"), csi::mount("ntfs")] {
         let created = controller
             .create_volume(wire::CreateVolumeRequest {
@@ -227,7 +228,35 @@ pub(crate) async fn secrets(rig: &Rig) {
                 })
                 .await,
         );
+        quiet(
+            &groups
+                .create_volume_group_snapshot(wire::CreateVolumeGroupSnapshotRequest {
+                    source_volume_ids: vec![id.to_owned()],
+                    name: "group".to_owned(),
+                    secrets: secrets.clone(),
+                    ..Default::default()
+                })
+                .await,
+        );
     }
+    quiet(
+        &groups
+            .get_volume_group_snapshot(wire::GetVolumeGroupSnapshotRequest {
+                group_snapshot_id: "group".to_owned(),
+                secrets: secrets.clone(),
+                ..Default::default()
+            })
+            .await,
+    );
+    quiet(
+        &groups
+            .delete_volume_group_snapshot(wire::DeleteVolumeGroupSnapshotRequest {
+                group_snapshot_id: "group".to_owned(),
+                secrets: secrets.clone(),
+                ..Default::default()
+            })
+            .await,
+    );
     quiet(
         &controller
             .delete_snapshot(wire::DeleteSnapshotRequest {
@@ -280,18 +309,18 @@ pub(crate) async fn secrets(rig: &Rig) {
     }
 }
 
-/// Neither an answer nor a refusal repeats the secret.
+/// Asserts that neither a response nor an error repeats the secret.
 fn quiet<T: std::fmt::Debug>(answer: &Result<tonic::Response<T>, tonic::Status>) {
     no_canary("an answer", format!("{answer:?}").as_bytes());
 }
 
-/// Fails when the secret is there.
+/// Panics if the bytes contain the secret.
 pub(crate) fn no_canary(what: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     assert!(!text.contains(CANARY), "{what} shows a secret: {text}");
 }
 
-/// Fails when a file below a directory holds the secret.
+/// Panics if a file below the directory contains the secret.
 pub(crate) fn no_canary_below(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,4 +1,4 @@
-//! Mount options that the kernel does not know: refused before anything is written, in the kernel's words.
+//! Mount options unknown to the kernel are refused before anything is written, with the kernel's message.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use drivebay_hwtests::{MIB, Rig, csi};
 use drivebay_proto::csi as wire;
 use tonic::{Code, Response, Status};
 
-/// What an option is, and what the kernel says of it.
+/// An unknown option, and the kernel's message.
 const UNKNOWN: (&str, &str) = ("nobarier", "ext4: Unknown parameter 'nobarier'");
 const BAD: (&str, &str) = ("commit=soon", "ext4: Bad value for 'commit'");
 
-/// A class that a newer kernel refuses the options of: the agent starts, and its other class works.
+/// A class whose options the running kernel refuses: the agent starts, and its other class works.
 pub(crate) const A_CLASS: &str = "\n[[class]]\nname = \"odd\"\nlayout = \"partition\"\nmount-options = [\"noatime\", \"nobarier\"]\n\
     [class.select]\npath = [\"/no/such/drive\"]\n";
 
@@ -22,7 +22,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<Response<T>, Status>, says: &[&str
     }
 }
 
-/// With every option of a class, a StorageClass and a request, on a drive that is blank.
+/// Tests the options in a class, a StorageClass and a request, on a blank drive.
 pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     let blank = rig.shelf.digests().unwrap();
     let create = |parameter: &str, flags: &[&str]| {
@@ -44,7 +44,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     refused(answer, &[UNKNOWN.1, "mountOptions of the StorageClass"]);
     let answer = client.create_volume(create("", &["noatime", BAD.0])).await;
     refused(answer, &[BAD.1]);
-    // Both at once, and what is good beside them is not named.
+    // Both at once; the valid options beside them are not named.
     let both = create(&format!("discard,{}", BAD.0), &[UNKNOWN.0]);
     refused(
         client.create_volume(both).await,
@@ -91,8 +91,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     node.node_unstage_volume(unstage).await.unwrap();
 }
 
-/// mkfs options that a drive with sectors of 512 bytes can have and one with larger ones cannot. `small`: a drive of the first kind is
-/// there.
+/// Tests mkfs options that are valid on a drive with 512-byte sectors only. `small`: such a drive is present.
 pub(crate) async fn refused_for_their_sectors(rig: &Rig, small: bool) {
     let blank = rig.shelf.digests().unwrap();
     let mut client = rig.csi.controller();

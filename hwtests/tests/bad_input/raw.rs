@@ -1,4 +1,4 @@
-//! Requests as bytes: what no generated client would send, and methods that none has.
+//! Requests as bytes that no generated client would send, and unknown methods.
 
 use drivebay_hwtests::Csi;
 use tonic::{
@@ -8,8 +8,8 @@ use tonic::{
 
 use super::table::Ground;
 
-/// Every method of CSI that is served, whether its capability is advertised or not.
-const SERVED: [(&str, &[&str]); 3] = [
+/// Every served method of CSI, whether its capability is advertised or not.
+const SERVED: [(&str, &[&str]); 4] = [
     (
         "csi.v1.Identity",
         &["GetPluginInfo", "GetPluginCapabilities", "Probe"],
@@ -37,6 +37,15 @@ const SERVED: [(&str, &[&str]); 3] = [
         ],
     ),
     (
+        "csi.v1.GroupController",
+        &[
+            "GroupControllerGetCapabilities",
+            "CreateVolumeGroupSnapshot",
+            "DeleteVolumeGroupSnapshot",
+            "GetVolumeGroupSnapshot",
+        ],
+    ),
+    (
         "csi.v1.Node",
         &[
             "NodeStageVolume",
@@ -53,21 +62,18 @@ const SERVED: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// Services and methods that nobody serves here.
-const UNKNOWN: [&str; 10] = [
-    "csi.v1.GroupController/GroupControllerGetCapabilities",
-    "csi.v1.GroupController/CreateVolumeGroupSnapshot",
-    "csi.v1.GroupController/DeleteVolumeGroupSnapshot",
-    "csi.v1.GroupController/GetVolumeGroupSnapshot",
+/// Services and methods that are not served.
+const UNKNOWN: [&str; 7] = [
     "csi.v1.SnapshotMetadata/GetMetadataAllocated",
     "csi.v1.SnapshotMetadata/GetMetadataDelta",
     "csi.v1.Identity/Tomorrow",
     "csi.v1.Controller/Tomorrow",
+    "csi.v1.GroupController/Tomorrow",
     "csi.v1.Node/Tomorrow",
     "csi.v2.Node/NodeGetInfo",
 ];
 
-/// What no message begins with.
+/// Byte sequences that are no protobuf message.
 const UNDECODABLE: [(&str, &[u8]); 4] = [
     ("a tag that does not end", b"\xff\xff\xff"),
     ("a field number of 0", b"\x00"),
@@ -78,7 +84,7 @@ const UNDECODABLE: [(&str, &[u8]); 4] = [
 /// A field that a later version may have (number 1000): ignored.
 const OF_TOMORROW: &[u8] = b"\xc2\x3e\x01x";
 
-/// Each end of a call is these bytes.
+/// Codec that passes requests and responses as bytes.
 #[derive(Default)]
 struct Bytes;
 

@@ -1,30 +1,28 @@
-//! What a row is, and what is wrong with an answer.
+//! Rows of the table, and defects of an answer.
 
 use drivebay_hwtests::{Csi, MIB, Node, csi, rig::Placed};
 use drivebay_proto::csi::VolumeCapability;
 use tonic::{Code, Response, Status};
 
-/// Shortest message that can be a sentence.
+/// Minimum length of a readable message, bytes.
 const SENTENCE: usize = 12;
 
-/// What the rows stand on, and what they found.
+/// Volumes and clients that the rows use, and the defects found.
 pub(crate) struct Ground {
-    /// The client of Identity and Node.
+    /// Client of Identity and Node.
     pub(crate) csi: Csi,
-    /// The client of Controller: the agent itself if it is headless, or a controller.
+    /// Client of Controller: the agent itself if it is headless, or a controller.
     pub(crate) controller: Csi,
-    /// A filesystem volume.
     pub(crate) files: Placed,
-    /// A block volume.
     pub(crate) raw: Placed,
-    /// A volume that is never staged, whatever is done with the others.
+    /// A volume that stays unstaged while the others are staged.
     pub(crate) unstaged: Placed,
     rows: usize,
     wrong: Vec<String>,
 }
 
 impl Ground {
-    /// Before the first row: makes the volumes.
+    /// Creates the volumes, before the first row.
     pub(crate) async fn new(node: &Node, controller: &Csi) -> Self {
         let make = async |name: &str, capability: VolumeCapability| {
             let made = controller.create(name, 64 * MIB, &capability).await;
@@ -41,7 +39,7 @@ impl Ground {
         }
     }
 
-    /// Notes an answer that should have been one of these codes.
+    /// Records an answer that must be an error with one of these codes and a readable message.
     pub(crate) fn row<T: std::fmt::Debug>(
         &mut self,
         rpc: &str,
@@ -62,7 +60,7 @@ impl Ground {
         }
     }
 
-    /// Notes an answer that should have had exactly this code, OK or not.
+    /// Records an answer whose code must be exactly this one, OK included.
     pub(crate) fn exactly<T: std::fmt::Debug>(
         &mut self,
         rpc: &str,
@@ -76,7 +74,7 @@ impl Ground {
         }
     }
 
-    /// Notes an answer that should have been OK.
+    /// Records an answer that must be OK.
     pub(crate) fn fine<T>(&mut self, rpc: &str, what: &str, answer: Result<Response<T>, Status>) {
         self.rows += 1;
         if let Err(status) = answer {
@@ -85,7 +83,7 @@ impl Ground {
         }
     }
 
-    /// How many rows there were, and which are wrong.
+    /// Returns the number of rows, and the defects.
     pub(crate) fn verdict(self) -> (usize, Vec<String>) {
         (self.rows, self.wrong)
     }
@@ -122,7 +120,7 @@ pub(crate) fn control_strings() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Mount flags that would do something other than tune a mount.
+/// Mount flags that change more than the parameters of a mount.
 pub(crate) fn hostile_flags() -> Vec<(&'static str, String)> {
     [
         "bind",
@@ -154,5 +152,5 @@ pub(crate) fn hostile_flags() -> Vec<(&'static str, String)> {
     .collect()
 }
 
-/// An id that could be one and is not.
+/// A well-formed id of no volume.
 pub(crate) const UNKNOWN: &str = "00000000-0000-4000-8000-000000000000@node1";

@@ -1,4 +1,4 @@
-//! RPCs that are not advertised: UNIMPLEMENTED, whatever they are asked, and with a sentence.
+//! RPCs that are not advertised return UNIMPLEMENTED with a message, for any request.
 
 use drivebay_proto::csi as wire;
 use tonic::Code;

@@ -1,4 +1,4 @@
-//! Where a sector is bad, and how.
+//! Places of a bad sector, and kinds of faults.
 
 use std::ops::Range;
 
@@ -26,9 +26,9 @@ pub(crate) enum Place {
     Slot1Header,
     Slot1Records,
     Slot1Last,
-    /// The first block of the volume that is staged.
+    /// The first block of the staged volume.
     VolumeFirst,
-    /// The superblock's copy, and data.
+    /// The copy of the superblock, and data.
     VolumeMiddle,
     VolumeLast,
     LastMibFirst,
@@ -39,7 +39,7 @@ pub(crate) enum Place {
     LvmAreaHeader,
     LvmFirstText,
     LvmCommittedText,
-    /// Where no text is yet, among what LVM reads with the others.
+    /// A text that is not written yet, in the area that LVM reads with the others.
     LvmUnused,
     LvmLastText,
     Copy0First,
@@ -49,7 +49,7 @@ pub(crate) enum Place {
     DriveLast,
 }
 
-/// Every place of a layout; with DRIVEBAY_TEST_PLACES only those that it names.
+/// Returns every place of a layout; if DRIVEBAY_TEST_PLACES is set, only those that it names.
 pub(crate) fn places(layout: &str) -> Vec<Place> {
     let only = std::env::var("DRIVEBAY_TEST_PLACES").unwrap_or_default();
     let is_named = |place: &Place| {
@@ -115,7 +115,7 @@ impl Place {
         )
     }
 
-    /// Its bytes, on a drive of a size, with the volume and LVM's committed text there.
+    /// Returns the byte range on a drive of `drive` bytes, with the volume and LVM's committed text at these offsets.
     pub(crate) fn bytes(self, drive: u64, volume: Range<u64>, text: u64) -> Range<u64> {
         let slot = LABEL_EXTENT.len / 2;
         let (slot_0, slot_1) = (LABEL_EXTENT.start, LABEL_EXTENT.start + slot);

@@ -1,4 +1,4 @@
-//! One row of the table: a drive with volumes, a fault on it, and what came of it.
+//! One row of the table: a drive with volumes, a fault on it, and the result.
 
 use std::{fs, ops::Range, time::Duration};
 
@@ -19,11 +19,11 @@ use tonic::{Code, Status};
 
 use crate::place::{Fault, Place};
 
-/// A repair begins with the look that finds something, and takes a moment; the machine may be busy.
+/// A repair begins with the scan that finds the fault, and takes a moment; the machine may be busy.
 const REPAIRED: Duration = Duration::from_secs(60);
 const LETTER: &str = "the only copy";
 
-/// Whether volumes are in use while the fault strikes.
+/// Use of the volumes when the fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Idle,
@@ -55,11 +55,11 @@ pub(crate) struct Row {
     pub(crate) node: Node,
     pub(crate) outcome: Outcome,
     class: String,
-    /// In use or not, staged and read; the fault is in it when it is in a volume.
+    /// The staged or idle volume, used before; it holds the fault if that is in a volume.
     troubled: Option<Placed>,
-    /// Not in use, staged and read.
+    /// A volume not in use, staged and read during the test.
     beside: Option<Placed>,
-    /// Deleted.
+    /// A volume deleted during the test.
     doomed: Option<Placed>,
     is_deleted: bool,
 }
@@ -133,13 +133,13 @@ impl Row {
         self
     }
 
-    /// What the drive holds, read by this process without changing anything.
+    /// Reads the contents of the drive in this process, without changes.
     fn contents(&self) -> Result<Contents, String> {
         let drive = self.drive.drive_ref().unwrap();
         layout::look(&drive, false).map_err(|error| format!("{error:?}"))
     }
 
-    /// Where LVM's committed text begins; 0 without LVM.
+    /// Returns the offset of LVM's committed text; 0 without LVM.
     fn committed_text(&self) -> u64 {
         let dev = BlockDev::open(&self.drive.drive_ref().unwrap()).unwrap();
         match metadata::read(&dev).unwrap() {
@@ -148,7 +148,7 @@ impl Row {
         }
     }
 
-    /// The fault is there from now on.
+    /// Inserts the fault.
     pub(crate) async fn strike(mut self) -> Self {
         let contents = self.contents().unwrap();
         let troubled = self.troubled.as_ref().unwrap();
@@ -172,7 +172,7 @@ impl Row {
         drive.await.expect("the drive is listed")
     }
 
-    /// Everything that may be asked while the fault is there.
+    /// Makes every call that is permitted while the fault is present.
     pub(crate) async fn act(mut self) -> Self {
         let (troubled, beside) = (self.troubled.clone().unwrap(), self.beside.clone().unwrap());
         let doomed = self.doomed.clone().unwrap();
@@ -187,7 +187,7 @@ impl Row {
         }
         self.all_are_listed(&[&troubled, &beside, &doomed]).await;
 
-        // Before anything else is written: a change writes all copies anyway.
+        // Before anything else is written: any change writes all copies.
         if self.spec.fault != Fault::WriteError {
             self.is_repaired().await;
         }
@@ -196,7 +196,7 @@ impl Row {
         self.outcome.staged = code(&letter);
         match letter {
             Ok(letter) if letter == LETTER => {}
-            // Its own fault, which is told with a reason.
+            // Its own fault, which is reported with a reason.
             Err(status) if self.spec.place.is_in_the_volume() && !status.message().is_empty() => {}
             other => self.wrong(format!("the volume in question: {other:?}")),
         }
@@ -223,7 +223,7 @@ impl Row {
         self
     }
 
-    /// Both copies of everything are whole.
+    /// Waits until both copies of everything are intact.
     async fn is_repaired(&mut self) {
         let whole = wait::poll_async(REPAIRED, async || {
             let contents = self.contents().ok()?;
@@ -248,11 +248,11 @@ impl Row {
         }
     }
 
-    /// Stages and publishes it if it is not, reads its letter, samples it, and leaves it as it was.
+    /// Stages and publishes the volume if necessary, reads its file, samples it, and restores its former state.
     async fn read(&self, volume: &Placed) -> Result<String, Status> {
         let csi = &self.node.csi;
         let (id, staging, how) = (&volume.id, &volume.staging, &volume.capability);
-        // ABORTED is asked again, as the kubelet does: a busy guest's agent may be at work on the drive for long.
+        // ABORTED is repeated, as the kubelet does: a busy guest's agent may work on the drive for long.
         let staged = wait::poll_async(REPAIRED, async || {
             let staged = csi.stage(id, staging, how).await;
             let busy = matches!(&staged, Err(status) if status.code() == Code::Aborted);
@@ -275,21 +275,21 @@ impl Row {
         letter.map_err(|error| Status::data_loss(error.to_string()))
     }
 
-    /// The fault is over, as far as it does not stay on the drive.
+    /// Removes the fault, unless it persists on the drive.
     pub(crate) async fn mend(self) -> Self {
         self.drive.spoil(0..0);
         self.drive.refuse_writes(0..0);
         self
     }
 
-    /// Everything is whole, and as it was answered.
+    /// Verifies that everything is intact and agrees with the answers.
     pub(crate) async fn judge(mut self) -> Self {
         let (troubled, beside) = (self.troubled.clone().unwrap(), self.beside.clone().unwrap());
         let doomed = self.doomed.clone().unwrap();
         self.is_repaired().await;
         self.all_are_listed(&[&troubled, &beside]).await;
         let ids = self.node.csi.ids().await.unwrap_or_default();
-        // What was answered with an error may have come about since: its intent was written before the error came.
+        // A call that returned an error may have taken effect since: its intent was written before the error.
         if self.is_deleted && ids.contains(&doomed.id) {
             self.wrong("deleted with OK, and listed again");
         }

@@ -14,7 +14,7 @@ use crate::row::{Outcome, Row, Spec};
 
 const DRIVE: u64 = 256 * MIB;
 
-/// What is seen of all rows.
+/// Results of all rows.
 pub(crate) type Table = Outcomes<Outcome>;
 
 impl faults::Outcome for Outcome {
@@ -41,7 +41,7 @@ impl faults::Outcome for Outcome {
     }
 }
 
-/// Fields go in this order: the agent and the mounts before the drives.
+/// Fields are dropped in this order: the agent and the mounts before the drives.
 struct Stand {
     rig: Rig,
     rows: Vec<Row>,
@@ -61,7 +61,7 @@ impl Stand {
             )
         };
         let more: String = drives.iter().enumerate().map(class).collect();
-        // The agent wants a class of the shelf's; its drive is never claimed.
+        // The agent needs a class for the shelf's drive; this one is never claimed.
         let rig = Rig::tuned(vec![DriveSpec::blank("unused", GIB)], |settings| {
             settings.more = more;
         })
@@ -80,7 +80,7 @@ impl Stand {
         self.rows = each(std::mem::take(&mut self.rows), act).await;
     }
 
-    /// What is on the drives is changed below the caches that the kernel has of them.
+    /// Runs `act` on each row, which changes drives below the kernel's caches; then drops these, and has the agent scan, restarted or not.
     async fn changed(&mut self, act: impl AsyncFn(Row) -> Row, restart: bool) {
         if restart {
             self.rig.agent.stop().unwrap();
@@ -101,7 +101,7 @@ impl Stand {
     }
 }
 
-/// Rows with faults at the same time; the agent is restarted with each change, or looks at the drives again.
+/// Runs rows with faults at the same time; after each change the agent is restarted or scans again.
 pub(crate) async fn run(specs: &[Spec], restart: bool) -> Table {
     let begun = Instant::now();
     let say = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());

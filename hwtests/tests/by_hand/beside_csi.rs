@@ -1,4 +1,4 @@
-//! What a person does and what an orchestrator does to volumes of one host: neither takes from the other.
+//! Volumes of an operator and of an orchestrator on one host: neither takes volumes of the other.
 
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 use serde_json::Value;
@@ -26,7 +26,7 @@ async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
     std::fs::write(volume.target.join("letter"), "dear reader").unwrap();
     rig.leave_volume(&volume).await;
 
-    // By hand, to look at it; an orchestrator waits meanwhile, also under the next agent.
+    // Mounted manually, to inspect it; an orchestrator waits meanwhile, also under the next agent.
     say(&rig, &mount).ok();
     assert_eq!(
         std::fs::read_to_string(srv.join("letter")).unwrap(),
@@ -49,7 +49,7 @@ async fn a_volume_mounted_by_csi_is_refused_by_hand_and_the_reverse() {
     rig.use_volume(&volume).await;
     rig.leave_volume(&volume).await;
 
-    // Unmounted without the agent: it is over, unless it was to last.
+    // Unmounted without the agent: the manual use ends, unless it was persisted.
     say(&rig, &mount).ok();
     nix::mount::umount(&srv).unwrap();
     rig.use_volume(&volume).await;
@@ -74,7 +74,7 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     rig.volume("pvc-1", 64 * MIB, &csi::mount("ext4")).await;
     say(&rig, "volume create pvc-1 --size 64MiB").refused(1, &["through CSI"]);
 
-    // The mark is on the drive.
+    // The mark is stored on the drive.
     rig.agent.stop().unwrap();
     let state = rig.dir().join("state");
     std::fs::remove_dir_all(&state).unwrap();
@@ -102,7 +102,7 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     let term = &pv["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
     assert_eq!(term["matchExpressions"][0]["key"], "csi.drivebay.io/node");
     assert_eq!(term["matchExpressions"][0]["values"][0], "node1");
-    // With it, an orchestrator uses the volume.
+    // With this option an orchestrator can use the volume.
     let volume = rig.place(
         &drivebay_proto::csi::Volume {
             volume_id: id.clone(),
@@ -130,7 +130,7 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
     )
     .ok();
     std::fs::write(srv.join("letter"), "dear reader").unwrap();
-    // As after a boot, before drivebay-mounts.service has run; and under the next agent.
+    // The state after a boot, before drivebay-mounts.service has run; and under the next agent.
     for _ in 0..2 {
         if tree::mounted_times(&srv) > 0 {
             nix::mount::umount(&srv).unwrap();
@@ -153,7 +153,7 @@ async fn a_volume_persisted_by_hand_and_not_mounted_now_is_neither_deleted_nor_e
         rig.agent.kill9();
         rig.start_again().await;
     }
-    // A person may, and gives it back with `volume unmount`.
+    // An operator may, and `volume unmount` ends the manual use.
     nix::mount::umount(&srv).unwrap();
     say(&rig, "volume expand pvc-1 --size 96MiB").ok();
     say(&rig, "volume unmount pvc-1").ok();

@@ -1,4 +1,4 @@
-//! Drives by hand: released when nothing is on them, and wiped where no agent runs.
+//! Manual commands for drives: releasing one without volumes, and wiping one while no agent runs.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ async fn a_drive_whose_label_does_not_read_is_not_released() {
     say(&rig, "volume delete db --confirm db").ok();
     rig.erased().await;
     let drive = rig.drive_is("a", "claimed").await;
-    // Both copies of the label, and the agent has not looked since.
+    // Overwrites both copies of the label after the agent's last scan.
     let file = fs::File::options()
         .write(true)
         .open(&rig.shelf.drives()[0].device)
@@ -60,7 +60,7 @@ async fn a_drive_whose_label_does_not_read_is_not_released() {
     assert_eq!(print(&rig, "a"), before, "it was written to");
 }
 
-/// `drive wipe` with the config of the rig's agent, which does not run.
+/// Runs `drive wipe` with the configuration of the rig's agent, which does not run.
 fn wipe(rig: &Rig, words: &str) -> Said {
     let config = rig.agent.settings().config();
     say(
@@ -81,7 +81,7 @@ async fn a_drive_is_wiped_without_an_agent_and_none_can_start_meanwhile() {
     say(&rig, "volume create db --size 64MiB --block").ok();
     let used = rig.drive_is("used", "claimed").await;
     let settings = rig.agent.settings();
-    // An agent runs, and its socket is not where the command looks: its lock is what counts.
+    // An agent runs, and the command has another socket path: the lock decides.
     let elsewhere = rig.dir().join("no.sock").display().to_string();
     let config = settings.config().display().to_string();
     let output = std::process::Command::new(rig.agent.program())
@@ -95,7 +95,7 @@ async fn a_drive_is_wiped_without_an_agent_and_none_can_start_meanwhile() {
 
     rig.agent.stop().unwrap();
     let before = [print(&rig, "raw"), print(&rig, "used")];
-    // What is in the way comes first, with what to do; then what is to be spelled out.
+    // Reports obstacles first, with their remedies; then the confirmation that is required.
     let said = wipe(&rig, &used.id).refused(1, &["db (", "volume delete"]);
     assert!(!said.contains("To wipe it"), "{said}");
     wipe(&rig, &raw.kernel_name).refused(2, &["no agent runs", "--confirm", &raw.id]);

@@ -1,11 +1,11 @@
-//! What several of these tests do.
+//! Helpers that several of these tests use.
 
 use std::{fs, path::PathBuf};
 
 use drivebay_hwtests::Rig;
 use serde_json::Value;
 
-/// What a command said, and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -14,13 +14,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// What it printed, when it went well.
+    /// Returns the standard output. Panics unless the exit code is 0.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out
     }
 
-    /// It failed with this exit code, and said these words.
+    /// Returns the standard error. Panics unless the exit code is `code` and the text has these words.
     pub(crate) fn refused(self, code: i32, words: &[&str]) -> String {
         assert_eq!(self.code, Some(code), "{self:?}");
         for word in words {
@@ -30,7 +30,7 @@ impl Said {
     }
 }
 
-/// Runs a command against the agent's socket; words are separated by spaces.
+/// Runs a command against the agent's socket; arguments are separated by spaces.
 pub(crate) fn say(rig: &Rig, line: &str) -> Said {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = rig.agent.ask(&words).unwrap();
@@ -41,19 +41,19 @@ pub(crate) fn say(rig: &Rig, line: &str) -> Said {
     }
 }
 
-/// A directory to mount at.
+/// Creates a directory to mount at.
 pub(crate) fn place(rig: &Rig, name: &str) -> PathBuf {
     let path = rig.dir().join("srv").join(name);
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// `volume list` as JSON.
+/// Returns `volume list` as JSON.
 pub(crate) fn list(rig: &Rig) -> Value {
     serde_json::from_str(&say(rig, "volume list -o json").ok()).unwrap()
 }
 
-/// The id of a live volume by its name.
+/// Returns the id of the live volume with this name.
 pub(crate) fn id_of(rig: &Rig, name: &str) -> String {
     let list = list(rig);
     let volumes = list["volumes"].as_array().unwrap();

@@ -1,6 +1,6 @@
-//! Mounts that last: what brings them back after a reboot, and what a missing drive costs.
+//! Persisted mounts: they are restored after a reboot, and a missing drive delays only its own.
 //!
-//! That systemd does it at a real boot is shown in the lab; here the mounts are taken away while no agent runs.
+//! A real boot with systemd is tested in the lab; here the mounts are removed while no agent runs.
 
 use std::{fs, time::Duration};
 
@@ -35,13 +35,13 @@ async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_w
     assert_eq!(mounts[0]["persist"], true, "{mounts}");
     assert_eq!(mounts[0]["mounted"], true, "{mounts}");
 
-    // As after a boot: nothing is mounted, and the agent begins.
+    // The state after a boot: nothing is mounted, and the agent starts.
     rig.agent.stop().unwrap();
     for at in [&srv, &tmp] {
         nix::mount::umount(at).unwrap();
     }
     rig.start_again().await;
-    // A person's volume until he says otherwise.
+    // The volume stays in manual use until an operator ends that.
     let (id, staging) = (id_of(&rig, "db"), rig.dir().join("kubelet/s"));
     let staged = rig.csi.stage(&id, &staging, &csi::mount("ext4")).await;
     let refused = staged.unwrap_err();
@@ -72,7 +72,7 @@ async fn a_persisted_mount_survives_the_agent_comes_back_after_a_boot_and_ends_w
     let said = say(&rig, "volume mount --persisted").ok();
     assert!(said.contains("no volume is to be mounted"), "{said}");
     assert_eq!(tree::mounted_times(&srv), 0);
-    // One that is deleted is forgotten, too.
+    // The mount of a deleted volume is forgotten, too.
     say(
         &rig,
         &format!("volume mount db {} --persist", srv.display()),
@@ -142,7 +142,7 @@ async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
         (tree::mounted_times(there), tree::mounted_times(gone)),
         (1, 0)
     );
-    // It is still kept.
+    // The mount is still persisted.
     let said = say(&rig, "volume list").ok();
     assert!(said.contains("persisted, not mounted now"), "{said}");
     rig.shelf.plug("a").unwrap();
@@ -150,7 +150,7 @@ async fn a_missing_drive_fails_its_own_mount_softly_and_can_be_unmounted() {
     say(&rig, &format!("volume mount {missing}")).ok();
     assert_eq!(tree::mounted_times(gone), 1);
 
-    // Unplugged while it is mounted: nothing is asked of the drive.
+    // Unplugged while mounted: the unmount sends no request to the drive.
     rig.shelf.unplug("a");
     say(&rig, &format!("volume unmount {missing}")).ok();
     assert_eq!(

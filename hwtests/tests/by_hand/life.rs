@@ -1,4 +1,4 @@
-//! The whole life of a volume, repeated commands, and what is refused.
+//! The whole life of a volume, repeated commands, and refused ones.
 
 use std::{
     fs::{self, File},
@@ -51,7 +51,7 @@ async fn a_volume_is_created_mounted_written_expanded_unmounted_deleted_and_its_
         "{said}"
     );
 
-    // What stands in the way comes before what is to be confirmed.
+    // Obstacles are reported before the required confirmation.
     for line in ["volume delete db", "volume delete db --confirm db"] {
         say(&rig, line).refused(1, &["in use", &at.to_string(), "volume unmount db"]);
     }
@@ -83,7 +83,7 @@ async fn a_volume_is_created_mounted_written_expanded_unmounted_deleted_and_its_
     let bytes = fs::read(rig.shelf.file("a")).unwrap();
     assert!(digest::is_zeros(&bytes), "not as blank as before the claim");
 
-    // And it is claimed again.
+    // The drive is claimed again.
     say(&rig, "volume create again --size 400MiB --fs xfs").ok();
     rig.drive_is("a", "claimed").await;
 }
@@ -242,7 +242,7 @@ async fn without_root_and_without_an_agent_the_commands_say_what_to_do() {
     need!(root, loop);
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 128 * MIB)]).await;
     rig.drive_is("a", "available").await;
-    // Where anybody may run it.
+    // Available without root.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = dir.path().join("drivebay-agent");

@@ -1,5 +1,5 @@
-//! Nomad's dynamic host volume plugin by its contract: called as Nomad calls it, with its variables and nothing else of an
-//! environment. With a real Nomad: hwtests/nomad.
+//! Nomad's dynamic host volume plugin by its contract: called as Nomad calls it, with its variables as the only environment. With a real
+//! Nomad: hwtests/nomad.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ fn volumes_dir(rig: &Rig) -> PathBuf {
     rig.dir().join("host_volumes")
 }
 
-/// The command, with what Nomad sets; `other` comes after it.
+/// Returns the command with the variables that Nomad sets; `other` overrides them.
 fn command(rig: &Rig, operation: &str, other: &[(&str, &str)]) -> Command {
     let mut command = Command::new(rig.agent.program());
     command
@@ -61,7 +61,7 @@ fn answer(said: Said) -> Value {
     serde_json::from_str(&said.ok()).unwrap()
 }
 
-/// Refused: with words in Nomad's own form, too.
+/// Asserts that a call failed with these words, in Nomad's form too.
 fn refused(said: Said, words: &[&str]) {
     let json: Value = serde_json::from_str(&said.out).unwrap();
     let shown = json["error"].as_str().unwrap().to_owned();
@@ -99,7 +99,7 @@ async fn a_nomad_volume_is_made_once_mounted_again_after_a_boot_enlarged_and_del
         (1234, 0, 0o770)
     );
     fs::write(at.join("letter"), "dear reader").unwrap();
-    // What the job has made of its directory stays.
+    // The data that the job wrote stays.
     std::os::unix::fs::chown(&at, Some(5678), None).unwrap();
     assert_eq!(answer(call(&rig, "create", &[parameters])), made);
     assert_eq!(fs::metadata(&at).unwrap().uid(), 5678);
@@ -120,7 +120,7 @@ async fn a_nomad_volume_is_made_once_mounted_again_after_a_boot_enlarged_and_del
         refused(call(&rig, "create", &asked), &["Options"]);
     }
 
-    // As after a boot: nothing is mounted, and Nomad's client starts before the agent is there.
+    // The state after a boot: nothing is mounted, and Nomad's client starts before the agent.
     rig.agent.stop().unwrap();
     nix::mount::umount(&at).unwrap();
     let mut again = command(&rig, "create", &[parameters]);
@@ -138,15 +138,15 @@ async fn a_nomad_volume_is_made_once_mounted_again_after_a_boot_enlarged_and_del
         ("DHV_CAPACITY_MAX_BYTES", "1073741824"),
     ];
     assert_eq!(answer(call(&rig, "create", &larger))["bytes"], 800 * MIB);
-    // Smaller than it is: as it is.
+    // Smaller than the volume: nothing changes.
     assert_eq!(answer(call(&rig, "create", &[]))["bytes"], 800 * MIB);
 
-    // In use: nothing of it is deleted.
+    // In use: none of its data is deleted.
     let open = fs::File::open(at.join("letter")).unwrap();
     refused(call(&rig, "delete", &[]), &["in use"]);
     assert_eq!((tree::mounted_times(&at), volumes(&rig)), (1, 1));
     drop(open);
-    // Without its name, as after a create that Nomad could not note.
+    // Without the name, as after a create that Nomad could not record.
     assert_eq!(call(&rig, "delete", &[("DHV_VOLUME_NAME", "")]).ok(), "");
     assert_eq!((at.exists(), volumes(&rig)), (false, 0));
     assert_eq!(call(&rig, "delete", &[]).ok(), "");
@@ -162,7 +162,7 @@ async fn a_nomad_volume_that_is_lost_is_not_replaced_by_an_empty_one() {
     say(&rig, &format!("volume delete {NAME} --confirm {NAME}")).ok();
     refused(call(&rig, "create", &[]), &["is lost", "not replaced"]);
     assert_eq!(volumes(&rig), 0);
-    // Deleted in Nomad it may be made again.
+    // After its deletion in Nomad it can be created again.
     call(&rig, "delete", &[]).ok();
     call(&rig, "create", &[]).ok();
     call(&rig, "delete", &[]).ok();
@@ -178,7 +178,7 @@ async fn a_nomad_volume_that_cannot_be_had_leaves_nothing_behind() {
     fs::write(&file, "").unwrap();
     let no_directory = file.join("volumes").display().to_string();
     for (variable, value, words) in [
-        // The volume is made, and there is no place to mount it at.
+        // The volume is created, but its mount point cannot be.
         (
             "DHV_VOLUMES_DIR",
             no_directory.as_str(),
@@ -200,7 +200,7 @@ async fn a_nomad_volume_that_cannot_be_had_leaves_nothing_behind() {
     refused(call(&rig, "create", &huge), &["refused"]);
     assert!(!dir.exists());
 
-    // A volume of this name that CSI made is CSI's.
+    // A volume of this name that was created through CSI belongs to CSI.
     let volume = rig.volume(NAME, 400 * MIB, &csi::mount("ext4")).await;
     refused(
         call(&rig, "create", &[]),

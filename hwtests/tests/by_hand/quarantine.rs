@@ -1,4 +1,4 @@
-//! A person ends a quarantine; a quarantined volume that is in use is a finding, and can be unmounted.
+//! An operator ends a quarantine; a quarantined volume in use is a finding, and can be unmounted.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use nix::mount::{MsFlags, mount};
 
 use super::helpers::{place, say};
 
-/// A volume with a letter in it that was deleted while its drive was away, and is back.
+/// Returns a volume with a file that was deleted while its drive was missing, and whose drive is present again.
 async fn quarantined(rig: &mut Rig, name: &str) -> Placed {
     let volume = rig.volume(name, 64 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
@@ -75,7 +75,7 @@ async fn a_quarantined_volume_in_use_is_a_finding_and_keeps_nobody_from_unmounti
     rig.drive_is("a", "available").await;
     let volume = quarantined(&mut rig, "db").await;
     assert_eq!(finding(&rig).await, None);
-    // The kernel gets its partition again a little later.
+    // The kernel adds its partition again a little later.
     let limit = Duration::from_secs(20);
     let device = wait::until_async(limit, "the volume's device", async || {
         let device = rig.volume_of(&volume.id).await?.device;
@@ -99,7 +99,7 @@ async fn a_quarantined_volume_in_use_is_a_finding_and_keeps_nobody_from_unmounti
     .await;
     assert!(said.contains("volume restore"), "{said}");
     say(&rig, "volume erase-now db --confirm db").refused(1, &["in use"]);
-    // Its time is over, and it stays.
+    // The quarantine has expired, and the volume stays.
     rig.agent.stop().unwrap();
     let mut settings = rig.agent.settings().clone();
     settings.quarantine = "1s".to_owned();

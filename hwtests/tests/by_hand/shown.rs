@@ -1,4 +1,4 @@
-//! What the lists say of a volume that is used, and that its drive is found by a link.
+//! Use and age of a volume in the lists, and a drive named by a symbolic link.
 
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
@@ -35,7 +35,7 @@ async fn a_volume_is_shown_with_its_use_and_age_and_deleted_until_it_is_erased()
     let table = say(&rig, "volumes").ok();
     assert!(table.contains(&srv.display().to_string()), "{table}");
 
-    // The age is on the drive, as the volume is.
+    // The creation time is stored on the drive, like the volume.
     let link = rig.dir().join("by-id");
     symlink(format!("/dev/{}", drive.kernel_name), &link).unwrap();
     let link = link.display().to_string();

@@ -1,5 +1,5 @@
-//! Who is let in under a node's name: nobody while its agent answers, then its own machine with its own key, and others
-//! only with its drives.
+//! Admission under a node's name: no other agent while the connected one responds; then the node's own machine with its own key, and other
+//! machines only with its drives.
 
 use drivebay_hwtests::{
     cluster::{Cluster, Controller, LIMIT, SimHost},
@@ -9,7 +9,7 @@ use drivebay_hwtests::{
 
 use super::helpers::{creating, unavailable};
 
-/// Waits until the node's session is the one with this host.
+/// Waits until the node is connected from this host.
 async fn is_at(controller: &Controller, node: &SimHost) {
     let (what, ip) = (
         format!("{} is at {}", node.id, node.host.address()),
@@ -40,7 +40,7 @@ async fn a_host_that_vanished_makes_way_for_the_agent_that_comes_back() {
     old.tell(Command::HoldCreate).await;
     let asked = creating(&controller, "v", &["a0"]);
     old.has("v").await;
-    // The machine boots elsewhere on the network; it dials in vain as yet.
+    // The machine boots elsewhere on the network; it cannot connect yet.
     let host = cluster.host();
     host.cut();
     let new = cluster
@@ -49,12 +49,12 @@ async fn a_host_that_vanished_makes_way_for_the_agent_that_comes_back() {
         })
         .await;
 
-    // No farewell of the old one's kernel gets through.
+    // No FIN or RST of the old host's kernel arrives.
     old.host.cut();
     new.host.heal();
     unavailable(asked).await;
     is_at(&controller, &new).await;
-    // Had the keepalive found the dead session, there would have been none to replace.
+    // If the keepalive had detected the dead session, there would have been none to replace.
     controller
         .says(&[
             "previous session does not answer",
@@ -77,7 +77,7 @@ async fn a_clone_and_a_thief_with_a_certificate_of_their_own_take_no_session_and
     let id = controller.create_on("v", &["a0"]).await.unwrap();
     let here = first.host.address().to_string();
 
-    // The same node id and the same machine id, with the same certificate, then with another key of the same CA.
+    // The same node id and machine id, with the same certificate, then with another key of the same CA.
     for renew in [false, true] {
         if renew {
             cluster.authority.renew("a0").unwrap();
@@ -119,7 +119,7 @@ async fn another_machine_is_refused_unless_it_has_the_drives_of_the_one_that_is_
     let drives = |options: &mut FleetOptions| options.journal = Some(journal.clone());
     let first = cluster.node_on(cluster.host(), "a", &dial, drives).await;
     is_at(&controller, &first).await;
-    // On the last of its drives.
+    // On the last one of its drives.
     let id = controller.create_on("v", &["a0"]).await.unwrap();
     let other = |machine: &'static str| {
         move |options: &mut FleetOptions| options.plan.machine = machine.to_owned()

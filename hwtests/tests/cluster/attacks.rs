@@ -1,5 +1,5 @@
-//! Attacks on a controller, each with a real certificate or none: what it holds, what it logs, and how long honest agents
-//! wait, before and during the attack. Printed as a table.
+//! Attacks on a controller, with real certificates or none: its memory, its log, and the wait of honest agents, before and during the
+//! attack. Printed as a table.
 
 use std::{
     io::Write,
@@ -27,18 +27,18 @@ use drivebay_hwtests::{
 use tokio::io::AsyncReadExt;
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
-/// For how long each attack goes on, and in short.
+/// Duration of each attack, in a long run and in a short one.
 const ATTACK: Duration = Duration::from_secs(5);
 const SHORT_ATTACK: Duration = Duration::from_secs(2);
-/// Honest agents whose handshakes are timed before and during an attack.
+/// Number of honest agents whose handshakes are timed before and during an attack.
 const HANDSHAKES: usize = 10;
-/// Silent connections a second.
+/// Silent connections per second.
 const SILENT: u64 = 400;
-/// Connections with one certificate.
+/// Number of connections with one certificate.
 const CONNECTIONS: usize = 400;
 const MIB: u64 = 1 << 20;
 
-/// From connecting until the controller, having accepted the certificate, says the first byte of HTTP/2.
+/// Returns the time from connecting until the controller has accepted the certificate and sends the first byte of HTTP/2.
 fn handshake(host: &Host, to: SocketAddr, files: &TlsFiles) -> Duration {
     host.inside(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -60,8 +60,8 @@ fn handshake(host: &Host, to: SocketAddr, files: &TlsFiles) -> Duration {
     })
 }
 
-/// The longest of several nodes, one after the other: of one identity there are no more than a few connections at a time, and
-/// the last ones may not have been found closed yet.
+/// Returns the longest handshake of several nodes, one after the other. Several nodes, since the connections of one identity are limited,
+/// and the last ones may not have been detected as closed yet.
 fn handshakes(host: &Host, to: SocketAddr, nodes: &[TlsFiles]) -> Duration {
     let all = nodes.iter().map(|files| handshake(host, to, files));
     all.max().unwrap()
@@ -99,7 +99,7 @@ struct Scene {
     honest: SimHost,
     bystander: Host,
     bystanders: Vec<TlsFiles>,
-    // The same for all attacks: an address and a node that has done nothing yet, each time.
+    // Shared by all attacks: each one gets a new address, and a node without previous connections.
     cluster: Cluster,
 }
 
@@ -120,7 +120,7 @@ impl Scene {
         scrape::value(&text, "drivebay_controller_refusals_total", &[&label]).unwrap()
     }
 
-    /// Has `attack` go on for a while; it is over when what it answers is dropped.
+    /// Runs `attack` for a while, and measures. The attack ends when its return value is dropped.
     async fn during<T>(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ impl Scene {
         let attacking = attack(&host);
         let began = Instant::now();
         let (mut resident, mut handshake) = (before.resident, Duration::ZERO);
-        // On a slow machine it takes longer until the bound is reached.
+        // On a slow machine it takes longer until the limit is reached.
         let unbounded = || self.refusals(reason) <= refused && began.elapsed() < LIMIT;
         let lasts = match need::is_long() {
             true => ATTACK,
@@ -155,7 +155,7 @@ impl Scene {
         drop(attacking);
         let log = self.controller.log().len() as u64 - before.log;
         let refused = self.refusals(reason) - refused;
-        // Past the test runner's capture.
+        // Written to stderr directly, which the test runner does not capture.
         let line = format!(
             "attack: {name:24} | {bound:34} | {refused:8} {reason:20} | RSS {:4} -> {:4} MiB | log {:6} bytes | honest handshake {:4} -> {:4} ms\n",
             before.resident / MIB,
@@ -302,7 +302,7 @@ async fn no_attack_takes_the_controllers_memory_log_or_time_from_honest_nodes() 
     audited(&audit, &scene.honest.id);
 }
 
-/// Each of these was recorded, and no more than a few lines a minute of those that came again and again.
+/// Checks that these events were recorded, and that repeated ones were limited: fewer than 400 records in total.
 fn audited(path: &Path, honest: &str) {
     let text = std::fs::read_to_string(path).unwrap();
     let records: Vec<serde_json::Value> = text

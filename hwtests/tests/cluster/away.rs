@@ -1,4 +1,4 @@
-//! Nodes that are cut off, slow or frozen: what of them is shown, and that nobody else notices.
+//! Nodes that are cut off, slow or frozen: what is reported of them, and that other nodes are not affected.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::helpers::{creating, unavailable};
 
-/// What CSI is told of a volume.
+/// Returns a volume's condition in ListVolumes.
 async fn condition(controller: &Controller, id: &str) -> VolumeCondition {
     let entry = controller.listed(id).await.expect("it stays listed");
     entry.status.unwrap().volume_condition.unwrap()
@@ -33,7 +33,7 @@ async fn a_node_that_is_cut_off_stays_listed_as_abnormal_in_stable_words_and_com
     let cluster = Cluster::new().unwrap();
     let mut controller = cluster.controller(1).await;
     let dial = [controller.address()];
-    // One whose packets vanish on the way, and one whose cable is pulled.
+    // One whose packets are lost on the way, and one whose cable is unplugged.
     let mut lost = cluster.node("lost", &dial).await;
     let mut pulled = cluster.node("pulled", &dial).await;
     let mut ids = Vec::new();
@@ -70,7 +70,7 @@ async fn a_node_that_is_cut_off_stays_listed_as_abnormal_in_stable_words_and_com
         assert_eq!(capacity, 0, "nothing is promised of a node that is away");
     }
 
-    // A controller that starts while they are away knows of them.
+    // A controller that starts while they are disconnected has them in its persisted state.
     controller.stop().unwrap();
     controller.start_again().await.unwrap();
     for (id, words) in ids.iter().zip(&words) {
@@ -101,7 +101,7 @@ async fn nodes_that_answer_nothing_delay_nothing_but_their_own_calls() {
     for node in [&busy, &frozen, &lost, &well] {
         controller.node_is(&node.id, "connected").await;
     }
-    // Busy holds its answers, frozen lives on in TCP only, and lost is not there.
+    // Busy withholds its responses, frozen only exists in TCP, and lost is unreachable.
     busy.tell(Command::HoldCreate).await;
     frozen.freeze();
     lost.host.cut();

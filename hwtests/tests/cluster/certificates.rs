@@ -1,4 +1,4 @@
-//! Certificates over their lifetimes: another node's, expired ones, new ones, and a CA that is taken away.
+//! Certificates over their lifetimes: of another node, expired, renewed, and a CA that is removed.
 
 use std::{fs, time::Duration};
 
@@ -51,7 +51,7 @@ async fn sessions_last_as_long_as_their_certificates_and_new_ones_are_used_witho
     let now = controller.node(&renewed.id).await.unwrap();
     assert_eq!(now.address, before.address, "its session goes on");
 
-    // The session of the former certificate ends with it, and the next one has the new one.
+    // The session of the former certificate ends when that expires, and the next one uses the new certificate.
     controller
         .says(&["closing the agent's session", "expired", "renewed0"])
         .await;
@@ -75,7 +75,7 @@ async fn the_sessions_of_a_ca_end_when_it_is_taken_away_on_either_side() {
     let two = Authority::new(&cluster.dir("ca2"), &[]).unwrap();
     let bundles = [one, &two].map(|ca| fs::read_to_string(ca.controller().ca).unwrap());
     let both = bundles.concat();
-    // Two nodes are of the other CA.
+    // The certificates of two nodes are of the other CA.
     for node in ["b0", "c0"] {
         let (place, from) = (one.node(node).unwrap(), two.node(node).unwrap());
         fs::copy(from.cert, place.cert).unwrap();
@@ -93,13 +93,13 @@ async fn the_sessions_of_a_ca_end_when_it_is_taken_away_on_either_side() {
         controller.node_is(&node.id, "connected").await;
     }
 
-    // A node takes away the controller's.
+    // A node removes the controller's CA.
     replace(&one.node("c0").unwrap().ca, &bundles[1]);
     c.says(&["controller session ended", "CA"]).await;
     c.says(&["cannot open a session with the controller", "CA"])
         .await;
     controller.node_is(&c.id, "away").await;
-    // The controller takes away two nodes'.
+    // The controller removes the CA of two nodes.
     replace(&one.controller().ca, &bundles[0]);
     controller
         .says(&["closing the agent's session", "CA", "b0"])

@@ -1,4 +1,4 @@
-//! Creates whose answer was lost: however often they are repeated, and whoever was killed meanwhile, there is one
+//! CreateVolume calls whose response was lost: however often they are repeated, and whichever process was killed meanwhile, there is one
 //! volume.
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::helpers::{creating, unavailable};
 
-/// Repeats a create until it is done, as a provisioner does.
+/// Repeats CreateVolume until it succeeds, as a provisioner does.
 async fn create_at_last(controller: &Controller, name: &str, nodes: &[&str]) -> String {
     let what = format!("{name} is created");
     wait::until_async(LIMIT, &what, async || {
@@ -49,7 +49,7 @@ async fn a_controller_that_is_killed_in_the_middle_of_a_create_leaves_exactly_on
     controller.kill();
     asked.await.unwrap().unwrap_err();
     controller.start_again().await.unwrap();
-    // The one that has it may be the last to come back.
+    // The node that has the volume may be the last one to return.
     a.host.cut();
     controller.node_is(&b.id, "connected").await;
     unavailable(creating(&controller, "v", &["a0", "b0"])).await;
@@ -72,7 +72,7 @@ async fn a_create_that_a_lost_node_has_carried_out_waits_for_it_also_after_a_res
     }
     a.tell(Command::Hush).await;
     a.tell(Command::HoldCreate).await;
-    // The second as a scheduler asks for it: once it is told that the node cannot do it, it takes another.
+    // The second as a scheduler requests it: when the node cannot create it, it chooses another.
     let wanted: [(&str, &[&str]); 2] = [("v", &["a0", "b0"]), ("w", &["a0"])];
     let asked = wanted.map(|(name, nodes)| creating(&controller, name, nodes));
     for (name, _) in wanted {

@@ -1,4 +1,4 @@
-//! What several tests of clusters do.
+//! Steps that several tests of clusters share.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use drivebay_hwtests::cluster::{Controller, request};
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
-/// A call does not wait for its own deadline, which is a minute.
+/// Time limit of a call; shorter than its own deadline, which is a minute.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// A CreateVolume that goes on while the test does something else.
+/// A CreateVolume call that runs while the test continues.
 pub(crate) type Creating = JoinHandle<Result<String, Status>>;
 
-/// Begins to create a volume on one of these nodes.
+/// Starts to create a volume on one of these nodes.
 pub(crate) fn creating(controller: &Controller, name: &str, nodes: &[&str]) -> Creating {
     let (csi, request) = (controller.csi.clone(), request(name, nodes));
     tokio::spawn(async move {
@@ -21,7 +21,7 @@ pub(crate) fn creating(controller: &Controller, name: &str, nodes: &[&str]) -> C
     })
 }
 
-/// Expects an answer that makes a provisioner ask again, and no other node.
+/// Checks that the call returns an error after which a provisioner repeats it, and chooses no other node.
 pub(crate) async fn unavailable(call: Creating) {
     let ended = tokio::time::timeout(CALL_LIMIT, call).await;
     let ended = ended.expect("the call is answered before its own deadline");

@@ -1,4 +1,4 @@
-//! The network itself: what is cut is cut without a word, and what is healed is back.
+//! The network of these tests: a host that is cut off receives no packets, and its connections continue when it is reachable again.
 
 use std::{
     io::{ErrorKind, Read, Write},

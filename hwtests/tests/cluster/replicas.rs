@@ -1,11 +1,11 @@
-//! Several controllers: a session with each, by their addresses or through one that stands for all.
+//! Several controllers: a session with each, by their addresses or through one address for all.
 
 use drivebay_hwtests::{
     cluster::{Cluster, Controller, ControllerOptions, LIMIT, SimHost},
     need, wait,
 };
 
-/// What one replica has done, the other shows.
+/// Creates a volume at one replica, and waits until the other one lists it.
 async fn share(node: &SimHost, one: &Controller, other: &Controller, name: &str) {
     let id = one.create_on(name, &[&node.id]).await.unwrap();
     wait::until_async(LIMIT, "the other replica shows it", async || {
@@ -15,7 +15,7 @@ async fn share(node: &SimHost, one: &Controller, other: &Controller, name: &str)
     assert_eq!(other.create_on(name, &[&node.id]).await.unwrap(), id);
 }
 
-/// Kills one, and starts it again.
+/// Kills one replica, and starts it again.
 async fn lives_through_a_death(node: &mut SimHost, one: &Controller, other: &mut Controller) {
     node.has_sessions(2).await;
     for controller in [one, &*other] {

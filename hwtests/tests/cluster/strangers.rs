@@ -1,4 +1,4 @@
-//! Those who only knock: nothing that they do keeps honest agents out, and nothing that they say is believed.
+//! Unauthenticated clients: they cannot keep honest agents out, and nothing that they send is accepted.
 
 use std::{
     fs::{self, Permissions},
@@ -20,7 +20,7 @@ use drivebay_hwtests::{
 };
 use tempfile::TempDir;
 
-/// More than may stand in the door at a time, which is 512.
+/// More than the connection limit, which is 512.
 const CROWD: usize = 700;
 
 fn connect(host: &Host, to: SocketAddr, times: usize) -> Vec<TcpStream> {
@@ -44,7 +44,7 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     let node = cluster.node("a", &[controller.address()]).await;
     controller.node_is(&node.id, "connected").await;
     controller.create_on("v", &[&node.id]).await.unwrap();
-    // The crowd is shown out, by others that came later or by the clock.
+    // The connections are closed because of later ones, or at their deadline.
     controller
         .says(&["connection rejected", "too many connections"])
         .await;
@@ -52,7 +52,7 @@ async fn a_crowd_that_says_nothing_and_one_that_speaks_no_tls_keep_no_agent_out(
     for mut stream in crowd {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut said = Vec::new();
-        // What it says to plaintext is an alert; both ends are fine, waiting for ever is not.
+        // On plaintext the server sends an alert. Either end of the connection is fine; not waiting indefinitely.
         if let Err(error) = stream.read_to_end(&mut said) {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
@@ -96,7 +96,7 @@ async fn an_old_snapshot_is_not_believed() {
     let mut node = cluster.node("a", &[controller.address()]).await;
     controller.node_is(&node.id, "connected").await;
     let id = controller.create_on("v", &[&node.id]).await.unwrap();
-    // Of the time before the volume was made.
+    // A snapshot from before the volume was created.
     node.tell(fleet::Command::ReplayOldSnapshot).await;
     controller.says(&["it is an old one"]).await;
     assert_eq!(
@@ -126,7 +126,7 @@ async fn without_certificates_nobody_listens_on_tcp_and_no_agent_dials_it() {
     node.await.says(&["over TCP certificates are needed"]).await;
 }
 
-/// A program of a user who is not root, over a unix socket.
+/// Returns a command that runs a Perl program as an unprivileged user, with a Unix socket as its argument.
 fn as_nobody(program: &str, socket: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -137,7 +137,7 @@ fn as_nobody(program: &str, socket: &Path) -> Command {
     command
 }
 
-/// A directory where everybody may make sockets.
+/// Returns a directory in which every user may create sockets.
 fn open_dir() -> TempDir {
     let dir = TempDir::with_prefix("drivebay-socket-").unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();

@@ -1,10 +1,10 @@
-//! A drive of another node is taken over on its spelled-out identity, with its volumes, and never otherwise.
+//! A drive of another node is adopted with its volumes after its identity is confirmed, and never otherwise.
 
 use drivebay_hwtests::{Agent, DriveSpec, MIB, Rig, csi, need};
 
 use super::helpers::{codes, drive_command, letter, print, read_letter};
 
-/// A rig whose agent is another node now than the one that made the volume.
+/// Returns a rig whose agent has another node name than the one that made the volume.
 async fn moved() -> (Rig, drivebay_hwtests::rig::Placed) {
     let mut rig = Rig::with(vec![
         DriveSpec::blank("a", 256 * MIB),
@@ -47,7 +47,7 @@ async fn an_adopted_drive_brings_its_volumes_to_this_node() {
     volume.id = volume.id.replace("@node1", "@node2");
     assert_eq!(rig.csi.ids().await.unwrap(), [volume.id.as_str()]);
     read_letter(&rig, &volume, "kept").await;
-    // It is this node's after a restart too, and can be carved.
+    // The drive is this node's after a restart too, and space on it can be allocated.
     rig.agent.stop().unwrap();
     rig.start_again().await;
     read_letter(&rig, &volume, "kept").await;

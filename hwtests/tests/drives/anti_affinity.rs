@@ -1,4 +1,4 @@
-//! The volumes of a pod on different drives: a group from the names of claims, kept on the drives.
+//! Anti-affinity of the volumes of a pod: a group derived from the names of claims, persisted on the drives.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use drivebay_proto::csi as wire;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-/// CreateVolume as the provisioner sends it for a claim.
+/// Sends CreateVolume as the provisioner does for a claim.
 async fn claim(csi: &Csi, namespace: &str, name: &str, how: &str) -> Result<wire::Volume, Status> {
     let parameters = [
         ("antiAffinityPattern", "[a-z]+-(db-[0-9]+)"),
@@ -26,7 +26,7 @@ async fn claim(csi: &Csi, namespace: &str, name: &str, how: &str) -> Result<wire
     .await
 }
 
-/// The drives that these volumes are on.
+/// Returns the drives that hold these volumes.
 async fn drives(rig: &Rig, volumes: &[wire::Volume]) -> BTreeSet<String> {
     let inventory = rig.inventory().await;
     let of = inventory.volumes.into_iter();
@@ -35,7 +35,7 @@ async fn drives(rig: &Rig, volumes: &[wire::Volume]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Volumes of one pod, made at the same time.
+/// Creates volumes of one pod concurrently.
 async fn at_once(
     rig: &Rig,
     namespace: &str,
@@ -51,7 +51,7 @@ async fn at_once(
     made.into_iter().map(Result::unwrap).collect()
 }
 
-/// Also where the class packs, and where a drive has nothing but room.
+/// Returns a rig with three drives in a class with this placement.
 async fn three_drives(placement: &str) -> Rig {
     let drives = ["a", "b", "c"].map(|name| DriveSpec::blank(name, 128 * MIB));
     Rig::tuned(drives.into(), |settings| {
@@ -69,7 +69,7 @@ async fn a_hard_group_has_one_volume_on_a_drive_also_when_they_are_made_at_once_
         let mut rig = three_drives(placement).await;
         let made = at_once(&rig, "prod", "hard", &CLAIMS).await;
         assert_eq!(drives(&rig, &made).await.len(), 3);
-        // Another pod's, and another namespace's, are other groups.
+        // Other pods and other namespaces are other groups.
         let other = at_once(&rig, "prod", "hard", &["data-db-1", "log-db-1"]).await;
         assert_eq!(drives(&rig, &other).await.len(), 2);
         claim(&rig.csi, "test", "tmp-db-0", "hard").await.unwrap();
@@ -84,7 +84,7 @@ async fn a_hard_group_has_one_volume_on_a_drive_also_when_they_are_made_at_once_
                 .unwrap_err();
             assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
             assert!(refused.message().contains("\"prod/db-0\""), "{refused:?}");
-            // The repeat of a call is answered with the volume that there is.
+            // A repeated call returns the existing volume.
             let again = claim(&rig.csi, "prod", CLAIMS[0], "hard").await.unwrap();
             assert!(made.iter().any(|one| one.volume_id == again.volume_id));
         }

@@ -1,5 +1,5 @@
-//! A drive that its own SMART values call BAD is evacuated without a request, where its class says so, within the day's budget
-//! and as long as its targets are well.
+//! A drive with verdict BAD by its own SMART values is evacuated without a request if its class allows that, within the daily budget and
+//! while the targets are GOOD.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,13 +13,13 @@ use super::{
     moves::{id_of, lives_on, moves, read_letter},
 };
 
-/// Polls, the delay of the configuration, and the pause between two decisions.
+/// Time limit for polls, the configured delay, and the pause between two decisions.
 const DECIDED: Duration = Duration::from_secs(90);
-/// A verdict, and pending sectors that lead to it.
+/// A verdict, and the number of pending sectors that causes it.
 const SUSPECT: (&str, u64) = ("SUSPECT", 5);
 const BAD: (&str, u64) = ("BAD", 48);
 
-/// Drives of a class that evacuates those that are BAD, all of them well, and a volume with a letter on one.
+/// Returns drives of a class that evacuates BAD drives, all of them GOOD, and a volume with a file on one.
 async fn rig(drives: &[(&str, u64)], moves: &str) -> (Rig, Placed, PathBuf) {
     let mut place = PathBuf::new();
     let drives = drives
@@ -47,7 +47,7 @@ async fn shelf_name(rig: &Rig, id: &str, names: &[&'static str]) -> &'static str
     panic!("no drive {id}")
 }
 
-/// Gives drives a verdict, by SMART values that the agent polls at its next start.
+/// Sets the drives' SMART values, restarts the agent, and waits until the drives have this verdict.
 async fn fail(rig: &mut Rig, place: &Path, names: &[&str], (verdict, pending): (&str, u64)) {
     for name in names {
         let kernel_name = rig.drive(name).await.unwrap().kernel_name;
@@ -65,7 +65,7 @@ async fn fail(rig: &mut Rig, place: &Path, names: &[&str], (verdict, pending): (
     }
 }
 
-/// Waits until the one move there is was requested by the agent.
+/// Waits until there is exactly one move, requested by the agent.
 async fn is_evacuated(rig: &Rig) {
     wait::until_async(DECIDED, "the drive is being evacuated", async || {
         let all = moves(rig).await;
@@ -74,7 +74,7 @@ async fn is_evacuated(rig: &Rig) {
     .await;
 }
 
-/// Waits until the agent's log has a line with all of these.
+/// Waits until the agent's log has a line with all of these words.
 async fn logged(rig: &Rig, words: &[&str]) {
     wait::until_async(DECIDED, &format!("{words:?} is logged"), async || {
         let log = rig.agent.log();
@@ -103,7 +103,7 @@ async fn a_drive_that_becomes_bad_is_evacuated_with_its_data_and_the_budget_outl
     assert_eq!(drive.cordon.unwrap().by, "evacuate = bad");
     read_letter(&rig, &volume, "kept").await;
 
-    // The drive that it went to fails on the same day.
+    // The target drive fails on the same day.
     rig.shelf.add(DriveSpec::blank("c", 256 * MIB)).unwrap();
     rig.drive_is("c", "available").await;
     fail(&mut rig, &place, &[other], BAD).await;
@@ -130,7 +130,7 @@ async fn two_bad_drives_move_nothing_and_what_an_operator_cancelled_is_not_begun
         "{listed}"
     );
 
-    // An operator says that the second one is well.
+    // An operator overrules the verdict of the second drive.
     let good = format!(
         "[[health.override]]\ndrive = \"{}\"\nverdict = \"good\"\nreason = \"for a test\"\n",
         id_of(&rig, second).await
@@ -138,7 +138,7 @@ async fn two_bad_drives_move_nothing_and_what_an_operator_cancelled_is_not_begun
     rig.agent.stop().unwrap();
     rig.agent.retune(|settings| settings.more += &good).unwrap();
     rig.start_again().await;
-    // In use, so that its move waits.
+    // In use, so that the move waits.
     rig.use_volume(&volume).await;
     is_evacuated(&rig).await;
     let (code, said) = drive_command(&rig, "evacuate", &[&from, "--cancel", "--by", "ann"]);
@@ -165,7 +165,7 @@ async fn an_evacuation_whose_target_becomes_suspect_is_stopped_and_the_volume_st
     fail(&mut rig, &place, &[target], SUSPECT).await;
     logged(&rig, &["automatic evacuation stopped", &from, "is SUSPECT"]).await;
     assert!(moves(&rig).await.is_empty());
-    // With another drive that is well, it is not begun again on the same day.
+    // With another GOOD drive, no evacuation begins again on the same day.
     rig.shelf.add(DriveSpec::blank("c", 256 * MIB)).unwrap();
     rig.drive_is("c", "available").await;
     logged(&rig, &[NOT_EVACUATED, &from, "begun within the last day"]).await;

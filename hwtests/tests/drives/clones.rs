@@ -1,5 +1,5 @@
-//! Layout partition: a volume is made as a copy of one that nobody uses, has its bytes and a filesystem of its own, and waits while
-//! somebody does. Snapshots there are refused. Those of layout lvm, and copies of volumes in use, are in `lab_snapshots`.
+//! Layout partition: a clone has the bytes of its source and its own filesystem, and waits while the source is in use. Snapshots are
+//! refused. Snapshots of layout lvm, and clones of volumes in use, are in `lab_snapshots`.
 
 use std::{
     fs::{self, File},
@@ -23,12 +23,15 @@ use super::{
     moves::{client, read_letter},
 };
 
-/// A copy of a small volume is begun, or notices that its original is used, within this; the machine may be busy.
+#[path = "clones_unreadable.rs"]
+mod unreadable;
+
+/// Time limit for the copy of a small volume to begin, or to detect that its source is in use; the machine may be busy.
 const SOON: Duration = Duration::from_secs(30);
-/// So slow that a copy of 64 MiB is met while it goes on.
+/// So slow that the test observes a copy of 64 MiB in progress.
 const SLOWLY: &str = "[moves]\nmax-bytes-per-second = '8MiB'\n";
 
-/// Creates a copy, and thinks of paths for it.
+/// Creates a clone and returns it with paths to use it at.
 async fn cloned(rig: &Rig, of: &Placed, name: &str, bytes: u64) -> Placed {
     let source = csi::from_volume(&of.id);
     let made = rig.csi.create_from(name, bytes, &of.capability, &source);
@@ -43,7 +46,7 @@ async fn copies(rig: &Rig) -> Vec<VolumeCopy> {
     listed.unwrap().into_inner().copies
 }
 
-/// Waits until the one copy there is fits.
+/// Waits until the only copy fits.
 async fn copy_is(rig: &Rig, what: &str, fits: impl Fn(&VolumeCopy) -> bool) -> VolumeCopy {
     wait::until_async(SOON, what, async || {
         let mut all = copies(rig).await;
@@ -61,7 +64,7 @@ fn goes_on(copy: &VolumeCopy) -> bool {
     copy.waits_for.is_empty() && copy.done_bytes > 0
 }
 
-/// A creation that is a copy, beside what the test does.
+/// Creates a clone concurrently with the test.
 fn creating(
     csi: &Csi,
     of: &Placed,
@@ -98,7 +101,7 @@ async fn a_clone_of_each_filesystem_has_its_bytes_and_a_uuid_of_its_own_and_is_m
         rig.use_volume(&first).await;
         fs::write(first.target.join("letter"), &text).unwrap();
         rig.leave_volume(&first).await;
-        // Larger by a half: its filesystem grows with it. Growing a mounted ext4 is for the lab.
+        // Larger by half: the filesystem grows with it. Growing a mounted ext4 is tested in the lab.
         let bytes = match fs_type {
             "xfs" => mib * MIB * 3 / 2,
             _ => mib * MIB,
@@ -122,7 +125,7 @@ async fn a_clone_of_each_filesystem_has_its_bytes_and_a_uuid_of_its_own_and_is_m
             let (small, large) = (total(&first).await, total(&second).await);
             assert!(large > small, "{large} of a larger volume, and {small}");
         }
-        // Neither is the other.
+        // The two are independent.
         fs::write(second.target.join("letter"), "of the second").unwrap();
         for volume in [&first, &second] {
             rig.leave_volume(volume).await;
@@ -134,7 +137,7 @@ async fn a_clone_of_each_filesystem_has_its_bytes_and_a_uuid_of_its_own_and_is_m
         for volume in [&first, &second] {
             rig.leave_volume(volume).await;
         }
-        // Told with what it was made of, and again the same; not for another source, nor without one.
+        // The agent reports its source. A repeated request returns it; one with another source, or without one, is refused.
         let source = csi::from_volume(&first.id);
         let name = format!("{fs_type}-2");
         let again = rig.csi.create_from(&name, bytes, &how, &source).await;
@@ -152,7 +155,7 @@ async fn a_clone_of_each_filesystem_has_its_bytes_and_a_uuid_of_its_own_and_is_m
             let refused = refused.await.unwrap_err();
             assert_eq!(refused.code(), Code::AlreadyExists, "{refused}");
         }
-        // What it was made of may go.
+        // The source can be deleted.
         rig.csi.delete(&first.id).await.unwrap();
         rig.use_volume(&second).await;
         rig.leave_volume(&second).await;
@@ -177,7 +180,7 @@ async fn a_clone_of_a_raw_volume_has_its_bytes_and_zeros_behind_them() {
     drop(node);
     let written = digest::of(&first.target).unwrap();
     rig.leave_volume(&first).await;
-    // A hole and zeros have the same fingerprint: that of a larger one is the same if the rest is zeros.
+    // A hole and zeros have the same digest: that of a larger volume is the same if the rest is zeros.
     let second = cloned(&rig, &first, "second", 64 * MIB).await;
     assert_eq!(second.bytes, 64 * MIB);
     for volume in [&first, &second] {
@@ -190,6 +193,26 @@ async fn a_clone_of_a_raw_volume_has_its_bytes_and_zeros_behind_them() {
 }
 
 #[tokio::test]
+async fn a_clone_whose_end_takes_several_steps_to_zero_is_completed() {
+    need!(root, loop, layout "partition");
+    let rig = rig("[moves]\nmax-bytes-per-second = '32MiB'\n").await;
+    let first = rig.volume("first", 16 * MIB, &csi::block()).await;
+    rig.use_volume(&first).await;
+    let node = File::options().write(true).open(&first.target).unwrap();
+    let random: Vec<u8> = (0..MIB).map(|_| fastrand::u8(..)).collect();
+    node.write_all_at(&random, 15 * MIB).unwrap();
+    node.sync_all().unwrap();
+    drop(node);
+    let written = digest::of(&first.target).unwrap();
+    rig.leave_volume(&first).await;
+    // Three times the size that is zeroed in one step.
+    let second = cloned(&rig, &first, "second", 208 * MIB).await;
+    rig.use_volume(&second).await;
+    assert_eq!(digest::of(&second.target).unwrap(), written);
+    rig.leave_volume(&second).await;
+}
+
+#[tokio::test]
 async fn a_clone_waits_while_its_original_is_staged_and_has_what_was_written_last() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
     let rig = rig(SLOWLY).await;
@@ -198,11 +221,11 @@ async fn a_clone_waits_while_its_original_is_staged_and_has_what_was_written_las
     let source = csi::from_volume(&first.id);
     let begun = creating(&rig.csi, &first, "second", source.clone());
     copy_is(&rig, "it waits", waits).await;
-    // It was answered to nobody.
+    // The volume that is being copied is not listed.
     assert_eq!(rig.csi.ids().await.unwrap(), [first.id.as_str()]);
     rig.leave_volume(&first).await;
     copy_is(&rig, "it is copied", goes_on).await;
-    // A stage wins, at once.
+    // A stage takes precedence at once.
     let begin = Instant::now();
     rig.use_volume(&first).await;
     let took = begin.elapsed();

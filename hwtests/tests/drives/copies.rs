@@ -1,5 +1,5 @@
-//! A copied drive and another node's drive are shown and refused: nobody can tell which copy is the
-//! newer one, and nobody's drive is somebody else's.
+//! Copied drives and drives of another node are listed and refused: it is unknown which copy is newer, and a drive of another node is not
+//! this node's.
 
 use std::{
     fs,
@@ -41,7 +41,7 @@ async fn a_copy_and_its_original_are_both_refused_until_one_is_gone() {
         assert_eq!(created.unwrap_err().code(), Code::ResourceExhausted);
         assert_eq!((print(&rig, "a"), print(&rig, "b")), before);
         if round == 0 {
-            // Found at the start too, and not only as it comes.
+            // Detected at startup too, and not only when plugged.
             rig.agent.stop().unwrap();
             rig.start_again().await;
         }
@@ -61,7 +61,7 @@ async fn a_copy_that_answers_first_is_not_believed_and_not_written_to() {
     rig.agent.stop().unwrap();
     rig.shelf.flush().unwrap();
     fs::copy(rig.shelf.file("a"), rig.shelf.file("b")).unwrap();
-    // The copy is there at the start, and the original comes later, as the host has just booted.
+    // The copy is present at startup, and the original comes later, shortly after a boot.
     rig.shelf.pull("a");
     rig.shelf.plug("b").unwrap();
     rig.agent
@@ -75,7 +75,7 @@ async fn a_copy_that_answers_first_is_not_believed_and_not_written_to() {
         .stage(&volume.id, &volume.staging, &volume.capability)
         .await;
     assert_eq!(staged.unwrap_err().code(), Code::Unavailable);
-    // In short that a deletion waits and is refused as well is left to the test of late drives.
+    // In the short run the test of late drives covers that a deletion waits and is refused.
     if need::is_long() {
         let deleted = rig.csi.delete(&volume.id).await;
         assert_eq!(deleted.unwrap_err().code(), Code::Unavailable);
@@ -91,7 +91,7 @@ async fn a_copy_that_answers_first_is_not_believed_and_not_written_to() {
     rig.shelf.pull("b");
     rig.drive_is("a", "claimed").await;
     read_letter(&rig, &volume, "kept").await;
-    // Without the original, seen to be missing, the copy is the drive.
+    // If the original is observed to be missing, the copy is the drive.
     rig.shelf.pull("a");
     rig.drive_is("a", "missing").await;
     rig.shelf.plug("b").unwrap();
@@ -114,7 +114,7 @@ async fn a_deletion_ends_beside_a_copy_and_does_not_come_back_with_it() {
     rig.volume_is(&gone.id, "erasing").await;
     rig.shelf.plug("b").unwrap();
     let b = rig.drive_is("b", "rejected").await;
-    // Whatever ends meanwhile, neither of both is usable, nor wiped.
+    // Whichever operation ends meanwhile, neither drive can be used or wiped.
     let end = Instant::now() + Duration::from_secs(8);
     while Instant::now() < end {
         let inventory = rig.inventory().await;
@@ -132,7 +132,7 @@ async fn a_deletion_ends_beside_a_copy_and_does_not_come_back_with_it() {
     rig.drive_is("a", "claimed").await;
     rig.erased().await;
     read_letter(&rig, &live, "live").await;
-    // Once more, now that it is over; and then the copy alone.
+    // Again, after erasing has finished; and then the copy alone.
     rig.shelf.plug("b").unwrap();
     rig.drive_is("b", "rejected").await;
     assert_eq!(rig.csi.ids().await.unwrap(), [live.id.as_str()]);
@@ -173,7 +173,7 @@ async fn a_drive_of_another_node_or_cluster_is_not_touched() {
             .stage(&volume.id, &volume.staging, &volume.capability)
             .await;
         assert!(staged.is_err(), "another node's volume was staged");
-        // Deleting what this node does not have is done already, and touches nothing.
+        // A volume that this node does not have is deleted already, and nothing changes.
         let _ = rig.csi.delete(&volume.id).await;
         rig.agent.stop().unwrap();
         assert_eq!(print(&rig, "a"), before);

@@ -1,4 +1,4 @@
-//! A cordoned drive takes no new volumes, whoever asks and whatever is restarted, and serves those that it has.
+//! A cordoned drive takes no new volumes, for any request and after any restart, and its volumes are served.
 
 use std::process::Output;
 
@@ -40,7 +40,7 @@ async fn a_cordoned_drive_takes_no_new_volume_and_serves_those_that_it_has() {
     let cordon = [&[cordoned.as_str()], words.as_slice()].concat();
     let (code, text) = drive_command(&rig, "cordon", &cordon);
     assert_eq!(code, Some(0), "{text}");
-    // Again, with another reason: the first one stays.
+    // Repeated with another reason: the first one stays.
     let again = [cordoned.as_str(), "--by", "bob", "--reason", "other"];
     let (code, text) = drive_command(&rig, "cordon", &again);
     assert!(
@@ -74,7 +74,7 @@ async fn a_cordoned_drive_takes_no_new_volume_and_serves_those_that_it_has() {
         "{refused:?}"
     );
 
-    // What it has is served as before, also by an agent that was killed meanwhile.
+    // Its volumes are served as before, also by an agent that was killed meanwhile.
     rig.agent.kill9();
     rig.start_again().await;
     let shown = said(&rig.agent.ask(&["drives"]).unwrap());
@@ -141,7 +141,7 @@ async fn a_controller_has_a_drive_cordoned_where_the_nodes_configuration_lets_it
         code == Some(0) && text.contains("cordoned by ann: ticket 4711"),
         "{text}"
     );
-    // The inventory that the controller places by shows it a moment later than the answer.
+    // The inventory that the controller places by is updated a moment after the answer.
     drivebay_hwtests::wait::until(std::time::Duration::from_secs(10), "shown", || {
         let drives = said(&pair.controller.ask(&["drives"]).unwrap());
         drives.contains("cordoned by ann").then_some(())

@@ -1,11 +1,11 @@
-//! A volume that is unmounted here and held by somebody else is not deleted, and whoever holds it is named.
+//! A volume that is unmounted on the host and held by another process is not deleted, and the error names the process.
 
 use std::process::{Child, Command, Stdio};
 
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, wait};
 use tonic::Code;
 
-/// A process in a mount namespace of its own, with all that is mounted now.
+/// Starts a process in a private mount namespace, a copy of the present mounts.
 fn in_a_copy_of_the_mounts() -> Child {
     Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sleep", "60"])

@@ -1,11 +1,11 @@
-//! What several of these tests do.
+//! Helpers that several of these tests use.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Output};
 
 use drivebay_hwtests::{MIB, Rig, csi, digest, rig::Placed};
 use drivebay_proto::agent;
 
-/// A fingerprint of a drive's file after everything written through its devices reached it.
+/// Returns the digest of a drive's file after all writes to its devices have reached it.
 pub(crate) fn print(rig: &Rig, name: &str) -> u64 {
     rig.shelf.flush().unwrap();
     digest::of(&rig.shelf.file(name)).unwrap()
@@ -19,13 +19,13 @@ pub(crate) fn zero(target: &Path, at: u64, len: u64) {
     node.sync_all().unwrap();
 }
 
-/// The codes of all reasons against a drive.
+/// Returns the codes of all reasons that reject a drive.
 pub(crate) fn codes(drive: &agent::Drive) -> Vec<&str> {
     let codes = drive.rejects.iter();
     codes.map(|reject| reject.code.as_str()).collect()
 }
 
-/// The message of a volume's abnormal condition in ListVolumes.
+/// Returns the message of a volume's abnormal condition in ListVolumes.
 pub(crate) async fn abnormal(rig: &Rig, id: &str) -> String {
     let entries = rig.csi.list().await.unwrap();
     let entry = entries
@@ -42,7 +42,7 @@ pub(crate) async fn abnormal(rig: &Rig, id: &str) -> String {
     condition.message
 }
 
-/// An ext4 volume with a letter in it, unmounted again.
+/// Returns an unmounted ext4 volume with a file `letter`.
 pub(crate) async fn letter(rig: &Rig, name: &str) -> Placed {
     let volume = rig.volume(name, 64 * MIB, &csi::mount("ext4")).await;
     rig.use_volume(&volume).await;
@@ -51,7 +51,7 @@ pub(crate) async fn letter(rig: &Rig, name: &str) -> Placed {
     volume
 }
 
-/// Reads the letter of a volume again.
+/// Verifies the file `letter` of a volume.
 pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, name: &str) {
     rig.use_volume(volume).await;
     let letter = std::fs::read_to_string(volume.target.join("letter")).unwrap();
@@ -59,12 +59,12 @@ pub(crate) async fn read_letter(rig: &Rig, volume: &Placed, name: &str) {
     rig.leave_volume(volume).await;
 }
 
-/// Runs `drive wipe`; answers with its exit code and what it said.
+/// Runs `drive wipe`, and returns its exit code and output.
 pub(crate) fn wipe(rig: &Rig, args: &[&str]) -> (Option<i32>, String) {
     drive_command(rig, "wipe", args)
 }
 
-/// Runs a subcommand of `drive`; answers with its exit code and what it said.
+/// Runs a subcommand of `drive`, and returns its exit code and output.
 pub(crate) fn drive_command(rig: &Rig, verb: &str, args: &[&str]) -> (Option<i32>, String) {
     let all: Vec<&str> = ["drive", verb].iter().chain(args).copied().collect();
     let Output {

@@ -1,4 +1,4 @@
-//! Drives come and go while the agent runs; what was on them is neither lost nor forgotten.
+//! Drives come and go while the agent runs; their volumes are neither lost nor forgotten.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn volumes_of_a_pulled_drive_are_listed_as_missing_and_are_back_with_it() 
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
     assert_eq!(rig.csi.capacity().await.unwrap(), 0);
 
-    // Its memory outlives the agent.
+    // Persisted across restarts of the agent.
     rig.agent.kill9();
     rig.start_again().await;
     rig.volume_is(&volume.id, "missing").await;
@@ -91,7 +91,7 @@ async fn a_volume_deleted_while_its_drive_was_away_is_quarantined_and_then_erase
     assert_eq!(digest::find(&file, b"gone").unwrap().len().min(1), 1);
     rig.agent.stop().unwrap();
 
-    // The same, with a short quarantine.
+    // The same with a short quarantine.
     let mut settings = rig.agent.settings().clone();
     settings.quarantine = "1s".to_owned();
     rig.agent = drivebay_hwtests::Agent::start(settings).await.unwrap();
@@ -103,7 +103,7 @@ async fn a_volume_deleted_while_its_drive_was_away_is_quarantined_and_then_erase
     )
     .await;
     read_letter(&rig, &kept, "kept").await;
-    // The deletion is over, and remembered: a copy of the drive may appear.
+    // The deletion has finished and its tombstone is kept, since a copy of the drive may appear.
     let tombstones = rig.dir().join("state/tombstones.json");
     let uuid = gone.id.split('@').next().unwrap().to_owned();
     wait::until(Duration::from_secs(10), "the deletion is over", || {
@@ -123,7 +123,7 @@ async fn a_drive_that_returns_under_another_identity_brings_its_volumes_and_thei
     rig.shelf.pull("a");
     rig.drive_is("a", "missing").await;
     rig.csi.delete(&gone.id).await.unwrap();
-    // Behind another controller a drive may have another name; here a loop drive's file has.
+    // Behind another controller a drive may have another name; here the loop drive's file has.
     std::fs::rename(rig.shelf.file("a"), rig.shelf.file("moved")).unwrap();
     rig.shelf.plug("moved").unwrap();
     rig.drive_is("moved", "claimed").await;
@@ -136,7 +136,7 @@ async fn a_drive_that_returns_under_another_identity_brings_its_volumes_and_thei
     );
     assert_eq!(rig.csi.ids().await.unwrap(), [kept.id.as_str()]);
     read_letter(&rig, &kept, "kept").await;
-    // The name of a quarantined volume is free; its space is not.
+    // The name of a quarantined volume can be used again; its space cannot.
     let again = letter(&rig, "gone").await;
     assert_ne!(again.id, gone.id);
     rig.volume_is(&gone.id, "quarantined").await;

@@ -1,5 +1,5 @@
-//! A claim cut off before its label is finished by the next one; a label that is gone from a drive with
-//! volumes is damage, and damage is not emptiness.
+//! A claim interrupted before it wrote the label is finished by the next one; a label missing from a drive with volumes is damage, not an
+//! empty drive.
 
 use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, settings, tools};
 use tonic::Code;
@@ -8,7 +8,7 @@ use super::helpers::{abnormal, codes, letter, print, read_letter, zero};
 
 #[tokio::test]
 async fn a_claim_cut_off_before_its_label_counts_as_blank_and_is_finished_by_the_next() {
-    // How layout lvm finishes such a claim is the agent's own test of it, which can stop in the middle.
+    // For layout lvm, a test of the agent itself covers such a claim, since it can stop in the middle.
     need!(root, loop, layout "partition", tool "sgdisk", tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
     let free = rig.csi.capacity().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_drive_with_volumes_and_no_label_is_never_claimed() {
     let mut rig = Rig::with(vec![DriveSpec::blank("a", 256 * MIB)]).await;
     let volume = letter(&rig, "kept").await;
     rig.agent.stop().unwrap();
-    // The volumes' records, and all that names the drive ours but its first sectors.
+    // The volumes' records, and all signatures of Drivebay except in the first sectors.
     let (at, len) = match settings::layout().as_str() {
         "lvm" => (4096, 3 * MIB - 4096),
         _ => (MIB, 4 * MIB),

@@ -1,4 +1,4 @@
-//! Which layout drives are claimed with: `lvm`, unless the class says otherwise, and never on a host that cannot.
+//! Layout with which drives are claimed: `lvm`, unless the class sets another one, and never on a host without support for it.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -9,7 +9,7 @@ use tonic::Code;
 async fn a_host_without_lvm_claims_nothing_and_says_what_is_missing_and_which_layout_does() {
     need!(root, loop);
     let mut rig = Rig::tuned(vec![DriveSpec::blank("a", 128 * MIB)], |settings| {
-        // A version of LVM that is too old, as on a host that has no other.
+        // A version of LVM that is too old, as on a host without another one.
         let tools = settings.dir.join("bin");
         fs::create_dir(&tools).unwrap();
         let lvm = tools.join("lvm");
@@ -34,7 +34,7 @@ async fn a_host_without_lvm_claims_nothing_and_says_what_is_missing_and_which_la
     }
     assert_eq!(rig.shelf.digests().unwrap(), before);
 
-    // As it says.
+    // The layout that the class sets.
     rig.agent.stop().unwrap();
     let config = rig.agent.settings().config();
     let text = fs::read_to_string(&config).unwrap();

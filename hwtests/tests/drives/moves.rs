@@ -1,5 +1,5 @@
-//! A volume leaves its drive: copied while nobody uses it, served from the new drive under the same id, and never from two or
-//! from the wrong one, whatever is killed, pulled or lost in between.
+//! A volume leaves its drive: copied while it is unused, served from the new drive under the same id, and never from two places or the
+//! wrong one, whatever is killed, unplugged or lost in between.
 
 use std::{fs, time::Duration};
 
@@ -47,7 +47,7 @@ async fn retire(rig: &Rig, drive: &str) -> RetireDriveResponse {
     asked.unwrap().into_inner()
 }
 
-/// Waits until the volume lives on this drive, and is there alone or with an old place.
+/// Waits until the volume's drive is this one and its state is ready.
 pub(crate) async fn lives_on(rig: &Rig, id: &str, drive: &str) {
     let limit = Duration::from_secs(60);
     let what = format!("{id} lives on {drive}");
@@ -58,7 +58,7 @@ pub(crate) async fn lives_on(rig: &Rig, id: &str, drive: &str) {
     .await;
 }
 
-/// Uses a volume as an orchestrator does: a call that meets the end of a move is repeated.
+/// Uses a volume as an orchestrator does: a stage that returns ABORTED, as at the end of a move, is repeated.
 pub(crate) async fn use_volume(rig: &Rig, volume: &Placed) {
     wait::until_async(Duration::from_secs(20), "it is staged", async || {
         let staged = rig
@@ -88,7 +88,7 @@ pub(crate) async fn id_of(rig: &Rig, name: &str) -> String {
     rig.drive(name).await.unwrap().id
 }
 
-/// Two drives, and a volume with a letter on the first.
+/// Returns two drives, and a volume with a file `letter` on the first.
 pub(crate) async fn with_letter(more: &str) -> (Rig, Placed, String, String) {
     let more = more.to_owned();
     let drives = vec![
@@ -115,7 +115,7 @@ pub(crate) fn shelf_name(drive: &str) -> &str {
 async fn a_volume_moves_keeps_its_id_and_its_data_and_its_old_place_is_erased_after_it_was_used() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, from, to) = with_letter("[moves]\nold-place-delay = '1s'\n").await;
-    // Shown before it is done.
+    // The plan is shown before the move.
     let plan = MoveVolumesRequest {
         volume_id: volume.id.clone(),
         plan: true,
@@ -136,7 +136,7 @@ async fn a_volume_moves_keeps_its_id_and_its_data_and_its_old_place_is_erased_af
     assert_eq!(now.generation, 2);
     let old = &now.places[0];
     assert_eq!((old.drive.as_str(), old.generation), (from.as_str(), 2));
-    // Kept while nobody has used it, whatever the delay.
+    // The old place is kept until the volume is used, whatever the delay.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(moves(&rig).await[0].phase, "moved");
     read_letter(&rig, &volume, "kept").await;
@@ -153,7 +153,7 @@ async fn a_volume_moves_keeps_its_id_and_its_data_and_its_old_place_is_erased_af
     rig.leave_volume(&volume).await;
     read_letter(&rig, &volume, "kept").await;
     rig.is_well(&volume).await;
-    // Back again: the generation goes on.
+    // Moves back: the generation increases further.
     move_to(&rig, &volume.id, &from).await.unwrap();
     lives_on(&rig, &volume.id, &from).await;
     assert_eq!(rig.volume_of(&volume.id).await.unwrap().generation, 3);
@@ -199,7 +199,7 @@ async fn a_drive_of_many_volumes_is_evacuated_onto_three_others_and_may_leave_th
         planned.moves.iter().map(|one| one.to.as_str()).collect();
     assert_eq!(to.len(), 3, "{planned:?}");
     assert!(planned.moves.iter().all(|one| one.in_use));
-    // A repeat changes nothing.
+    // A repeated request changes nothing.
     let again = client(&rig)
         .await
         .move_volumes(request)
@@ -244,7 +244,7 @@ async fn a_drive_of_many_volumes_is_evacuated_onto_three_others_and_may_leave_th
         rig.leave_volume(volume).await;
     }
     let limit = Duration::from_secs(120);
-    // Waits for what is being erased.
+    // Waits for erasing to finish.
     let (code, text) = drive_command(&rig, "retire", &[&from, "--by", "ann"]);
     assert!(
         code == Some(0) && text.contains("may leave the building"),
@@ -341,7 +341,7 @@ async fn a_volume_in_use_that_is_to_move_says_so_and_has_nothing_wrong_until_it_
     for part in [&from, &to, "in use: waits for the volume to be unstaged"] {
         assert!(told.message.contains(part), "{told:?}");
     }
-    // Neither CSI nor `health` nor `--abnormal` has it.
+    // It appears neither in CSI nor in `health` or `--abnormal`.
     let entries = rig.csi.list().await.unwrap();
     let condition = entries[0].status.as_ref().unwrap().volume_condition.clone();
     assert!(!condition.unwrap().abnormal);
@@ -420,7 +420,7 @@ async fn an_agent_or_a_worker_that_is_killed_at_any_moment_of_a_move_loses_nothi
         })
         .await;
         if now.state == "ambiguous" {
-            // Only between the note and the commit; an operator decides, and the copy is whole.
+            // Only between the note and the commit; an operator decides, and the copy is complete.
             in_doubt += 1;
             let request = PreferPlaceRequest {
                 volume_id: volume.id.clone(),
@@ -449,7 +449,7 @@ async fn an_old_place_is_served_by_nobody_before_and_after_its_volume_was_delete
     let (mut rig, volume, from, to) = with_letter("").await;
     move_to(&rig, &volume.id, &to).await.unwrap();
     lives_on(&rig, &volume.id, &to).await;
-    // The target is pulled: the old place is not served instead.
+    // The target is unplugged: the old place is not served instead.
     rig.shelf.pull(shelf_name(&to));
     rig.drive_is(shelf_name(&to), "missing").await;
     let staged = rig
@@ -479,7 +479,7 @@ async fn an_old_place_is_served_by_nobody_before_and_after_its_volume_was_delete
     rig.shelf.plug(shelf_name(&to)).unwrap();
     lives_on(&rig, &volume.id, &to).await;
     read_letter(&rig, &volume, "kept").await;
-    // Deleted while the old drive is away: what comes back is deleted, too.
+    // Deleted while the old drive is missing: the returning copy is deleted, too.
     rig.shelf.pull(shelf_name(&from));
     wait::until_async(Duration::from_secs(30), "its drive has gone", async || {
         let now = rig.volume_of(&volume.id).await?;
@@ -513,7 +513,7 @@ async fn the_place_that_an_operator_prefers_is_served_also_when_the_other_one_co
         let asked = client(rig).await.prefer_place(request).await;
         asked.unwrap().into_inner().generation
     };
-    // The new drive is away; then it is back, and the old one is away, which was preferred meanwhile.
+    // The new drive is missing; then it is present again, and the old one is missing, whose place was preferred meanwhile.
     for (away, here, generation) in [(&second, &first, 3), (&first, &second, 4)] {
         rig.shelf.pull(shelf_name(away));
         rig.is_told(&volume, "MoveInDoubt").await;
@@ -535,7 +535,7 @@ async fn the_place_that_an_operator_prefers_is_served_also_when_the_other_one_co
 async fn a_deleted_volume_goes_with_its_old_place() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, from, to) = with_letter("").await;
-    // Nothing else on the drives has these bytes.
+    // No other bytes on the drives match these.
     let secret = b"only in this volume";
     rig.use_volume(&volume).await;
     fs::write(volume.target.join("secret"), secret).unwrap();
@@ -576,7 +576,7 @@ async fn a_deleted_volume_goes_with_its_old_place() {
 #[tokio::test]
 async fn a_source_or_target_that_is_pulled_while_it_is_copied_and_comes_back_ends_in_one_place() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
-    // In short `moves_beside` pulls both at several moments.
+    // In the short run `moves_beside` unplugs both at several moments.
     long_on_drives!();
     for pulled_source in [true, false] {
         let (mut rig, volume, from, to) =
@@ -592,7 +592,7 @@ async fn a_source_or_target_that_is_pulled_while_it_is_copied_and_comes_back_end
             rig.drive_is(&name, "missing").await;
             rig.volume_is(&volume.id, "missing").await;
         } else {
-            // Nothing but a copy was on it: it is not missed.
+            // It held only a copy: it is not reported as missing.
             wait::until_async(Duration::from_secs(30), "it is gone", async || {
                 rig.drive(&name).await.is_none().then_some(())
             })

@@ -1,4 +1,4 @@
-//! What happens beside a move: drives that are pulled at any moment of it, checks, and other nodes.
+//! Events beside a move: drives unplugged at any moment, checks, and other nodes.
 
 use std::{fs, time::Duration};
 
@@ -16,7 +16,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 async fn a_drive_that_is_pulled_at_any_moment_of_a_move_and_comes_back_leaves_one_place() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut in_doubt = 0;
-    // Each drive twice: one that goes three times a day is SUSPECT. In short the source at once, and the target when most is copied.
+    // Each drive twice: one that disappears three times a day is SUSPECT. In the short run the source at once, and the target when most is
+    // copied.
     let rounds: &[(u64, bool)] = match need::is_long() {
         true => &[(0, true), (1, false), (2, false), (3, true)],
         false => &[(0, true), (2, false)],
@@ -40,7 +41,7 @@ async fn a_drive_that_is_pulled_at_any_moment_of_a_move_and_comes_back_leaves_on
     assert!(in_doubt <= 2, "{in_doubt}");
 }
 
-/// A move, and a drive that is pulled meanwhile and plugged in again.
+/// A move during which a drive is unplugged and plugged in again.
 struct Pulled<'a> {
     volume: &'a Placed,
     to: &'a str,
@@ -49,7 +50,7 @@ struct Pulled<'a> {
 }
 
 impl Pulled<'_> {
-    /// Answers whether a person had to decide, as a number.
+    /// Returns 1 if an operator had to decide, else 0.
     async fn ends_in_one_place(&self, rig: &mut Rig) -> u32 {
         let Self { volume, to, .. } = *self;
         let text = format!("written before {:?}", self.after);
@@ -70,7 +71,7 @@ impl Pulled<'_> {
         .await;
         let is_in_doubt = now.state == "ambiguous";
         if is_in_doubt {
-            // Only between the note and the commit; the copy is whole.
+            // Only between the note and the commit; the copy is complete.
             let request = PreferPlaceRequest {
                 volume_id: volume.id.clone(),
                 drive: to.to_owned(),
@@ -122,7 +123,7 @@ async fn another_node_that_adopts_an_old_place_alone_does_not_serve_it_and_with_
     rig.leave_volume(&volume).await;
     rig.agent.stop().unwrap();
     rig.shelf.pull(shelf_name(&to));
-    // What the first node knew stays there.
+    // The first node's state stays there.
     fs::remove_dir_all(rig.dir().join("state")).unwrap();
     let mut settings = rig.agent.settings().clone();
     settings.node = "node2".to_owned();

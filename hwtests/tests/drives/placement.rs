@@ -1,4 +1,4 @@
-//! Which drives volumes go to: spread by default, also when many are made at once; and the room that each keeps.
+//! Choice of a drive for a volume: spread by default, also for concurrent creations; and the free space that each drive keeps.
 
 use std::{
     collections::BTreeMap,
@@ -11,22 +11,22 @@ use drivebay_proto::csi as wire;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-/// Longest until creations have got as far as their first write, on a machine with much else to do.
+/// Longest time until creations reach their first write, on a busy machine.
 const BEGUN: Duration = Duration::from_secs(20);
 
-/// A class that does not say how it chooses.
+/// Starts a rig whose class sets no placement.
 async fn with(drives: Vec<DriveSpec>) -> Rig {
     Rig::tuned(drives, |settings| settings.placement.clear()).await
 }
 
-/// Blank drives of this size.
+/// Returns blank drives of this size.
 fn blank(count: usize, bytes: u64) -> Vec<DriveSpec> {
     (0..count)
         .map(|n| DriveSpec::blank(&format!("d{n:02}"), bytes))
         .collect()
 }
 
-/// How many volumes lie on each drive that has some.
+/// Returns the number of volumes by drive, for drives that have some.
 async fn by_drive(rig: &Rig) -> BTreeMap<String, usize> {
     let mut count = BTreeMap::new();
     for volume in rig.inventory().await.volumes {
@@ -35,7 +35,7 @@ async fn by_drive(rig: &Rig) -> BTreeMap<String, usize> {
     count
 }
 
-/// Creates so many volumes at the same time; what was answered to each.
+/// Creates `count` volumes concurrently, and returns the answers.
 async fn at_once(rig: &Rig, class: &str, count: usize, bytes: u64) -> Vec<Result<String, Status>> {
     let mut tasks = JoinSet::new();
     for n in 0..count {
@@ -54,7 +54,7 @@ async fn at_once(rig: &Rig, class: &str, count: usize, bytes: u64) -> Vec<Result
     tasks.join_all().await
 }
 
-/// How often a drive refused a volume that it was asked for.
+/// Returns how many times a drive refused a volume, by the agent's log.
 fn refusals(rig: &Rig) -> usize {
     let log = fs::read_to_string(rig.agent.settings().log_file()).unwrap();
     log.matches("drive refused a volume").count()
@@ -93,7 +93,7 @@ async fn a_class_that_packs_fills_one_drive_before_the_next() {
     assert_eq!(by_drive(&rig).await.len(), 2);
 }
 
-/// Each drive holds its first write until all of them do: with creations one after another that would be never.
+/// Each drive holds its first write until all drives have one: sequential creations would never finish.
 #[tokio::test]
 async fn creations_on_different_drives_run_at_the_same_time() {
     need!(root, loop, layout "partition");
@@ -123,7 +123,7 @@ async fn creations_on_different_drives_run_at_the_same_time() {
     assert_eq!(refusals(&rig), 0);
 }
 
-/// One volume more than there are drives, each of which one fills.
+/// Creates one volume more than there are drives, each of which has space for one.
 async fn each_drive_is_asked_for_what_it_has(drives: usize) {
     let rig = with(blank(drives, 64 * MIB)).await;
     let from = Instant::now();

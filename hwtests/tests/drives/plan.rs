@@ -1,4 +1,4 @@
-//! What would be claimed is known before anything is, and finding out changes no byte.
+//! `claim-plan` shows what would be claimed, and changes no byte.
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ fn mixed_shelf() -> Shelf {
     shelf
 }
 
-/// Runs claim-plan; answers with what it printed.
+/// Runs claim-plan and returns its output.
 fn claim_plan(settings: &Settings, more: &[&str]) -> String {
     let output = Command::new(program::agent().unwrap())
         .args(["claim-plan", "--config"])
@@ -99,7 +99,7 @@ async fn claim_plan_says_what_would_be_claimed_and_why_not_and_changes_no_byte()
             None => assert!(rejects.is_empty(), "{drive}"),
             Some(code) => assert!(has(code), "{drive}"),
         }
-        // The table says the same: the drive in its group, its reason below it.
+        // The table agrees: the drive in its group, the reason below it.
         let at = table.find(&prefix).unwrap_or_else(|| panic!("{table}"));
         let unused = table.find("Not used, because").unwrap();
         assert_eq!(at > unused, outcome == "not-used", "{table}");
@@ -120,7 +120,7 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
         .await
         .unwrap();
     let rig = Rig::of(agent, shelf).await;
-    // A raw one: a mounted filesystem writes by itself.
+    // A raw volume: a mounted filesystem writes on its own.
     let volume = rig.volume("used", 64 * MIB, &csi::block()).await;
     rig.use_volume(&volume).await;
     rig.zeroed().await;
@@ -135,7 +135,7 @@ async fn claim_plan_beside_a_running_agent_shows_what_is_claimed_and_disturbs_no
     rig.leave_volume(&volume).await;
 }
 
-/// What `init` comments out, in use.
+/// Returns the text with the settings that `init` comments out enabled.
 fn uncommented(text: &str) -> String {
     let setting = |line: &str| match line.strip_prefix('#') {
         Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting.to_owned(),
@@ -170,7 +170,7 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text, String::from_utf8(printed.stdout).unwrap());
 
-    // As it is.
+    // Unchanged.
     let checked = run(&["check-config"], &file);
     assert!(checked.status.success(), "{checked:?}");
     let warnings = String::from_utf8_lossy(&checked.stderr).into_owned();
@@ -185,7 +185,7 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
     let plan = String::from_utf8(plan.stdout).unwrap();
     assert!(plan.contains("\n0 of "), "{plan}");
 
-    // Every drive, with its reasons below it.
+    // Every drive, with the reasons below it.
     for (name, reason) in [
         ("blank", "can be claimed: "),
         ("ext4", "Filesystem: "),
@@ -208,7 +208,7 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
         );
     }
 
-    // With its classes in use the plan is what the remarks say.
+    // With its classes enabled the plan agrees with the comments.
     std::fs::write(&file, uncommented(&text)).unwrap();
     let checked = run(&["check-config"], &file);
     assert!(
@@ -240,7 +240,7 @@ async fn init_writes_a_config_that_claims_nothing_and_whose_classes_are_the_driv
         .count();
     assert_eq!(listed, found, "{text}");
 
-    // It is somebody's by now.
+    // An existing file is not overwritten.
     let edited = std::fs::read(&file).unwrap();
     let again = run(&["init", "--allow-loop"], &file);
     assert_eq!(again.status.code(), Some(1));
@@ -267,7 +267,7 @@ async fn init_writes_layout_partition_where_lvm_does_not_work() {
     let works = tools::find("lvm").is_some() && kernel.contains("device-mapper");
     assert_eq!(here.contains("#layout = \"lvm\""), works, "{here}");
     assert_eq!(here.contains("#layout = \"partition\""), !works, "{here}");
-    // One that fails in its place.
+    // With a failing program in place of lvm.
     let lvm = shelf.dir().join("lvm");
     std::fs::write(&lvm, "#!/bin/sh\nexit 5\n").unwrap();
     tools::run("chmod", &["755", &lvm.display().to_string()]).unwrap();

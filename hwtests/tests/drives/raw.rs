@@ -1,4 +1,4 @@
-//! A raw volume's published device node is of that volume and of no other, however long nobody opens it.
+//! A raw volume's published device node is that of the volume and of no other, even if it is not opened for long.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use drivebay_hwtests::{DriveSpec, MIB, Rig, csi, need, rig::Placed, tools, wait}
 
 const SECTOR: u64 = 512;
 
-/// A partition as the kernel has it: its drive's node, number, first sector and number of sectors.
+/// A partition in the kernel: its drive's node, number, first sector and number of sectors.
 type Partition = [String; 4];
 
 fn partition(device: &Path) -> Partition {
@@ -30,8 +30,8 @@ fn partition(device: &Path) -> Partition {
     ]
 }
 
-/// Has the kernel forget partitions and take them in again in the other order, until each has the number of the other or nothing
-/// was forgotten. udevd has it read a drive's table again when a writer has closed the drive, and all drives share their numbers.
+/// Has the kernel remove partitions and add them again in the other order, until each has the number of the other or none was removed.
+/// udevd triggers a reread of a drive's table when a writer closes the drive, and all drives share the numbers.
 fn swap_numbers(devices: [&Path; 2]) {
     let all = devices.map(partition);
     let before = devices.map(number);
@@ -100,7 +100,7 @@ async fn a_published_node_that_nobody_has_open_stays_the_volumes_own() {
         swap_numbers([&here, &there]);
         assert_eq!([one, two].map(first), [0x11, 0x22], "{is_restarted}");
     }
-    // Nothing of it is in the way of what comes after.
+    // It does not affect what follows.
     for volume in [one, two] {
         rig.leave_volume(volume).await;
         wait::until_async(

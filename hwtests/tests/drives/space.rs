@@ -1,4 +1,4 @@
-//! Space: every MiB can be used, none is given twice, and a refusal names the numbers.
+//! Space: every MiB can be used, none is allocated twice, and a refusal has the numbers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -111,7 +111,7 @@ async fn growing_is_refused_with_how_far_it_could_and_changes_nothing() {
     assert_eq!(rig.csi.capacity().await.unwrap(), 0);
 }
 
-/// Creates, repeating what says "call again".
+/// Creates a volume, repeating the call while its code is retryable.
 async fn create(csi: Csi, name: String, size: u64) -> Result<String, Status> {
     let start = Instant::now();
     loop {
@@ -143,7 +143,7 @@ async fn parallel_creates_never_overbook_and_each_volume_is_there_once() {
     assert!(fits < NAMES as u64, "the test needs more names than room");
     let mut tasks = tokio::task::JoinSet::new();
     for at in 0..NAMES {
-        // Each twice, as a sidecar that lost its lease would.
+        // Each twice, as from a sidecar that lost its leader lease.
         for _ in 0..2 {
             let (csi, name) = (rig.csi.clone(), format!("many-{at}"));
             tasks.spawn(async move { (at, create(csi, name, size).await) });
@@ -189,7 +189,7 @@ fn is_lvm() -> bool {
     settings::layout() == "lvm"
 }
 
-/// The volumes of a drive with a partition table: first byte, end, uuid.
+/// Returns the volumes of a drive with a partition table: first byte, end, uuid.
 fn runs_of_table(rig: &Rig, name: &str) -> Vec<(u64, u64, String)> {
     let file = rig.shelf.file(name).display().to_string();
     let text = tools::run("sfdisk", &["-J", &file]).unwrap();
@@ -204,13 +204,13 @@ fn runs_of_table(rig: &Rig, name: &str) -> Vec<(u64, u64, String)> {
         runs.push((start, start + len, uuid));
     }
     runs.sort();
-    // The first one is the label.
+    // The first one is the label's.
     let volumes = runs.split_off(1);
     assert!(volumes.iter().all(|run| runs[0].1 <= run.0 && run.1 <= end));
     volumes
 }
 
-/// The volumes of a drive with a VG, as LVM itself says it.
+/// Returns the volumes of a drive with a VG, as LVM reports them.
 fn runs_of_pv(rig: &Rig, name: &str) -> Vec<(u64, u64, String)> {
     let drive = rig
         .shelf

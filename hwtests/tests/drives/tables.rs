@@ -1,4 +1,4 @@
-//! One damaged copy of a partition table is made whole from the other, loudly; two are left as they are.
+//! One damaged copy of a partition table is restored from the other and logged as an error; two damaged copies are left unchanged.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, process::Command, time::Duration};
 
@@ -8,11 +8,11 @@ use drivebay_hwtests::{
 
 use super::helpers::{abnormal, codes, letter, print, read_letter, wipe, zero};
 
-/// Bytes of a sector, and of a table's array of 128 entries.
+/// Size of a sector, bytes.
 const SECTOR: u64 = 512;
 const SIZE: u64 = 512 * MIB;
 
-/// Whether sgdisk finds nothing wrong. What it could mend is wrong too: it mends it in its memory first.
+/// True if sgdisk reports no problem. A problem that it could repair counts too: it repairs it in memory first.
 fn is_whole(file: &Path) -> bool {
     let sgdisk = tools::find("sgdisk").unwrap();
     let output = Command::new(sgdisk).arg("-v").arg(file).output().unwrap();
@@ -49,7 +49,7 @@ async fn a_damaged_copy_of_the_table_is_written_again_and_the_log_says_so() {
         let loud = |line: &str| {
             line.contains("ERROR") && line.contains(&format!("the {what} partition table"))
         };
-        // It is said after it is done.
+        // Logged after the repair.
         wait::until(Duration::from_secs(20), "the log says so", || {
             rig.agent.log()[logged..].lines().any(loud).then_some(())
         });
@@ -75,7 +75,7 @@ async fn a_lost_protective_mbr_is_written_again() {
     read_letter(&rig, &volume, "kept").await;
 }
 
-/// A drive with a volume whose table was lost while the agent was away.
+/// Returns a drive with a volume whose table was lost while the agent was stopped.
 async fn without_table() -> (Rig, Placed) {
     let mut rig = Rig::with(vec![DriveSpec::blank("a", SIZE)]).await;
     let volume = letter(&rig, "kept").await;
@@ -156,8 +156,8 @@ async fn a_volume_deleted_on_a_damaged_drive_is_quarantined_when_somebody_mends_
     assert!(rig.csi.ids().await.unwrap().is_empty());
 }
 
-/// What `wipefs` and a table program's "zap" leave, and what a longer `dd` leaves, of a class that takes drives with raw data
-/// on them: neither is a drive without volumes.
+/// The results of `wipefs` and a partition tool's "zap", and of a longer `dd`, in a class that takes drives with raw data: neither makes a
+/// drive without volumes.
 #[tokio::test]
 async fn a_drive_whose_marks_were_wiped_is_not_offered_while_its_volumes_are_known() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
@@ -168,7 +168,7 @@ async fn a_drive_whose_marks_were_wiped_is_not_offered_while_its_volumes_are_kno
     ] {
         for state_is_lost in [false, true] {
             if state_is_lost && what == "all marks" {
-                // Nothing anywhere says that it was ours, and the class takes such drives.
+                // No trace of Drivebay is left, and the class takes such drives.
                 continue;
             }
             let what = format!("{what}, state directory lost: {state_is_lost}");
@@ -190,7 +190,7 @@ async fn a_drive_whose_marks_were_wiped_is_not_offered_while_its_volumes_are_kno
             assert!(refused.is_err(), "{what}: claimed again");
             assert_eq!(print(&rig, "a"), before, "{what}");
             if state_is_lost {
-                // It is not known any more, and nobody is told that it does not exist.
+                // The volume is unknown now, and no answer states that it does not exist.
                 let deleted = rig.csi.delete(&volume.id).await;
                 assert!(deleted.is_err(), "{what}: {deleted:?}");
                 continue;
@@ -215,7 +215,7 @@ fn sector(node: &Path, at: u64) -> Vec<u8> {
     bytes
 }
 
-/// A drive behind a USB dock or another HBA. Its volumes stay known, nothing is written, and nobody is told to wipe it.
+/// A drive behind a USB dock or another HBA. Its volumes stay known, nothing is written, and no message advises to wipe it.
 #[tokio::test]
 async fn a_drive_attached_with_other_sectors_is_refused_with_both_sizes_and_whole_when_it_is_back()
 {

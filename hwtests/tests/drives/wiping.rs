@@ -1,4 +1,4 @@
-//! A drive is wiped on its spelled-out identity, never otherwise, and never while somebody uses it.
+//! A drive is wiped after its identity is confirmed, never otherwise, and never while it is in use.
 
 use std::fs;
 
@@ -70,7 +70,7 @@ async fn a_drive_with_live_volumes_is_not_wiped() {
     let volume = letter(&rig, "kept").await;
     let drive = rig.drive_is("a", "claimed").await;
     let before = print(&rig, "a");
-    // Refused before the identity is asked for.
+    // Refused before the identity is required.
     let (code, said) = wipe(&rig, &[&drive.id]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("kept"), "the volume is not shown: {said}");
@@ -89,7 +89,7 @@ async fn a_mounted_drive_is_not_wiped() {
         .holding(|file| tools::run("mkfs.ext4", &["-Fq", &file.display().to_string()]).map(drop));
     let rig = Rig::with(vec![ext4]).await;
     let drive = rig.drive_is("a", "rejected").await;
-    // Mounted behind the agent's back: what it knows is old, what the worker sees decides.
+    // Mounted without the agent: its last scan is outdated, the worker's check decides.
     let point = rig.dir().join("elsewhere");
     fs::create_dir(&point).unwrap();
     let node = rig.shelf.drives()[0].device.display().to_string();
@@ -100,7 +100,7 @@ async fn a_mounted_drive_is_not_wiped() {
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(print(&rig, "a"), before);
     tools::run("umount", &[&at]).unwrap();
-    // Unmounting is no event of the drive: the operator has the agent look again.
+    // Unmounting causes no event of the drive: the operator requests a scan.
     assert!(rig.agent.ask(&["rescan"]).unwrap().status.success());
     let (code, said) = wipe(&rig, &[&drive.id, "--confirm", &drive.id]);
     assert_eq!(code, Some(0), "{said}");

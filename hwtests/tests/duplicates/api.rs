@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Serves PersistentVolumes (name, handle) until this process ends, and writes a kubeconfig with its address.
+/// Serves PersistentVolumes (name, handle) until this process ends, and writes a kubeconfig with the server's address.
 pub(super) fn serve(volumes: &[(&str, &str)], kubeconfig: &Path) {
     let volumes: Vec<Value> = volumes
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn serve(volumes: &[(&str, &str)], kubeconfig: &Path) {
     });
 }
 
-/// Until the client ends the connection.
+/// Answers requests until the client closes the connection.
 fn answer_all(stream: TcpStream, volumes: &[Value]) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {

@@ -1,4 +1,4 @@
-//! Metadata destroyed in the blocks that matter, below a mounted filesystem that then reads them.
+//! Metadata overwritten in the essential blocks, below a mounted filesystem that then reads them.
 
 use std::{
     fs::{self, OpenOptions},
@@ -10,10 +10,10 @@ use drivebay_hwtests::{faults::Case, need};
 
 use crate::stand::{Stand, sh};
 
-/// Files enough for a directory of several blocks.
+/// Number of files: enough for a directory of several blocks.
 const FILES: usize = 600;
 
-/// Makes a directory with many files, durable and out of the caches. Its inode number.
+/// Creates a directory with many files, syncs it, and returns its inode number.
 fn directory(target: &Path) -> u64 {
     let dir = target.join("dir");
     fs::create_dir(&dir).unwrap();
@@ -28,14 +28,14 @@ fn forget() {
     sh("sync; echo 3 >/proc/sys/vm/drop_caches");
 }
 
-/// Writes nonsense past every cache, and drops what is cached of it.
+/// Overwrites a range of the device with garbage, with O_DIRECT.
 fn destroy(device: &Path, offset: u64, bytes: usize) {
     let file = OpenOptions::new()
         .write(true)
         .custom_flags(nix::libc::O_DIRECT)
         .open(device)
         .unwrap();
-    // O_DIRECT wants aligned memory.
+    // O_DIRECT needs aligned memory.
     let mut room = vec![0xa5u8; bytes + 4096];
     let skip = room.as_ptr().align_offset(4096);
     let nonsense = &mut room[skip..skip + bytes];
@@ -52,7 +52,7 @@ async fn damaged(fs_type: &str, reason: &str, place: impl Fn(&Path, u64) -> Vec<
     let device = stand.rig.device(&stand.troubled).await;
     let target = &stand.troubled.target;
     let inode = directory(target);
-    // A filesystem that copies on write may have moved the place before it was destroyed: then another time.
+    // A copy-on-write filesystem may have moved the block before it was overwritten: then it is repeated.
     let seen = (0..5).any(|_| {
         forget();
         let places = place(&device, inode);
@@ -62,7 +62,7 @@ async fn damaged(fs_type: &str, reason: &str, place: impl Fn(&Path, u64) -> Vec<
             destroy(&device, offset, bytes);
         }
         forget();
-        // Somebody reads it.
+        // A read by another program.
         let listed = fs::read_dir(target.join("dir")).map(|dir| dir.filter_map(Result::ok).count());
         listed.map_or(true, |count| count < FILES)
     });
@@ -83,7 +83,7 @@ async fn an_ext4_whose_directory_is_destroyed() {
             device.display()
         ));
         let blocks = said.split_whitespace().map(|block| block.parse::<u64>());
-        // The first is the index of the others.
+        // The first block is the index of the others.
         let blocks = blocks.map(|block| (block.unwrap() * 4096, 4096));
         blocks.collect()
     })
@@ -110,13 +110,13 @@ async fn a_btrfs_whose_tree_is_destroyed() {
     need!(root, loop, tool "mkfs.btrfs", tool "btrfs-map-logical", fs "btrfs");
     damaged("btrfs", "FilesystemCorrupted", |device, inode| {
         let device = device.display();
-        // The leaves with the directory's items.
+        // The leaves with the items of the directory.
         let said = sh(&format!(
             "btrfs inspect-internal dump-tree -t 5 {device} | awk '/^leaf /{{leaf=$2}} /\\({inode} DIR_/{{print leaf}}' | sort -u | head -n 3"
         ));
         let mut places = Vec::new();
         for leaf in said.lines() {
-            // Each copy of it.
+            // Each copy of the block.
             let said = sh(&format!("btrfs-map-logical -l {leaf} {device} | sed -n 's/.*physical \\([0-9]*\\) .*/\\1/p'"));
             places.extend(said.lines().map(|at| (at.parse().unwrap(), 16384)));
         }

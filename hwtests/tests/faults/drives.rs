@@ -1,4 +1,4 @@
-//! Drives that fail, hang, go and come back.
+//! Drives that fail, hang, disappear and return.
 
 use std::{
     fs::OpenOptions,
@@ -20,10 +20,9 @@ use drivebay_proto::csi as wire;
 
 use crate::stand::{Stand, sh};
 
-/// A loop drive whose file is cut off, and whose volume is read again and again, as a workload does. Dropped, it is whole.
-///
-/// Again and again, since whoever writes behind the cut makes the file whole, and since the kernel logs ten failed
-/// requests in five seconds, of all drives together: the test before this one may have used them up.
+/// A loop drive whose file is truncated, and whose volume is read repeatedly, like a workload. Restores the length when dropped.
+/// Repeatedly, since a write beyond the end extends the file again, and since the kernel logs ten failed requests in five seconds, of all
+/// drives together: an earlier test may have used them up.
 struct CutOff {
     file: PathBuf,
     bytes: u64,
@@ -68,7 +67,7 @@ fn set_len(file: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// Reads the beginning of a device past the cache, where what was read before the cut would be found.
+/// Reads the beginning of a device with O_DIRECT, since the cache may have it from before the truncation.
 fn read(device: &Path) {
     let dd = Command::new("dd")
         .arg(format!("if={}", device.display()))
@@ -135,7 +134,7 @@ async fn a_drive_that_hangs() {
     );
     hang.hang();
     case.strikes();
-    // What nobody has read is in no cache. In a process of its own: it is stuck as long as the drive is.
+    // Not read yet, so not cached. In a separate process: it hangs for as long as the drive.
     let reads = format!(
         "dd if={} of=/dev/null bs=4k skip=5000 count=1 iflag=direct",
         troubled.target.display()
@@ -151,7 +150,7 @@ async fn a_drive_that_hangs() {
     case.of_volume(&rig, &troubled, "DriveStalled", about).await;
     hang.resume();
     stuck.wait().unwrap();
-    // In short that it is well again is left to `health_hung`.
+    // In the short run `health_hung` covers the recovery.
     if need::is_long() {
         case.back(&rig, &[&troubled]).await;
     }
@@ -176,7 +175,7 @@ async fn a_drive_that_is_pulled_and_plugged_in_again() {
         .await;
     stand.rig.shelf.plug(drive).unwrap();
     case.back(&stand.rig, &[&troubled, &beside]).await;
-    // Well, and usable.
+    // Without conditions, and usable.
     stand.rig.use_volume(&troubled).await;
     stand.rig.leave_volume(&troubled).await;
 }

@@ -1,5 +1,4 @@
-//! Mounts that others take away or put in the way, filesystems that do not read or are full, devices that others
-//! change.
+//! Mounts removed or covered by others, filesystems that are unreadable or full, devices changed by others.
 
 use std::{
     fs::{self, File},
@@ -19,7 +18,7 @@ use drivebay_hwtests::{
 use crate::stand::{Stand, sh};
 
 impl Stand {
-    /// The fault is there: it is told of the troubled volume, for this reason, and of nothing else.
+    /// Waits until the fault is reported for the troubled volume, for this reason, and for nothing else.
     async fn is_told(&self, case: &mut Case, reason: &str) {
         let volumes = [&self.troubled];
         let about = self.one(&volumes);
@@ -27,7 +26,7 @@ impl Stand {
             .await;
     }
 
-    /// It was mended just now.
+    /// Waits until the condition is cleared, after a repair just now.
     async fn is_mended(&self, mut case: Case) {
         case.back(&self.rig, &[&self.troubled]).await;
         drop(case);
@@ -123,7 +122,7 @@ async fn a_root_directory_that_does_not_read() {
     stand.rig.use_volume(&stand.troubled).await;
     stand.is_told(&mut case, "Unreadable").await;
     stand.rig.leave_volume(&stand.troubled).await;
-    // It answers 1: it has mended something.
+    // Exits with 1 after a repair.
     let mended = Command::new("e2fsck").arg("-fy").arg(&device).output();
     assert!(mended.unwrap().status.code() < Some(4));
     stand.rig.use_volume(&stand.troubled).await;
@@ -133,17 +132,17 @@ async fn a_root_directory_that_does_not_read() {
 fn fill(file: &Path) {
     let mut filling = File::create(file).unwrap();
     while filling.write_all(&[1; 1 << 20]).is_ok() {}
-    // Only what is written back is known to have a place.
+    // Only data that was written back is known to have space.
     let _ = filling.sync_all();
     while filling.write_all(&[1; 512]).is_ok() {}
 }
 
-/// A volume that is filled.
+/// A full volume.
 struct Full {
     volume: Placed,
     case: Case,
     reason: &'static str,
-    /// What gives it room again when it is removed.
+    /// File whose removal frees space.
     most: PathBuf,
 }
 
@@ -153,7 +152,7 @@ impl Full {
         rig.use_volume(&volume).await;
         let fault = format!("{fs_type} full (space)");
         let mut case = Case::new(&fault, "written until it was, loop drive");
-        // What is allocated need not be written.
+        // Allocated space need not be written.
         let most = volume.target.join("most");
         sh(&format!("fallocate -l 1536M {}", most.display()));
         fill(&volume.target.join("rest"));
@@ -201,7 +200,7 @@ impl Full {
     }
 }
 
-// Space is looked at each minute: one after another, each would take two minutes.
+// Space is sampled each minute: one after another, each would take two minutes.
 #[tokio::test]
 async fn filesystems_without_room_or_inodes() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4", tool "mkfs.xfs", fs "xfs");
@@ -253,7 +252,7 @@ async fn a_partition_that_is_removed_from_the_table() {
     let quietly = "sfdisk --no-reread --no-tell-kernel --force";
     case.strikes();
     sh(&format!("{quietly} --delete {disk} {number}"));
-    // Where udevd runs, its event is enough.
+    // Where udevd runs, its event suffices.
     stand.rig.rescan().await;
     stand.is_told(&mut case, "RecordMismatch").await;
     sh(&format!("{quietly} {disk} <{}", before.display()));

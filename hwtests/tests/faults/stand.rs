@@ -1,4 +1,4 @@
-//! What a fault is made on: two drives, three volumes, of which one is going to be in trouble.
+//! The setup for a fault: two drives and three volumes, of which one has the fault.
 
 use std::process::Command;
 
@@ -7,12 +7,12 @@ use drivebay_proto::csi::VolumeCapability;
 
 pub(crate) struct Stand {
     pub(crate) rig: Rig,
-    /// The volume that the fault is made on, and the shelf name of its drive.
+    /// The volume with the fault, followed by the shelf name of its drive.
     pub(crate) troubled: Placed,
     pub(crate) drive: &'static str,
-    /// On the same drive.
+    /// A volume on the same drive.
     pub(crate) beside: Placed,
-    /// On the other drive.
+    /// A volume on the other drive.
     pub(crate) quiet: Placed,
 }
 
@@ -24,7 +24,7 @@ impl Stand {
     pub(crate) async fn of(how: &VolumeCapability, tune: impl FnOnce(&mut Settings)) -> Self {
         let specs = ["a", "b"].map(|name| DriveSpec::blank(name, 4 * GIB));
         let rig = Rig::tuned(specs.into(), tune).await;
-        // Too large to be on one drive, all three; the third fits beside the first only.
+        // Too large for one drive, all three; the third fits only beside the first.
         let troubled = rig.volume("troubled", 2 * GIB, how).await;
         let quiet = rig.volume("quiet", 3 * GIB, how).await;
         let beside = rig.volume("beside", 1200 * MIB, how).await;
@@ -45,7 +45,7 @@ impl Stand {
         }
     }
 
-    /// The fault is the one volume's.
+    /// Returns the expectation that the fault concerns these volumes and no drive.
     pub(crate) fn one<'a>(&self, volumes: &'a [&'a Placed]) -> About<'a> {
         About {
             drives: &[],
@@ -65,7 +65,7 @@ impl Stand {
     }
 }
 
-/// Runs a script and answers what it printed.
+/// Runs a script and returns its output. Panics if it fails.
 pub(crate) fn sh(script: &str) -> String {
     let out = Command::new("sh").args(["-ec", script]).output().unwrap();
     assert!(

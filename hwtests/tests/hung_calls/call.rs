@@ -1,4 +1,4 @@
-//! The calls: what is there before each, how it is made, what it may be answered, and what must be so in the end.
+//! The calls: their preparation, their requests, their permitted answers, and the required final state.
 
 use std::{
     fs,
@@ -18,11 +18,11 @@ use drivebay_proto::{
 };
 use tonic::{Code, Status};
 
-/// Once the drive answers, everything is as it should be within this.
+/// Time limit for a correct state once the drive responds.
 const BACK: Duration = Duration::from_secs(90);
-/// Between two calls, as a kubelet that is in a hurry.
+/// Pause between two attempts of a call; shorter than the kubelet's.
 const AGAIN: Duration = Duration::from_millis(250);
-/// What a volume holds that was used before.
+/// Contents of a volume that was used before.
 const LETTER: &str = "the only copy";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +32,15 @@ pub(crate) enum Call {
     Create,
     /// CreateVolume where another drive could take the volume too.
     CreateEither,
-    /// The first stage, with mkfs.
+    /// The first stage, which runs mkfs.
     StageExt4,
     StageXfs,
-    /// A stage of what was used before.
+    /// A stage of a volume that was used before.
     StageAgain,
-    /// With a log to replay.
+    /// A stage with a log to replay.
     StageReplayExt4,
     StageReplayXfs,
-    /// With e2fsck.
+    /// A stage that runs e2fsck.
     StageRepair,
     StageBlock,
     Publish,
@@ -50,15 +50,15 @@ pub(crate) enum Call {
     Expand,
     NodeExpand,
     Unpublish,
-    /// With pages that are still to be written.
+    /// With dirty pages to write back.
     Unstage,
     /// DeleteVolume, and the erasing that follows.
     Delete,
-    /// A read-only check that somebody asked for.
+    /// A read-only check requested by an operator.
     Check,
-    /// A look at all drives.
+    /// A scan of all drives.
     Rescan,
-    /// A backup table that is to be written again.
+    /// The repair of a backup partition table.
     Repair,
 }
 
@@ -87,7 +87,7 @@ pub(crate) const CALLS: [Call; 22] = [
     Call::Repair,
 ];
 
-/// Where a call is made: a drive, its class, and the volume in question.
+/// Target of a call: a drive, its class, and the volume concerned.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) class: String,
@@ -96,18 +96,18 @@ pub(crate) struct Subject {
 }
 
 impl Call {
-    /// Whether the drive holds other volumes, in use.
+    /// True if the drive holds other volumes, in use.
     pub(crate) fn has_others(self) -> bool {
         self != Self::Claim
     }
 
-    /// Whether the class has a second drive, which answers.
+    /// True if the class has a second drive, which responds.
     pub(crate) fn has_a_second_drive(self) -> bool {
         self == Self::CreateEither
     }
 
-    /// Longest it may go without an answer while the drive hangs: the agent's own deadline, the second that a worker has to
-    /// die, and a busy machine. None: somebody waits for it as long as it takes.
+    /// Returns the longest time until an answer while the drive hangs: the agent's own deadline, the second in which a killed worker must
+    /// end, and a margin for a busy machine. None if the call has no deadline.
     pub(crate) fn deadline(self) -> Option<Duration> {
         let seconds = match self {
             Self::Claim | Self::Create | Self::CreateEither | Self::Expand | Self::Delete => 70,
@@ -128,7 +128,7 @@ impl Call {
         Some(Duration::from_secs(seconds))
     }
 
-    /// Whether an answer other than OK says what the caller is to do: call again, or, of a creation, also try elsewhere.
+    /// True if an error with this code asks the caller to repeat the call or, for a creation, to try elsewhere. Never for a sample.
     pub(crate) fn may_answer(self, code: Code) -> bool {
         let again = matches!(
             code,
@@ -136,7 +136,7 @@ impl Call {
         );
         let elsewhere = matches!(self, Self::Claim | Self::Create | Self::CreateEither)
             && code == Code::ResourceExhausted;
-        // The last sample is always there.
+        // The last sample is always available.
         (again || elsewhere) && self != Self::Stats
     }
 
@@ -155,7 +155,7 @@ impl Call {
         }
     }
 
-    /// Makes what is there before, on a drive that answers.
+    /// Creates the state that the call needs, on a drive that responds.
     pub(crate) async fn prepare(self, node: &Node, subject: &mut Subject, drive: &HungDrive) {
         match self {
             Self::Claim | Self::Create | Self::CreateEither | Self::Rescan => return,
@@ -229,7 +229,7 @@ impl Call {
         }
     }
 
-    /// The call. A creation answers with the volume.
+    /// Makes the call. A creation returns the volume.
     pub(crate) async fn make(
         self,
         node: &Node,
@@ -285,7 +285,7 @@ impl Call {
         .map(|()| None)
     }
 
-    /// Whether the drive says that it has come about: what is wrong, else None. Asks nothing of a drive that hangs.
+    /// Returns a description of the missing effect, or None if the drive has it. Sends no request to a hung drive.
     pub(crate) async fn lacks(self, node: &Node, subject: &Subject) -> Option<String> {
         let missing = |is: bool, what: &str| is.then(|| what.to_owned());
         let Some(volume) = &subject.volume else {
@@ -323,13 +323,13 @@ impl Call {
                 missing(!grown, "not grown")
             }
             Self::Stats | Self::Check | Self::NodeExpand => None,
-            // A raw volume has nothing mounted where it is staged.
+            // A raw volume has no mount at its staging path.
             Self::StageBlock => None,
             _ => missing(!mounted(&volume.staging), "not staged"),
         }
     }
 
-    /// Uses what the call brought, and answers what is wrong with it.
+    /// Uses the result of the call. Errs with the first defect.
     pub(crate) async fn is_usable(self, node: &Node, subject: &Subject) -> Result<(), String> {
         let Some(volume) = &subject.volume else {
             return Ok(());
@@ -340,7 +340,7 @@ impl Call {
         }
         let said = |what: &'static str| move |status: Status| format!("{what}: {status}");
         let (staging, target) = (&volume.staging, &volume.target);
-        // Until the kernel has let go of what was detached.
+        // Until the kernel has released what was detached.
         repeated(async || csi.stage(&volume.id, staging, &volume.capability).await)
             .await
             .map_err(said("staging it"))?;
@@ -375,7 +375,7 @@ impl Call {
         csi.unstage(&volume.id, staging)
             .await
             .map_err(said("unstaging it"))?;
-        // Busy for as long as anybody has its device open, e.g. a mount namespace that somebody made while it was mounted.
+        // Busy while any process has its device open, for example through a mount namespace created while it was mounted.
         let end = Instant::now() + BACK;
         loop {
             match csi.delete(&volume.id).await {
@@ -390,7 +390,7 @@ impl Call {
     }
 }
 
-/// A call that is repeated for as long as its answer asks for that.
+/// Repeats a call while its answer is retryable, for at most [`BACK`].
 pub(crate) async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> Result<T, Status> {
     let end = Instant::now() + BACK;
     loop {
@@ -410,7 +410,7 @@ fn is_retried(status: &Status) -> bool {
     )
 }
 
-/// CreateVolume in the subject's class, with its name.
+/// Sends CreateVolume in the subject's class, with its name.
 async fn create(
     node: &Node,
     subject: &Subject,
@@ -421,7 +421,7 @@ async fn create(
     make(node, class, name, bytes, how).await
 }
 
-/// CreateVolume in a class.
+/// Sends CreateVolume in a class.
 pub(crate) async fn make(
     node: &Node,
     class: &str,

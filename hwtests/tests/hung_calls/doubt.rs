@@ -1,4 +1,4 @@
-//! A creation of which nobody was told, on a drive that cannot be read when the agent starts again.
+//! A creation whose answer never reached a caller, on a drive that is unreadable when the agent restarts.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{call::make, row::PROMPT};
 
 const SIZE: u64 = 512 * MIB;
 
-/// Makes both copies of a partition table unreadable, or readable again.
+/// Makes both copies of a partition table invalid, or valid again.
 fn toggle(drive: &HungDrive) {
     for header in [512, SIZE - 512] {
         let turned = |bytes: &mut [u8]| bytes.iter_mut().for_each(|byte| *byte ^= 0xff);
@@ -22,8 +22,8 @@ fn toggle(drive: &HungDrive) {
     }
 }
 
-/// Two drives of one class, and an agent on them. The first is the smaller one, so that it is taken; what it is asked in a
-/// creation, up to the last flush, behind which the volume is there for good, is counted.
+/// Returns two drives of one class, an agent on them, and the number of requests of a creation up to the last flush, after which the volume
+/// is durable. The first drive is the smaller one, so that it is chosen.
 async fn two_drives() -> ([HungDrive; 2], Rig, u64) {
     let drives = [SIZE, 1200 * MIB].map(|size| HungDrive::new(size).unwrap());
     let paths = drives.each_ref().map(|drive| drive.file());
@@ -48,7 +48,7 @@ async fn two_drives() -> ([HungDrive; 2], Rig, u64) {
     (drives, rig, durable)
 }
 
-/// The worker goes on when its agent is killed, and makes the volume when the drive answers.
+/// The worker continues when its agent is killed, and makes the volume when the drive responds.
 #[tokio::test]
 async fn a_creation_that_an_earlier_agent_began_is_not_begun_elsewhere() {
     need!(root, loop, layout "partition", tool "mkfs.ext4", fs "ext4");
@@ -93,7 +93,7 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     let how = csi::mount("ext4");
     assert!(!is_in_doubt(&known));
 
-    // It is on the drive, durably, and its worker is never heard of again.
+    // The volume is durable on the drive, and its worker never responds again.
     first.hang_on(Hang::Flushed(durable));
     let cut_off = make(&rig, "either", "cut-off", 64 * MIB, &how).await;
     cut_off.unwrap_err();
@@ -103,7 +103,7 @@ async fn a_creation_in_doubt_outlives_the_agent_and_one_name_never_has_two_volum
     })
     .await;
     rig.agent.kill9();
-    // It hangs still, so that the next agent cannot find the volume before the drive is pulled.
+    // The drive still hangs, so that the next agent cannot find the volume before the drive is unplugged.
     rig.agent.start_again().await.unwrap();
     rig.agent.stop().unwrap();
     first.resume();

@@ -1,4 +1,4 @@
-//! One row of the table: a drive of its own with volumes in use, a call, and where it hangs; and what came of it.
+//! One row of the table: a drive with volumes in use, a call, the step at which it hangs, and the result.
 
 use std::{
     fs,
@@ -16,33 +16,33 @@ use tonic::Status;
 
 use crate::call::{Call, Subject, make, repeated};
 
-/// A call that needs nothing of a drive that hangs: less than the shortest deadline of a step that does (10 s), so that
-/// nothing can have waited for one.
+/// Time limit of a call that needs nothing from a hung drive: less than the shortest deadline of a step that does (10 s), so that it cannot
+/// have waited for one.
 pub(crate) const PROMPT: Duration = Duration::from_secs(8);
-/// Unstaging what hangs, with all repeats: the kubelet's call lasts two minutes.
+/// Time limit for unstaging a hung volume, with all repeats: the kubelet's call lasts two minutes.
 const LEAVE: Duration = Duration::from_secs(90);
-/// The call comes to where it hangs within this.
+/// Time limit for the call to reach the step at which it hangs.
 const BEGUN: Duration = Duration::from_secs(20);
-/// A repair is tried again with the next look that finds the drive answering.
+/// A repair is retried by the next scan that finds the drive responding.
 const REPAIRED: Duration = Duration::from_secs(60);
-/// What a volume beside the one in question holds.
+/// Contents of the volumes that no call concerns.
 const KEPT: &str = "kept";
 
-/// What is tried.
+/// Parameters of a row.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(crate) call: Call,
     pub(crate) hang: Hang,
 }
 
-/// When the agent is restarted: while the calls wait for their answers, or afterwards.
+/// Time of the agent's restart: while the calls wait for their answers, or afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Restart {
     BeforeAnswers,
     AfterAnswers,
 }
 
-/// What is seen of a row.
+/// Result of a row.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) call: String,
@@ -51,7 +51,7 @@ pub(crate) struct Outcome {
     pub(crate) left: String,
     pub(crate) again: String,
     pub(crate) back: String,
-    /// What should not have been.
+    /// Descriptions of the defects.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -60,20 +60,20 @@ type Answer = (Result<Option<Placed>, Status>, Duration);
 pub(crate) struct Row {
     pub(crate) spec: Spec,
     pub(crate) drive: HungDrive,
-    /// Of the same class, if the call could go elsewhere.
+    /// Second drive of the class, if the call has one.
     _second: Option<HungDrive>,
     pub(crate) node: Node,
     pub(crate) subject: Subject,
     pub(crate) outcome: Outcome,
     others: Vec<Placed>,
     running: Option<JoinHandle<Answer>>,
-    /// The call was answered with OK while the drive hung.
+    /// True if the call returned OK while the drive hung.
     is_done: bool,
 }
 
 impl Drop for Row {
     fn drop(&mut self) {
-        // First of all, or nothing of the rest would ever end.
+        // Before everything else, or the rest would never end.
         self.drive.resume();
     }
 }
@@ -108,7 +108,7 @@ impl Row {
         }
     }
 
-    /// The other volumes, in use, and what the call needs; all on a drive that answers.
+    /// Creates the other volumes, in use, and the state that the call needs, on a drive that responds.
     pub(crate) async fn prepare(mut self) -> Self {
         let call = self.spec.call;
         if call.has_others() {
@@ -137,14 +137,14 @@ impl Row {
         self
     }
 
-    /// The call while nothing hangs: the requests that it makes.
+    /// Makes the call while nothing hangs, and returns its requests to the drive.
     pub(crate) async fn count(mut self) -> (Self, Vec<Asked>) {
         self.drive.watch();
         let answer = self.spec.call.make(&self.node, &self.subject).await;
         let call = self.spec.call;
         match answer {
             Ok(made) => self.subject.volume = self.subject.volume.take().or(made),
-            // A repair that is answered with ABORTED while it runs.
+            // A repair that returns ABORTED while it runs.
             Err(_) if call == Call::StageRepair => {}
             Err(status) => panic!("{call:?} while nothing hangs: {status}"),
         }
@@ -158,7 +158,7 @@ impl Row {
         (self, seen)
     }
 
-    /// Dirties the filesystems of the others, has the drive hang, and begins the call. Ends when it hangs, or is answered.
+    /// Dirties the other filesystems, hangs the drive, and begins the call. Returns when the call hangs or has returned.
     pub(crate) async fn strike(mut self) -> Self {
         for volume in &self.others {
             if volume.target.is_dir() {
@@ -183,7 +183,7 @@ impl Row {
         self
     }
 
-    /// What a request is about.
+    /// Returns the structure that a request concerns.
     fn place(&self, asked: &Asked) -> String {
         let kind = match asked.kind {
             Kind::Read => "read",
@@ -201,7 +201,7 @@ impl Row {
         format!("{kind} {place}")
     }
 
-    /// The answer to the call, within its deadline.
+    /// Waits for the answer to the call until its deadline.
     pub(crate) async fn answered(mut self) -> Self {
         let Some(running) = self.running.take() else {
             return self;
@@ -225,7 +225,7 @@ impl Row {
         self
     }
 
-    /// What came of the call, if it came before the agent was killed.
+    /// Records the call's answer if it came before the agent was killed.
     pub(crate) async fn cut_off(mut self) -> Self {
         let Some(running) = self.running.take() else {
             return self;
@@ -250,7 +250,7 @@ impl Row {
         }
     }
 
-    /// The call again, while the drive still hangs and another agent runs.
+    /// Repeats the call while the drive still hangs and another agent runs.
     pub(crate) async fn again(mut self) -> Self {
         let Some(deadline) = self.spec.call.deadline() else {
             return self;
@@ -273,7 +273,7 @@ impl Row {
         self
     }
 
-    /// These of the others are unpublished at once, and unstaged in time.
+    /// Unpublishes these of the other volumes promptly, and unstages them before the time limit.
     pub(crate) async fn leave(mut self, which: std::ops::Range<usize>) -> Self {
         let begun = Instant::now();
         let mut leaving = tokio::task::JoinSet::new();
@@ -319,7 +319,7 @@ impl Row {
         self
     }
 
-    /// The drive answers: what was answered with OK is so, the repeat brings the rest, and no data is lost.
+    /// Resumes the drive: what was answered with OK has happened, the repeated call does the rest, and no data is lost.
     pub(crate) async fn back(mut self) -> Self {
         let begun = Instant::now();
         let call = self.spec.call;
@@ -362,7 +362,7 @@ impl Row {
         self
     }
 
-    /// The backup table is there again.
+    /// Waits for the backup table to be restored.
     async fn is_repaired(&self) -> Result<(), String> {
         let size = self.drive.drive_ref().unwrap().size_bytes;
         let repaired = wait::poll_async(REPAIRED, async || {
@@ -374,7 +374,7 @@ impl Row {
         repaired.await.ok_or("not repaired".to_owned())
     }
 
-    /// One of the others can be used again, and holds what it held.
+    /// Stages one of the other volumes and verifies its contents.
     async fn is_kept(&self, volume: &Placed) -> Result<(), String> {
         let csi = &self.node.csi;
         let said = |status: Status| status.to_string();

@@ -1,4 +1,4 @@
-//! Many rows at a time on one agent, each with a drive of its own: they hang together, and none may hurt another.
+//! Many rows at a time on one agent, each with its own drive: they hang together, and none may affect another.
 
 use std::{
     fs,
@@ -20,13 +20,13 @@ use crate::{
     row::{Outcome, PROMPT, Restart, Row, Spec, class},
 };
 
-/// Rows at a time.
+/// Number of rows at a time.
 const BATCH: usize = 10;
-/// Steps of a call that are tried, of those that it takes.
+/// Number of steps tried per call.
 const STEPS: usize = 4;
 const DRIVE: u64 = 1200 * MIB;
 
-/// What is seen of all rows.
+/// Results of all rows.
 pub(crate) type Table = Outcomes<Outcome>;
 
 impl faults::Outcome for Outcome {
@@ -51,7 +51,7 @@ impl faults::Outcome for Outcome {
     }
 }
 
-/// Fields go in this order: the agent and the mounts before the drives.
+/// Fields are dropped in this order: the agent and the mounts before the drives.
 struct Stand {
     rig: Rig,
     rows: Vec<Row>,
@@ -59,7 +59,7 @@ struct Stand {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        // First of all, or nothing of the rest would ever end.
+        // Before everything else, or the rest would never end.
         for row in &self.rows {
             row.drive.resume();
         }
@@ -108,7 +108,7 @@ impl Stand {
         Self { rig, rows }
     }
 
-    /// All rows at once.
+    /// Runs `act` on all rows concurrently.
     async fn each<F: Future<Output = Row> + 'static>(&mut self, act: impl Fn(Row) -> F) {
         self.rows = each(std::mem::take(&mut self.rows), act).await;
     }
@@ -124,7 +124,7 @@ impl Stand {
     }
 }
 
-/// The life of a volume on the drive that answers; the longest call of it, of which none may take longer than this.
+/// Runs the life of a volume on a responding drive. Returns its longest call; each must end within `limit`.
 async fn beside(
     rig: &drivebay_hwtests::Node,
     name: &str,
@@ -183,17 +183,17 @@ async fn beside(
     (longest, wrong)
 }
 
-/// Rows that hang together.
+/// Runs rows that hang together.
 pub(crate) async fn run(specs: &[Spec], restart: Restart) -> Table {
     let begun = Instant::now();
     let say = |what: &str| eprintln!("{:6.1} s: {what}", begun.elapsed().as_secs_f64());
     let mut stand = Stand::new(specs).await;
     stand.each(Row::prepare).await;
-    // What others have written, e.g. a build, is not to be waited for below.
+    // Data written by others, such as a build, must not be waited for below.
     nix::unistd::sync();
-    // A sample that finds nothing in memory waits for the drive.
+    // A sample without cached data waits for the drive.
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
-    // The machine's disk may have other work: what a call takes while nothing hangs is no waiting for a drive.
+    // The machine's disk may be busy: time that a call takes while nothing hangs is no time spent waiting for a drive.
     let (bare, failed) = beside(&stand.rig.node, "beside-0", 8 * PROMPT).await;
     assert!(failed.is_empty(), "before anything hangs: {failed:?}");
     let limit = PROMPT + 2 * bare;
@@ -240,7 +240,7 @@ pub(crate) async fn run(specs: &[Spec], restart: Restart) -> Table {
     table
 }
 
-/// Each step of each call, batch after batch.
+/// Runs each step of each call, in batches.
 pub(crate) async fn all_steps() -> Table {
     let only = std::env::var("DRIVEBAY_HUNG_CALLS").unwrap_or_default();
     let chosen = |call: &Call| format!("{call:?}").contains(&only);
@@ -249,7 +249,7 @@ pub(crate) async fn all_steps() -> Table {
     for calls in calls.chunks(BATCH) {
         specs.extend(steps(calls).await);
     }
-    // Those that take as long hang together.
+    // Rows with equal deadlines hang together.
     specs.sort_by_key(|spec| spec.call.deadline());
     let mut table = Outcomes(Vec::new());
     for batch in specs.chunks(BATCH) {
@@ -259,7 +259,7 @@ pub(crate) async fn all_steps() -> Table {
     table
 }
 
-/// Where each call is made to hang: counted while nothing does.
+/// Returns the steps at which each call is made to hang, from its requests while nothing hangs.
 async fn steps(calls: &[Call]) -> Vec<Spec> {
     let specs: Vec<Spec> = calls
         .iter()
@@ -300,7 +300,7 @@ async fn steps(calls: &[Call]) -> Vec<Spec> {
     found
 }
 
-/// The first, the last, and some between, evenly.
+/// Returns the first, the last, and some steps between, evenly spaced.
 fn spread(total: u64) -> Vec<u64> {
     let steps = (STEPS as u64).min(total);
     let mut all: Vec<u64> = (0..steps)

@@ -14,7 +14,7 @@ fn generation(cluster: &Cluster) -> Value {
     cluster.get(NAMESPACE, &["daemonset", "drivebay-agent"])["metadata"]["generation"].clone()
 }
 
-/// The verdicts of this cluster's drives, by identity.
+/// Returns the verdicts of this cluster's drives, by identity.
 fn verdicts(cluster: &Cluster) -> Vec<(String, String)> {
     let drives = cluster.ask_controller(&["drives"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -44,7 +44,7 @@ fn a_mistake_in_the_configuration_stops_an_upgrade_with_the_agents_message() {
         before,
         "the agents have been replaced"
     );
-    // The next upgrade is not held up by what the last one left.
+    // The remains of the failed upgrade do not block the next one.
     cluster.install(&Install::default());
 }
 
@@ -108,7 +108,7 @@ fn a_node_has_the_agent_of_its_group_and_keeps_its_volumes() {
     cluster.install(&Install::default());
 }
 
-/// Waits until a node's one agent is that of this DaemonSet, ready.
+/// Waits until the only agent on the node is that of this DaemonSet, and is ready.
 fn only_agent(cluster: &Cluster, name: &str) {
     let what = format!("the node's agent is of {name}");
     wait::until(LIMIT, &what, || {

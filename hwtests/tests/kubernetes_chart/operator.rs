@@ -1,4 +1,4 @@
-//! The Prometheus operator's objects, with its kinds and without.
+//! The Prometheus operator's objects, with its CRDs and without.
 
 use drivebay_hwtests::{
     kube::{Cluster, Install, NAMESPACE},
@@ -6,7 +6,7 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-/// A kind that the API server knows, without the operator's schema.
+/// Returns a CRD for a kind, without the operator's schema.
 fn kind(kind: &str, plural: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,4 +1,4 @@
-//! The first page's five lines, run as they stand there, and the drives made of files that they use.
+//! The five lines of the first page, run exactly as documented, and the drives made of files that they use.
 
 use std::{env, fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -11,7 +11,7 @@ const README: &str = include_str!("../../../README.md");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const POD: &str = "drivebay-trial";
 
-/// The lines of the section "Five lines on Kubernetes".
+/// Returns the lines of the section "Five lines on Kubernetes".
 fn lines() -> Vec<&'static str> {
     let (_, section) = README
         .split_once("\n## Five lines on Kubernetes\n")
@@ -23,7 +23,7 @@ fn lines() -> Vec<&'static str> {
         .collect()
 }
 
-/// What k3s brings along and this cluster has by another name: its containerd's client, for the kubelet's images.
+/// Provides the `k3s ctr` command, which this cluster has by another name: its containerd's client, for the kubelet's images.
 fn stand_in_for_k3s(cluster: &Cluster) {
     let path = cluster.dir().join("bin/k3s");
     let script = "#!/bin/sh\nset -e\n[ \"$1\" = ctr ]\nshift\nexec ctr --namespace k8s.io \"$@\"\n";
@@ -31,14 +31,14 @@ fn stand_in_for_k3s(cluster: &Cluster) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs a line in the repository; what it printed.
+/// Runs a line in the repository, and returns its output.
 fn run(cluster: &Cluster, line: &str) -> String {
     let helm = env::var("DRIVEBAY_HELM").unwrap();
     let path = Path::new(&helm).parent().unwrap().display();
     let there = format!("cd '{REPOSITORY}'\nexport PATH='{path}':$PATH");
     if line.starts_with("deploy/image ") {
-        // The cluster's namespaces hide this machine's packages. The programs are those that are tested; without
-        // DRIVEBAY_BIN the line builds them, optimized.
+        // The cluster's namespaces hide this machine's packages. The programs are the tested ones; without DRIVEBAY_BIN the line builds
+        // them, optimized.
         let programs = cluster.dir().join("programs");
         let script = format!(
             "{there}\nexport DRIVEBAY_BIN='{}'\n{line}",
@@ -50,7 +50,7 @@ fn run(cluster: &Cluster, line: &str) -> String {
     cluster.inside(&["bash", "-euc", &script]).unwrap()
 }
 
-/// Loop devices of the trial's files.
+/// Returns the loop devices of the trial's files.
 fn loops(cluster: &Cluster) -> Vec<String> {
     let all = cluster
         .inside(&[
@@ -78,7 +78,7 @@ fn ready(cluster: &Cluster) {
     cluster.kubectl(&["wait", condition, "pod/drivebay-trial", "--timeout=300s"]);
 }
 
-/// The agent's pod is replaced, and the new one is ready.
+/// Replaces the agent's pod, and waits until the new one is ready.
 fn replace_agent(cluster: &Cluster) {
     let namespace = ["--namespace", NAMESPACE];
     let restart = ["rollout", "restart", "daemonset/drivebay-agent"];
@@ -107,7 +107,7 @@ fn the_readmes_five_lines_end_with_a_pod_that_writes_to_drives_made_of_files() {
     let first = loops(&cluster);
     assert_eq!(first.len(), 2, "{first:#?}");
 
-    // A restart of the agent opens the same devices, under a pod that writes, and without one.
+    // A restarted agent opens the same devices, with a pod that writes, and without one.
     let before = written(&cluster);
     replace_agent(&cluster);
     assert_eq!(loops(&cluster), first);
@@ -120,7 +120,7 @@ fn the_readmes_five_lines_end_with_a_pod_that_writes_to_drives_made_of_files() {
     replace_agent(&cluster);
     assert_eq!(loops(&cluster).len(), 2, "{:#?}", loops(&cluster));
 
-    // Uninstalled it leaves no device, and installed again it finds the volume.
+    // Uninstalled, no device is left; installed again, the volume is found.
     cluster.uninstall();
     wait::until(LIMIT, "no loop device is left", || {
         loops(&cluster).is_empty().then_some(())

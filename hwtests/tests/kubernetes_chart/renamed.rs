@@ -1,5 +1,5 @@
-//! One installation with what else the values offer: another name, images of a registry by their digests, annotations of
-//! ServiceAccounts, several groups of nodes at once, constraints on where controllers run.
+//! One installation with further values: another name, images of a registry by digest, annotations of ServiceAccounts, several groups of
+//! nodes, constraints on the nodes of controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use drivebay_hwtests::{
 use serde_json::{Value, json};
 
 const NAME: &str = "storage";
-/// A real one, in the cluster's network.
+/// A real registry, in the cluster's network.
 const REGISTRY: &str = "127.0.0.1:5000";
-/// Nodes that exist for the API server only: DaemonSets want a pod on each, and none can be bound to it.
+/// Nodes that exist only in the API server: DaemonSets create a pod for each, and none can be scheduled.
 const PAPER: [(&str, Option<&str>); 2] = [("paper-gpu", Some("gpu")), ("paper-plain", None)];
 /// Images by their paths in the registry, with their digests.
 type Images = BTreeMap<String, String>;
@@ -26,18 +26,21 @@ fn images(cluster: &Cluster, words: &[&str]) -> String {
     cluster.inside(&[&ctr, words].concat()).unwrap()
 }
 
-/// What an image that the installation runs is called in the registry; None: it runs no container of this.
+/// Returns the path of an image in the registry; None if the installation runs no container of it.
 fn path(image: &str) -> Option<&str> {
     let (registry, path) = image.split_once('/')?;
+    let mut optional = ["attacher", "snapshotter"].iter();
     let runs = match registry {
         "drivebay.test" => path.starts_with("drivebay:"),
-        "registry.k8s.io" => path.starts_with("sig-storage/") && !path.contains("attacher"),
+        "registry.k8s.io" => {
+            path.starts_with("sig-storage/") && !optional.any(|it| path.contains(it))
+        }
         _ => false,
     };
     runs.then_some(path)
 }
 
-/// Puts the images into the registry. containerd forgets the names that they have there, and so has to ask.
+/// Pushes the images to the registry. Their names there are removed from containerd, so that it must pull them.
 fn push(cluster: &Cluster) -> Images {
     let listed = images(cluster, &["list"]);
     let mut pushed = Images::new();
@@ -55,7 +58,7 @@ fn push(cluster: &Cluster) -> Images {
     pushed
 }
 
-/// The one whose path holds this, without its tag, and its digest.
+/// Returns the image whose path contains `word`: its path without the tag, and its digest.
 fn find<'a>(pushed: &'a Images, word: &str) -> (&'a str, &'a str) {
     let (path, digest) = pushed.iter().find(|(path, _)| path.contains(word)).unwrap();
     (path.split(':').next().unwrap(), digest)
@@ -82,7 +85,7 @@ fn values(pushed: &Images) -> Value {
         },
         "controller": {
             "serviceAccount": role("volumes"),
-            // Another controller only where there are nodes of two names; there is one node that can run any.
+            // A second controller only if there are nodes of two names; there is one node that can run any.
             "topologySpreadConstraints": [{
                 "maxSkew": 1,
                 "minDomains": 2,
@@ -144,7 +147,7 @@ fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap()
 }
 
-/// Objects of these kinds that the chart made.
+/// Returns the chart's objects of these kinds.
 fn made(cluster: &Cluster, kinds: &str) -> Vec<Value> {
     let selector = "--selector=app.kubernetes.io/instance=drivebay";
     cluster.list(NAMESPACE, &[kinds, selector])
@@ -162,7 +165,7 @@ fn objects_have_the_name(cluster: &Cluster) {
     }
 }
 
-/// Every container runs what the registry has, those with digests by them, and the kubelet has pulled it.
+/// Checks that every container runs an image of the registry, those with digests by digest, and that the kubelet pulled it.
 fn images_are_of_the_registry(it: &Scenario, pushed: &Images) {
     let cluster = &it.cluster;
     let by_digest = ["drivebay", "csi-resizer"].map(|word| {
@@ -211,7 +214,7 @@ fn accounts_are_annotated(cluster: &Cluster) {
     }
 }
 
-/// Which node each DaemonSet has its pod on, or wants it on.
+/// Waits until each DaemonSet has its pod, scheduled or pending, on the expected nodes.
 fn each_group_has_its_nodes(cluster: &Cluster) {
     let nodes = PAPER.map(|(name, rack)| {
         let mut labels = json!({"kubernetes.io/os": "linux"});

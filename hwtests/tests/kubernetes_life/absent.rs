@@ -1,4 +1,4 @@
-//! What the cluster is told while a node's agent, or a drive under a claim, is not there.
+//! Reports to the cluster while a node's agent is disconnected, or the drive of a claim is missing.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use drivebay_hwtests::{
 };
 use serde_json::{Value, json};
 
-/// Names of the pods of a component.
+/// Returns the names of the pods of a component.
 fn pods(cluster: &Cluster, component: &str) -> Vec<String> {
     let label = format!("app.kubernetes.io/component={component}");
     let pods = cluster.list(NAMESPACE, &["pods", "--selector", &label]);
@@ -21,7 +21,7 @@ fn pods(cluster: &Cluster, component: &str) -> Vec<String> {
         .collect()
 }
 
-/// Takes the agent off its node, or lets it come back.
+/// Sets the DaemonSet's node selector, which removes the agent from its node, or clears it.
 fn agent_selects(cluster: &Cluster, label: Option<&str>) {
     let patch =
         json!({"spec": {"template": {"spec": {"nodeSelector": {"drivebay.test/absent": label}}}}});
@@ -36,7 +36,7 @@ fn agent_selects(cluster: &Cluster, label: Option<&str>) {
     ]);
 }
 
-/// The one volume there is.
+/// Returns the only volume.
 fn volume(cluster: &Cluster) -> Value {
     let volumes = cluster.ask_controller(&["volumes"]);
     let volumes = volumes["volumes"].as_array().unwrap().clone();
@@ -91,19 +91,19 @@ fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are
     let rollout = ["rollout", "status", "deployment/drivebay-controller"];
     cluster.kubectl(&[&["--namespace", NAMESPACE], &rollout[..]].concat());
 
-    // No agent has ever connected to these two.
+    // No agent has connected to these two controllers.
     let shown = has_condition(&cluster, "NodeUnreachable");
     assert_eq!(shown["state"], "expected", "{shown:#}");
     assert_eq!(shown["persistent_volume"], name, "{shown:#}");
     assert_eq!(shown["claim"], format!("{}/data", it.name), "{shown:#}");
-    // What the alert is made of, from both.
+    // The metrics that the alert uses, from both.
     for controller in pods(&cluster, "controller") {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{controller}:9811/proxy/metrics");
         let page = cluster.kubectl(&["get", "--raw", &path]);
         let away = r#"drivebay_node_connected{node="node-1"} 0"#;
         assert!(page.contains(away), "{controller}:\n{page}");
     }
-    // What CSI's own health monitor makes of it.
+    // The event that CSI's external health monitor writes.
     it.event(&["PersistentVolumeClaim/data", "NodeUnreachable"]);
     let node = cluster.ask_controller(&["node", "show", "node-1"]);
     assert_eq!(node["state"], "away", "{node:#}");
@@ -123,8 +123,8 @@ fn volumes_of_an_absent_node_stay_listed_and_abnormal_while_both_controllers_are
     it.end();
 }
 
-/// A pod that has its volume and uses it no more: a loop device goes when nothing has its filesystem mounted, for which a drive
-/// that is pulled does not wait.
+/// Returns a pod that used its volume and has it no longer mounted in its container. A loop device is removed only when its filesystem is
+/// mounted nowhere; a real drive can be unplugged at any time.
 fn done_with_it(name: &str, script: &str) -> Value {
     let mut pod = pod(name, &[mounted("data", "/data")], IDLE);
     let mut first = pod["spec"]["containers"][0].clone();
@@ -135,7 +135,7 @@ fn done_with_it(name: &str, script: &str) -> Value {
     pod
 }
 
-/// Pulls the drive of the one volume; how to plug it in again.
+/// Detaches the loop device of the only volume's drive. Returns the device and its file, with which it is attached again.
 fn pull_the_drive(cluster: &Cluster) -> [String; 2] {
     let drive = volume(cluster)["drive"].clone();
     let drives = cluster.ask_controller(&["drives", "--all"]);
@@ -204,7 +204,7 @@ fn a_drive_that_is_missing_is_shown_at_its_node_and_at_the_claim_and_the_pod_on_
     it.end();
 }
 
-/// What kubelet 1.37 writes: the pod's status, its node's CSINode, and a metric.
+/// Checks what kubelet 1.37 writes: the pod's status, the CSINode of its node, and a metric.
 fn kubelet_tells_of_the_missing_drive(it: &Scenario) {
     let cluster = &it.cluster;
     let missing = |conditions: &[Value]| {
@@ -234,7 +234,7 @@ fn kubelet_tells_of_the_missing_drive(it: &Scenario) {
         assert!(metric.contains(label), "{metric}");
     }
     println!("the kubelet's metrics: {metric}");
-    // No program of Kubernetes 1.37.2 writes this, nor does any sidecar of the chart.
+    // No program of Kubernetes 1.37.2 and no sidecar of the chart writes this.
     let claim = it.get(&["pvc", "data"]);
     assert_eq!(claim["status"]["healthStatus"], Value::Null);
 }

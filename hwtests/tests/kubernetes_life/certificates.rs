@@ -1,4 +1,4 @@
-//! Certificates that the controllers' pods make, and those that an administrator makes, with the commands of deploy/docs/security.md.
+//! Certificates that the controllers' pods generate, and those of an administrator, with the commands of deploy/docs/security.md.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,9 @@ use serde_json::Value;
 const SECRETS: [&str; 2] = ["drivebay-controller-tls", "drivebay-nodes-ca"];
 const CA: &str = "drivebay-controller-ca";
 
-/// A CA, the controller's certificate and the node's, and the controller's as a Secret; the directory they are in.
+/// Creates a CA and the certificates of the controller and the node, and the controller's Secret. Returns the directory of the files.
 pub(crate) fn make(cluster: &Cluster) -> PathBuf {
-    // Those that another installation has left.
+    // The Secrets of another installation.
     delete(cluster);
     let dir = cluster.dir().join("certs");
     let controller = program::controller().unwrap();
@@ -40,13 +40,13 @@ fn secret(cluster: &Cluster, secret: &str, dir: &str, name: &str) {
     ]);
 }
 
-/// Deletes the Secrets: the next controller's pod makes others under these names when certificates are generated.
+/// Deletes the Secrets: if certificates are generated, the next controller's pod creates them again under these names.
 pub(crate) fn delete(cluster: &Cluster) {
     let words = ["--namespace", NAMESPACE, "delete", "secret"];
     cluster.kubectl(&[&words[..], &SECRETS, &["--ignore-not-found"]].concat());
 }
 
-/// The contents of the controller's Secret, and of what agents trust.
+/// Returns the contents of the controller's Secret and of the CA's ConfigMap, which agents trust.
 fn kept(cluster: &Cluster) -> [Value; 2] {
     [["secret", SECRETS[0]], ["configmap", CA]]
         .map(|words| cluster.get(NAMESPACE, &words)["data"].clone())
@@ -71,7 +71,7 @@ fn generated_certificates_are_made_once_and_kept_by_upgrades() {
     cluster.drivebay_is_up();
     assert!(kept(&cluster) == made, "the certificates are others");
 
-    // As a chart has left them that made them itself: helm's own.
+    // As left by a chart that created them itself: managed by Helm.
     for (kind, name) in [("secret", SECRETS[0]), ("configmap", CA)] {
         let to = ["--namespace", NAMESPACE];
         let release = format!("meta.helm.sh/release-namespace={NAMESPACE}");
@@ -80,7 +80,7 @@ fn generated_certificates_are_made_once_and_kept_by_upgrades() {
         cluster.kubectl(&[&to[..], &["annotate", kind, name], &annotations].concat());
         cluster.kubectl(&[&to[..], &["label", kind, name], &label].concat());
     }
-    // Rendered once more by the first, and by the second not any more.
+    // The first upgrade renders them once more, the second one does not.
     for _ in 0..2 {
         cluster.upgrade(&Install::default(), &[]).unwrap();
         assert!(
@@ -93,7 +93,7 @@ fn generated_certificates_are_made_once_and_kept_by_upgrades() {
     restart(&cluster);
     let renewed = kept(&cluster);
     assert!(renewed[0]["tls.key"].is_string() && renewed != made);
-    // Agents trust the new CA once the kubelet has brought it to them.
+    // Agents trust the new CA once the kubelet has updated their volume.
     wait::until(
         LIMIT,
         "the agent has a session with a new controller",

@@ -11,7 +11,7 @@ use drivebay_hwtests::{
     program,
 };
 
-/// The agent's command line, for pgrep. Its workers have another.
+/// The agent's command line, for pgrep. That of its workers differs.
 const AGENT: &str = "drivebay-agent run --config /";
 const PROVISIONER: &str = "csi-provisioner --csi-address";
 
@@ -48,7 +48,7 @@ path = ["{}"]
     cluster.is_registered();
 }
 
-/// Starts the provisioner of node deployments beside it.
+/// Starts the provisioner of a node deployment beside the agent.
 fn start_provisioner(cluster: &Cluster) {
     let kubeconfig = cluster.dir().join("auth/admin.kubeconfig");
     let socket = format!("--csi-address=/var/lib/kubelet/plugins/{DRIVER}/csi.sock");
@@ -102,7 +102,7 @@ fn an_agent_on_the_host_registers_with_the_kubelet_and_serves_pods() {
     is_unregistered(&cluster);
     assert_eq!(it.digest("data", "/data/letter", 4), digest);
     start_agent(&cluster);
-    // It ends when the driver's socket is closed; a service manager starts it again.
+    // The provisioner exits when the driver's socket is closed; a service manager restarts it.
     start_provisioner(&cluster);
     assert_eq!(it.digest("data", "/data/letter", 4), digest);
     it.delete_pod("data");
@@ -128,7 +128,7 @@ fn an_agent_on_the_host_registers_with_the_kubelet_and_serves_pods() {
     it.end();
 }
 
-/// Waits until the kubelet has taken the driver off its node.
+/// Waits until the kubelet has removed the driver from its node.
 fn is_unregistered(cluster: &Cluster) {
     wait::until(LIMIT, "the kubelet has unregistered the driver", || {
         let node = cluster.get("default", &["csinode", "node-1"]);

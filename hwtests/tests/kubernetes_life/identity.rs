@@ -1,5 +1,4 @@
-//! Who may be which node: agents that prove themselves by other tokens than their own, a token that is renewed, and an API
-//! server that is away.
+//! Authentication of nodes: agents with the wrong tokens, a token that is renewed, and an API server that is unreachable.
 
 use std::{
     fs,
@@ -19,30 +18,30 @@ use drivebay_hwtests::{
 use drivebay_service::tokens::Claims;
 use serde_json::{Value, json};
 
-/// Reaches the controller under the name that is in its certificate.
+/// The controller's name in its certificate.
 const CONTROLLER: &str = "drivebay-controller.drivebay.svc.cluster.local";
 const AUDIENCE: &str = "drivebay-controller";
-/// An agent that is refused is told so within this.
+/// Time limit for the refusal of an agent.
 const REFUSED: Duration = Duration::from_secs(60);
-/// The shortest life that the API server gives a token.
+/// The shortest lifetime of a token that the API server permits.
 const SHORT: Duration = Duration::from_secs(600);
-/// The chart's.
+/// Lifetime of tokens in the chart.
 const USUAL: Duration = Duration::from_secs(3600);
 
-/// The first pod of a component.
+/// Returns the first pod of a component.
 fn pod(cluster: &Cluster, component: &str) -> Value {
     let label = format!("app.kubernetes.io/component={component}");
     let mut pods = cluster.list(NAMESPACE, &["pods", "--selector", &label]);
     pods.remove(0)
 }
 
-/// A token as the API server mints it.
+/// Returns a token issued by the API server.
 fn minted(cluster: &Cluster, account: &str, words: &[&str]) -> String {
     let create = ["--namespace", NAMESPACE, "create", "token", account];
     cluster.kubectl(&[&create[..], words].concat())
 }
 
-/// One for the agent's pod, as the kubelet projects it.
+/// Returns a token bound to the agent's pod, as the kubelet projects it.
 fn of_the_pod(cluster: &Cluster, audience: &str) -> String {
     let pod = pod(cluster, "agent");
     let name = pod["metadata"]["name"].as_str().unwrap();
@@ -57,7 +56,7 @@ fn of_the_pod(cluster: &Cluster, audience: &str) -> String {
     minted(cluster, "drivebay-agent", &words)
 }
 
-/// One that a key signs, of these claims.
+/// Returns a token with these claims, signed by a key.
 fn signed(cluster: &Cluster, key: &str, claims: &Value) -> String {
     let dir = cluster.dir().join("impostor");
     fs::create_dir_all(&dir).unwrap();
@@ -69,7 +68,7 @@ fn signed(cluster: &Cluster, key: &str, claims: &Value) -> String {
     tools::must("sh", &["-c", &script, "sign", &claims.to_string(), key])
 }
 
-/// Has another agent dial the controller in the agent's place; what it logs until it is refused.
+/// Starts another agent that connects to the controller under a node's name. Returns its log up to the refusal.
 fn dials(cluster: &Cluster, name: &str, token: &str) -> String {
     let dir: PathBuf = cluster.dir().join("impostor");
     fs::create_dir_all(&dir).unwrap();
@@ -84,7 +83,7 @@ fn dials(cluster: &Cluster, name: &str, token: &str) -> String {
     let hosts = cluster.dir().join("etc/hosts");
     let mut known = fs::read_to_string(&hosts).unwrap_or_default();
     known.push_str(&format!("\n{address} {CONTROLLER}\n"));
-    // Written in place, since it is bind mounted; the newest line is the first that is found.
+    // Written in place, since it is bind mounted; newest first, since the first match is used.
     let newest_first: Vec<&str> = known.lines().rev().collect();
     fs::write(&hosts, newest_first.join("\n") + "\n").unwrap();
     let config = format!(
@@ -196,7 +195,7 @@ fn a_node_is_whoever_has_its_token_and_nobody_else() {
             "x".to_owned(),
             "is not a ServiceAccount token",
         ),
-        // Root on a node is that node; the agent that is connected stays all the same.
+        // Root on a node can act as that node; the connected agent keeps its session nevertheless.
         (
             "the node's own, a second time",
             "node-1",
@@ -230,7 +229,7 @@ fn sessions_outlast_an_api_server_that_is_away() {
     let processes = cluster.processes(agent);
 
     cluster.service("stop", "kube-apiserver");
-    // The kubelet starts it again; its token is the one that was reviewed.
+    // The kubelet restarts it; its token has been reviewed before.
     for process in &processes {
         let _ = cluster.inside(&["kill", "-KILL", process]);
     }
@@ -240,14 +239,14 @@ fn sessions_outlast_an_api_server_that_is_away() {
         || (sessions(&cluster) > before).then_some(()),
     );
     cluster.service("start", "kube-apiserver");
-    // Asked again until it answers.
+    // Repeated until the API server responds.
     cluster.get("default", &["nodes"]);
     cluster.drivebay_is_up();
     let nodes = cluster.ask_controller(&["nodes"]);
     assert_eq!(nodes["nodes"][0]["state"], "connected", "{nodes}");
 }
 
-/// Replaces the agent by one whose tokens last for so long.
+/// Replaces the agent by one whose tokens have this lifetime.
 fn tokens_last(cluster: &Cluster, life: Duration) {
     let set = cluster.get(NAMESPACE, &["daemonset", "drivebay-agent"]);
     let volumes = set["spec"]["template"]["spec"]["volumes"]
@@ -267,7 +266,7 @@ fn tokens_last(cluster: &Cluster, life: Duration) {
     cluster.drivebay_is_up();
 }
 
-/// What the agent's token says of itself, as the kubelet has projected it.
+/// Returns the claims of the agent's token, as projected by the kubelet.
 fn projected(cluster: &Cluster) -> Claims {
     let uid = pod(cluster, "agent")["metadata"]["uid"].clone();
     let uid = uid.as_str().unwrap();
@@ -276,7 +275,7 @@ fn projected(cluster: &Cluster) -> Claims {
     Claims::read(token.trim()).unwrap()
 }
 
-/// How many tokens the API server has reviewed.
+/// Returns the number of TokenReview requests to the API server.
 fn reviews(cluster: &Cluster) -> f64 {
     let page = cluster.kubectl(&["get", "--raw", "/metrics"]);
     let of_reviews = |line: &&str| {
@@ -318,7 +317,7 @@ fn a_session_goes_on_over_the_renewal_of_its_token() {
     let second = projected(&cluster);
     assert!(second.issued > first.issued && second.until > SystemTime::now());
     assert_eq!(connected_lines(&cluster), sessions);
-    // Of the same session: a new one would be in the history.
+    // Reviews of the same session: a new one would be in the history.
     let renewed = reviews(&cluster) - reviewed;
     assert!(renewed >= 1.0, "{renewed}");
     println!(
@@ -335,7 +334,7 @@ fn a_session_goes_on_over_the_renewal_of_its_token() {
     tokens_last(&cluster, USUAL);
 }
 
-/// Lines that say that an agent has a session, of all agents that the kubelet has run.
+/// Returns the log lines about sessions with the controller, of all agents that the kubelet has run.
 fn connected_lines(cluster: &Cluster) -> Vec<String> {
     let logs = cluster.inside(&[
         "sh",

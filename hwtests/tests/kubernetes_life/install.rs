@@ -1,4 +1,4 @@
-//! Drivebay installed with other values than the usual ones.
+//! Drivebay installed with values other than the defaults.
 
 use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::certificates;
 
-/// A claim and its pod of this name, and what the pod wrote: its digest.
+/// Creates a claim and a pod with this name, writes a file, and returns its digest.
 fn claim_and_pod(it: &Scenario, name: &str) -> String {
     it.apply(&[claim(name, 64), pod(name, &[mounted(name, "/data")], IDLE)]);
     it.runs(name);
@@ -46,7 +46,7 @@ fn a_provisioner_on_each_node_makes_volumes_and_deletes_those_from_before() {
     assert_eq!(provisioners(&cluster), ["drivebay-controller"]);
 }
 
-/// What has a container with a provisioner, by name.
+/// Returns the names of the DaemonSets and Deployments that have a provisioner.
 fn provisioners(cluster: &Cluster) -> Vec<String> {
     let has = |object: &&Value| {
         let containers = object["spec"]["template"]["spec"]["containers"].as_array();

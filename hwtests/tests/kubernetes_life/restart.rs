@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::Writer;
 
-/// The agent's and the controller's command lines in their pods, for pgrep. Workers have another.
+/// Command lines of the agent and the controller in their pods, for pgrep. Those of workers differ.
 const AGENT: &str = "^drivebay-agent run ";
 const CONTROLLER: &str = "^drivebay-controller run ";
 
-/// Claims of a burst.
+/// Number of claims in a burst.
 const CLAIMS: usize = 30;
 
 #[test]
@@ -42,12 +42,12 @@ fn a_rollout_of_the_agent_loses_no_write_of_a_pod() {
     it.end();
 }
 
-/// Names of the claims of a burst, as "data-7".
+/// Returns the names of the claims of a burst, such as "data-7".
 fn names() -> impl Iterator<Item = String> {
     (1..=CLAIMS).map(|number| format!("data-{number}"))
 }
 
-/// Waits until so many claims of a burst are bound.
+/// Waits until at least `count` claims are bound.
 fn bound(it: &Scenario, count: usize) {
     wait::until(LIMIT, &format!("{count} claims are bound"), || {
         let claims = it.cluster.list(&it.name, &["pvc"]);
@@ -70,13 +70,13 @@ fn killed_agent_controller_and_kubelet_make_each_of_thirty_volumes_once() {
     });
     it.apply(&objects.collect::<Vec<Value>>());
 
-    // The writer's claim is bound before.
+    // The writer's claim has been bound before.
     bound(&it, 4);
     cluster.signal("-KILL", AGENT);
     bound(&it, 10);
     cluster.signal("-KILL", CONTROLLER);
     bound(&it, 16);
-    // Without its kubelet nobody starts it again.
+    // Without its kubelet it would not be restarted.
     cluster.until_running(AGENT);
     cluster.service("kill", "kubelet");
     cluster.signal("-KILL", AGENT);
@@ -92,7 +92,8 @@ fn killed_agent_controller_and_kubelet_make_each_of_thirty_volumes_once() {
     it.end();
 }
 
-/// There are as many volumes as PersistentVolumes, no two for the same claim, and none that no PersistentVolume names.
+/// Checks that there are as many volumes as claims and PersistentVolumes, that no two PersistentVolumes share a volume, and that none is
+/// unclaimed.
 fn one_volume_for_each_claim(it: &Scenario, claims: usize) {
     let cluster = &it.cluster;
     let ours = |volume: &&Value| {
@@ -115,7 +116,7 @@ fn one_volume_for_each_claim(it: &Scenario, claims: usize) {
     cluster.nothing_is_unclaimed();
 }
 
-/// The pod that holds the provisioner's lease.
+/// Returns the pod that holds the provisioner's lease.
 fn leader(cluster: &Cluster) -> String {
     let pods: Vec<String> = cluster
         .list(NAMESPACE, &["pods"])

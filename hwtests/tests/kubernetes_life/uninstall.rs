@@ -61,13 +61,13 @@ fn a_pod_goes_on_while_drivebay_is_uninstalled_and_installed_again() {
     it.end();
 }
 
-/// What deploy/docs/uninstall.md says stays after `helm uninstall`: the CSIDriver and the namespace, with the sidecars' leases and the
-/// certificates.
+/// Checks that only the objects remain which deploy/docs/uninstall.md lists for `helm uninstall`: the CSIDriver and the namespace, with the
+/// sidecars' leases and the certificates.
 fn only_what_the_page_says_is_left(cluster: &Cluster) {
     let kinds = |namespaced: &str| {
         let words = ["api-resources", "--verbs=list", "--output=name", namespaced];
         let all = cluster.kubectl(&words);
-        // No objects of an installation.
+        // Not objects of an installation.
         let wanted = |kind: &&str| !kind.starts_with("events");
         all.lines().filter(wanted).collect::<Vec<_>>().join(",")
     };
@@ -88,12 +88,12 @@ fn only_what_the_page_says_is_left(cluster: &Cluster) {
         "configmap/drivebay-controller-ca",
         "secret/drivebay-controller-tls",
         "lease.coordination.k8s.io/csi-drivebay-io",
-        // Where another scenario had the attacher installed before.
+        // Present if another scenario had the attacher installed before.
         "lease.coordination.k8s.io/external-attacher-leader-csi-drivebay-io",
         "lease.coordination.k8s.io/external-health-monitor-leader-csi.drivebay.io",
         "lease.coordination.k8s.io/external-resizer-csi-drivebay-io",
     ];
-    // Capacities go with the Deployment that owned them, a moment later.
+    // Capacities are removed a moment later, with the Deployment that owned them.
     let may_stay = |name: &String| stays.contains(&name.as_str());
     let only = wait::poll(LIMIT, || inside().iter().all(may_stay).then_some(()));
     assert!(only.is_some(), "{:?}", inside());

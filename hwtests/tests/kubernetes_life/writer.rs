@@ -10,10 +10,10 @@ use drivebay_hwtests::kube::{
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The name of the pod and of its claim.
+/// Name of the pod and of its claim.
 const NAME: &str = "writer";
 
-/// The first write that fails ends the pod for good.
+/// The first write that fails ends the pod, which is not restarted.
 const SCRIPT: &str = "number=0
 while :; do
     number=$((number + 1))
@@ -22,14 +22,14 @@ while :; do
     sleep 0.02
 done";
 
-/// A running writer.
+/// A pod that continuously appends numbered lines to a file on its claim, in the namespace of a scenario.
 #[derive(Debug)]
 pub struct Writer<'a> {
     scenario: &'a Scenario,
 }
 
 impl<'a> Writer<'a> {
-    /// Starts one, and waits until it has written.
+    /// Starts the pod, and waits until it has written.
     pub fn start(scenario: &'a Scenario) -> Self {
         let mut object = pod(NAME, &[mounted(NAME, "/data")], SCRIPT);
         object["spec"]["restartPolicy"] = "Never".into();
@@ -40,7 +40,7 @@ impl<'a> Writer<'a> {
         it
     }
 
-    /// The number of the last acknowledged line.
+    /// Returns the number of the last acknowledged line; 0 if there is none.
     fn acknowledged(&self) -> u64 {
         let log = self
             .scenario
@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
             .unwrap_or_default()
     }
 
-    /// Waits until it has written more lines than now.
+    /// Waits until more than 5 further lines are acknowledged. Panics if the writer has stopped.
     pub fn goes_on(&self) {
         let before = self.acknowledged();
         let more = || (self.acknowledged() > before + 5).then_some(());
@@ -65,14 +65,15 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// No write failed, and each acknowledged line is in the file, once and in order; how many there are.
+    /// Checks that no write failed, and that each acknowledged line is in the file once and in order. Returns the number of lines
+    /// acknowledged.
     pub fn lost_nothing(&self) -> u64 {
         self.goes_on();
         let acknowledged = self.acknowledged();
         let pod = self.scenario.get(&["pod", NAME]);
         assert_eq!(pod["status"]["phase"], "Running");
         assert_eq!(pod["status"]["containerStatuses"][0]["restartCount"], 0);
-        // The file's last line may be half written while it is read.
+        // The last line of the file may be incomplete while it is read.
         let script = "sed '$d' /data/lines |
             awk '$1 != NR { print \"line \" NR \": \" $0; wrong = 1; exit } END { if (!wrong) print NR }'";
         let seen = self.scenario.sh(NAME, script);

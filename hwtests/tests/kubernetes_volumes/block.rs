@@ -22,7 +22,7 @@ fn a_container_reads_a_read_only_raw_block_volume_and_cannot_write_it() {
     it.runs("writer");
     it.runs("reader");
     let digest = it.write("writer", "/dev/raw", 8);
-    // Past the page cache that both pods share.
+    // With O_DIRECT, since both pods share the page cache.
     let read = "dd if=/dev/raw bs=1M count=8 iflag=direct 2>/dev/null | sha256sum";
     assert_eq!(it.sh("reader", read), digest);
 
@@ -40,7 +40,7 @@ fn a_raw_block_volume_is_undisturbed_by_a_kubelet_restart() {
     long_scenario!(cluster);
     cluster.installed();
     let it = cluster.scenario("block");
-    // Its writes go on over the restart; one that fails ends the container.
+    // It continues to write during the restart; a failed write ends the container.
     let writes = "while :; do dd if=/dev/urandom of=/dev/raw bs=4k seek=4096 count=1 conv=notrunc,fsync 2>/dev/null
                   sleep 0.1; done";
     it.apply(&[
@@ -53,7 +53,7 @@ fn a_raw_block_volume_is_undisturbed_by_a_kubelet_restart() {
     it.restart_kubelet("db");
     assert_eq!(it.digest("db", "/dev/raw", 8), digest);
     assert_eq!(it.restarts("db"), 0);
-    // A container that ends is started again with the device.
+    // A container that exits is restarted with the device.
     it.restart_container("db");
     assert_eq!(it.digest("db", "/dev/raw", 8), digest);
 

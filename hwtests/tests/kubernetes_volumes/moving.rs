@@ -1,4 +1,4 @@
-//! A volume that leaves its drive between two pods of one claim.
+//! A volume that is moved to another drive between two pods of one claim.
 
 use drivebay_hwtests::kube::{
     Cluster, LIMIT, NAMESPACE, Scenario,
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const CLAIM: &str = "data-db-0";
 
-/// What the controller says of the claim's volume.
+/// Returns the controller's listing of the claim's volume.
 fn volume(it: &Scenario) -> Value {
     let claim = it.get(&["pvc", CLAIM]);
     let name = claim["spec"]["volumeName"].as_str().unwrap();
@@ -21,7 +21,7 @@ fn drive(it: &Scenario) -> String {
     volume(it)["drive"].as_str().unwrap().to_owned()
 }
 
-/// A program of Drivebay, as an operator runs it.
+/// Runs a program of Drivebay as an operator does, and returns its output.
 fn operator(it: &Scenario, whose: &str, words: &[&str]) -> String {
     let exec = ["--namespace", NAMESPACE, "exec", whose, "--"];
     it.cluster.kubectl(&[&exec, words].concat())
@@ -54,7 +54,12 @@ fn a_pod_finds_its_data_on_another_drive_after_its_own_was_evacuated_and_retired
     ];
     let said = operator(&it, controller, &evacuate);
     println!("{said}");
-    // The pod keeps its volume where it is.
+    let told = it.event(&[
+        &format!("PersistentVolumeClaim/{CLAIM} VolumeMoving"),
+        "on node",
+    ]);
+    println!("{told}");
+    // The volume is not moved while the pod uses it.
     assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
     assert_eq!(drive(&it), old);
 
@@ -68,8 +73,11 @@ fn a_pod_finds_its_data_on_another_drive_after_its_own_was_evacuated_and_retired
     assert_eq!(it.digest("db-0", "/data/letter", 8), digest);
     assert_eq!(volume(&it)["id"], handle);
     it.had_no_failed_call();
+    // The event is due while the old place is kept, until the drive is retired.
+    let moved = format!("PersistentVolumeClaim/{CLAIM} VolumeMoved");
+    println!("{}", it.event(&[&moved, "its old place is kept"]));
 
-    // Its exit code says that it may leave the building.
+    // The exit code confirms that the drive may be disposed of.
     let retire = ["drivebay-agent", "drive", "retire", &old, "--by=test"];
     let said = operator(&it, "ds/drivebay-agent", &retire);
     println!("{said}");

@@ -1,4 +1,4 @@
-//! Volumes of pods that come and go: StatefulSets, one pod at a time, ephemeral volumes, ownership of files.
+//! Volumes of pods that are created and deleted: StatefulSets, one pod at a time, ephemeral volumes, ownership of files.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 const PODS: [&str; 3] = ["db-0", "db-1", "db-2"];
 const FILES: [&str; 2] = ["/data/letter", "/log/letter"];
 
-/// The digest of each file of each pod.
+/// Waits until all pods run, and returns the digest of each file of each.
 fn digests(it: &Scenario, of: impl Fn(&str, &str) -> String) -> Vec<String> {
     for pod in PODS {
         it.runs(pod);
@@ -79,7 +79,7 @@ fn a_pod_with_a_read_write_once_pod_claim_survives_a_kubelet_restart_and_an_upda
     it.runs("db-0");
     let digest = it.write("db-0", "/data/letter", 4);
 
-    // Only the pod that has it may use it.
+    // No other pod may use it meanwhile.
     it.apply(&[pod("second", &[mounted("data-db-0", "/data")], IDLE)]);
     it.event(&[
         "Pod/second FailedScheduling",
@@ -88,8 +88,8 @@ fn a_pod_with_a_read_write_once_pod_claim_survives_a_kubelet_restart_and_an_upda
     it.until(&["pod", "second"], "/status/phase", "Pending");
     it.delete_pod("second");
 
-    // The kubelet publishes again what it finds published, with its own bind of the subPath beside it. A container
-    // that ends after that is started again only if that succeeded.
+    // The kubelet publishes an already published target again, with its own bind mount of the subPath beside it. A container that exits
+    // afterwards is restarted only if that succeeded.
     it.restart_kubelet("db-0");
     it.restart_container("db-0");
     assert_eq!(it.digest("db-0", "/data/letter", 4), digest);

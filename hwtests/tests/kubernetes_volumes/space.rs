@@ -1,4 +1,4 @@
-//! Space: volumes that grow while they are used, and claims that do not fit.
+//! Space: volumes that are expanded while in use, and claims that do not fit.
 
 use drivebay_hwtests::kube::wait;
 use drivebay_hwtests::{
@@ -11,7 +11,7 @@ use drivebay_hwtests::{
 };
 use serde_json::Value;
 
-/// A claim and a pod of one name, and the scripts that say the volume's bytes and how often the pod has written.
+/// A claim and a pod of one name, and the scripts that print the volume's size in bytes and the number of the pod's writes.
 struct Grown<'a> {
     name: &'a str,
     size: &'a str,
@@ -31,9 +31,9 @@ fn volumes_grow_under_a_running_writer() {
     long_scenario!(cluster);
     cluster.installed();
     let it = cluster.scenario("growing");
-    // Two of them do not fit one drive of 6 GiB, so that none is in another's way.
+    // Two of them do not fit one drive of 6 GiB, so that each can be expanded.
     let (before, after) = (4096, 5120);
-    // A write that fails ends its container. No ext4: growing it online takes CAP_SYS_RESOURCE, which root may lack here.
+    // A failed write ends its container. No ext4: expanding it online needs CAP_SYS_RESOURCE, which root may lack here.
     let appends = "while :; do dd if=/dev/urandom bs=4k count=1 2>/dev/null >>/data/log; sync; sleep 0.1; done";
     let of_filesystem = |name| {
         let class_name = format!("growing-{name}");
@@ -48,7 +48,7 @@ fn volumes_grow_under_a_running_writer() {
             written: "stat -c %s /data/log",
         }
     };
-    // It counts its writes in the device itself.
+    // The number of writes is stored in the device itself.
     let counts = "at=0; while :; do at=$((at + 1))
         printf '%-512s' $at | dd of=/dev/raw conv=notrunc,fsync 2>/dev/null; sleep 0.1; done";
     it.apply(&[
@@ -69,7 +69,7 @@ fn volumes_grow_under_a_running_writer() {
         assert!(one.number(&it, one.size) <= before * MIB);
         it.resize(one.name, after);
     }
-    // The kubelet begins with its next look at the pod, within about a minute.
+    // The kubelet begins with its next sync of the pod, within about a minute.
     for one in &all {
         it.until(&["pvc", one.name], "/status/capacity/storage", "5Gi");
         let size = one.number(&it, one.size);
@@ -154,14 +154,14 @@ fn a_full_filesystem_is_a_condition_of_its_pod_and_of_its_claim_until_it_has_roo
         assert_eq!(conditions.len(), 1, "{conditions:#?}");
         assert_eq!(conditions[0]["status"], "Degraded");
         assert_eq!(conditions[0]["reason"], "VolumeFull");
-        // Nothing is wrong with a drive that has a full volume.
+        // A full volume is no fault of its drive.
         assert_eq!(cluster.storage_health("node-1"), [Value::Null; 0]);
-        // No program of Kubernetes 1.37.2 writes this, nor does any sidecar of the chart.
+        // No program of Kubernetes 1.37.2 and no sidecar of the chart writes this.
         assert_eq!(
             it.get(&["pvc", "data"])["status"]["healthStatus"],
             Value::Null
         );
-        // Nor does the kubelet write events of it any more.
+        // The kubelet does not write events about it either.
         let of_pod = "Pod/writer VolumeCondition";
         let events = cluster.events(&it.name);
         assert!(

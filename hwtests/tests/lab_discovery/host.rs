@@ -1,4 +1,4 @@
-//! Hosts that are set up otherwise: without udevd, and with a file that says which devices LVM may look at.
+//! Hosts with a different setup: without udevd, and with an LVM devices file.
 
 use drivebay_hwtests::lab::{LabRig, Machine, MachineSpec};
 
@@ -8,7 +8,7 @@ use super::stand::{both_layouts, uses_both_layouts};
 #[ignore = "needs the lab: hwtests/lab"]
 async fn without_udevd_both_layouts_work() {
     let machine = Machine::restored(MachineSpec::new("node1")).unwrap();
-    // Nobody else loads the modules of what is plugged in later.
+    // Without udevd no other process loads the modules of devices that are plugged in later.
     machine.guest().run(
         "modprobe sd_mod; systemctl stop systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udevd.service; \
          test ! -e /run/udev/control; ! pgrep -x systemd-udevd",

@@ -1,4 +1,4 @@
-//! Each kind of drive is listed as what it is: as it was plugged, and as the host's own tools see it.
+//! Each kind of drive is listed with the properties with which it was plugged in and that the host's own tools report.
 
 use drivebay_hwtests::{
     MIB,
@@ -19,7 +19,7 @@ const SATA_WWN: u64 = 0x5000_c500_8765_4321;
 const SATA_SSD_WWN: u64 = 0x5000_c500_8765_4322;
 const SCSI_WWN: u64 = 0x5000_c500_1234_5678;
 
-/// A drive as it was plugged, and as it must be listed.
+/// A drive's properties when it is plugged in, and those that the agent must list.
 struct Row {
     name: &'static str,
     kind: Kind,
@@ -70,7 +70,7 @@ const SCSI: Row = Row {
     // A virtio-scsi bus: SAS has a transport class of its own, which no qemu device has.
     transport: "virtio",
 };
-// virtio-blk says of every disk that it turns.
+// virtio-blk reports every disk as rotational.
 const VIRTIO: Row = Row {
     name: "virtio-512",
     kind: Kind::Virtio,
@@ -127,7 +127,7 @@ const ROWS: [Row; 9] = [
     },
 ];
 
-/// The rows' drives, blank.
+/// Returns the drives of all rows, blank.
 pub(crate) fn drives() -> Vec<DriveSpec> {
     let plugged = |row: &Row| {
         let mut drive =
@@ -183,7 +183,7 @@ async fn each_kind_of_drive_is_listed_as_it_was_plugged_and_as_the_hosts_tools_s
     }
 }
 
-/// lsblk, udev and smartctl say the same.
+/// lsblk, udev and smartctl report the same.
 fn agrees(guest: &Guest, drive: &Drive) {
     let node = format!("/dev/{}", drive.kernel_name);
     let said = guest.run(&format!("lsblk --nodeps --bytes --json -O {node}"));
@@ -193,7 +193,7 @@ fn agrees(guest: &Guest, drive: &Drive) {
     assert_eq!(said["log-sec"], drive.logical_sector_bytes, "{said}");
     assert_eq!(said["phy-sec"], drive.physical_sector_bytes, "{said}");
     assert_eq!(said["serial"], drive.serial.as_str(), "{said}");
-    // NVMe is a medium of its own here; lsblk only knows what turns.
+    // NVMe is a separate medium here; lsblk only reports whether a device is rotational.
     assert_eq!(said["rota"], drive.media == "hdd", "{said}");
     let text = |key: &str| said[key].as_str().unwrap_or_default().trim().to_owned();
     if !text("tran").is_empty() {

@@ -1,5 +1,5 @@
-//! The agent in namespaces of its own, as in a pod: udevd's events and semaphores do not reach it, the kernel's events,
-//! /dev, /sys and /run of the host do.
+//! The agent in namespaces of its own, as in a pod: udevd's events and semaphores do not reach it; the kernel's events and the host's /dev,
+//! /sys and /run do.
 
 use drivebay_hwtests::{
     MIB,
@@ -10,9 +10,9 @@ use super::stand::{
     BOTH, both_layouts, codes, is_used_to_its_end, named, traces, uses_both_layouts, volume_on_new,
 };
 
-/// Mounts go to the host, as through a pod's Bidirectional mount.
+/// Mounts propagate to the host, as with Bidirectional propagation in a pod.
 const POD: &str = "/usr/bin/unshare --net --ipc --mount --propagation unchanged";
-/// The agent is the first process of its pid namespace: without hostPID.
+/// The agent is the first process of its PID namespace, as without hostPID.
 const POD_OWN_PIDS: &str =
     "/usr/bin/unshare --net --ipc --mount --propagation unchanged --pid --fork --mount-proc";
 
@@ -41,7 +41,7 @@ async fn in_a_pods_namespaces_drives_are_seen_to_come_and_go_and_both_layouts_wo
     uses_both_layouts(&mut under(POD).await).await;
 }
 
-// It cannot see what the host has mounted.
+// Without the host's PID namespace the agent cannot read the host's mounts.
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn without_the_hosts_pid_namespace_no_drive_is_claimed_and_those_that_are_work_on() {

@@ -1,4 +1,4 @@
-//! Looking is heard by nobody: the agent's probes make no event, and what its changes make does not make it look for ever.
+//! Scans have no side effects: the agent's probes cause no events, and its own changes do not cause endless scans.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use drivebay_hwtests::{
 
 use super::stand::{SEEN, named, rig, volume};
 
-/// As long as this nothing is heard before it is said that there is nothing; an event takes milliseconds.
+/// Time without an event after which no further one is expected; an event takes milliseconds.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// The kernel's and udevd's events of one volume's life, its drive's claim among them.
+/// Largest number of the kernel's and udevd's events in one volume's life, including the claim of its drive.
 const MOST_EVENTS: usize = 200;
 
-/// Hears the kernel's events of block devices, and udevd's.
+/// Receives the kernel's and udevd's events of block devices.
 struct Ear(Lines);
 
 impl Ear {
@@ -25,13 +25,13 @@ impl Ear {
             .stream("exec udevadm monitor --kernel --udev --subsystem-match=block")
             .unwrap();
         let ear = Self(lines);
-        // It says so before it hears.
+        // udevadm prints its header before it receives events.
         ear.0.wait_for("KERNEL - the kernel uevent", SEEN);
         ear.until_silent();
         ear
     }
 
-    /// The events up to now.
+    /// Returns the events received until there is none for [SILENCE].
     fn until_silent(&self) -> Vec<String> {
         let mut heard = Vec::new();
         while let Some(line) = self.0.next(SILENCE) {
@@ -43,7 +43,7 @@ impl Ear {
     }
 }
 
-/// How often the agent has looked at drives because of events.
+/// Returns the number of scans that the agent has logged because of events.
 fn looks(guest: &Guest) -> usize {
     let log = guest.journal(UNIT);
     log.iter()
@@ -51,7 +51,7 @@ fn looks(guest: &Guest) -> usize {
         .count()
 }
 
-/// Waits until it looks no more; how often it has looked by then.
+/// Waits until no further scan is logged for [SILENCE], and returns the number of scans so far.
 fn settled(guest: &Guest) -> usize {
     let mut last = (looks(guest), Instant::now());
     wait::until(SEEN, "the agent does not look for ever", || {
@@ -136,7 +136,7 @@ async fn a_change_of_its_own_makes_the_agent_look_a_few_times_and_no_more() {
             let after = settled(guest);
             let (looked, heard) = (after - before, ear.until_silent().len());
             println!("{name}: {heard} events, looked {looked} times");
-            // How many events one scan answers depends on how slow the guest is; each needs at least one.
+            // The number of events per scan depends on the speed of the guest; at least one scan is needed.
             assert!(
                 looked <= heard && heard <= MOST_EVENTS,
                 "{name}: {heard} events, looked {looked} times"

@@ -1,4 +1,4 @@
-//! Whatever is in use, or is no place for volumes, is refused for the right reasons, and not a byte of it changes.
+//! A drive that is in use or unsuitable for volumes is refused for the right reasons, and none of its bytes changes.
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
@@ -12,7 +12,7 @@ use drivebay_proto::agent::Drive;
 
 use super::stand::{booted, codes, named};
 
-/// A drive that somebody uses: how it came about, in shell with its node as $D, and what must be among the reasons.
+/// A drive in use: the shell script that prepares it, with its device node as `$D`, and the codes that must be among the reasons.
 struct Row {
     name: &'static str,
     mib: u64,
@@ -117,7 +117,7 @@ const ROWS: &[Row] = &[
         "echo offline >/sys/class/block/${D#/dev/}/device/state",
     ),
     row("of-locked", &[ReadOnly], "blockdev --setro $D"),
-    // What was plugged in so, below.
+    // Plugged in with the property, below.
     row("of-readonly", &[ReadOnly], "true"),
     row("00000000", &[NoStableIdentity], "true"),
     row("of-usb", &[Removable], "true"),
@@ -125,12 +125,12 @@ const ROWS: &[Row] = &[
     row("of-network", &[Remote], "true"),
 ];
 
-/// All drives have answered by then.
+/// Time limit for probing all drives.
 pub(crate) const PROBED: Duration = Duration::from_secs(240);
 
 const ODD: [&str; 4] = ["of-usb", "of-zones", "of-network", "00000000"];
 
-/// The rows' drives, still blank; those that only qemu's arguments make are `odd_drives`.
+/// Returns the drives of the rows, still blank; those that exist only by qemu's arguments are in [odd_drives].
 pub(crate) fn drives() -> Vec<DriveSpec> {
     let mut drives = vec![DriveSpec::virtio("anonymous", 96 * MIB).serial("00000000")];
     for row in ROWS.iter().filter(|row| !ODD.contains(&row.name)) {
@@ -143,7 +143,7 @@ pub(crate) fn drives() -> Vec<DriveSpec> {
     drives
 }
 
-/// A stick and a zoned drive; both of zeros, whatever is written.
+/// Returns the qemu arguments of a USB stick and a zoned drive. Both read as zeros, whatever is written.
 pub(crate) fn odd_drives() -> Vec<String> {
     [
         "-blockdev driver=null-co,node-name=zeros1,size=134217728,read-zeroes=on",
@@ -159,7 +159,7 @@ pub(crate) fn odd_drives() -> Vec<String> {
     .collect()
 }
 
-/// An NVMe drive of another node, reached over TCP; here the other node is this one.
+/// An NVMe drive of another node, reached over TCP; here the other node is this machine.
 const NETWORK: &str = r"
 modprobe nvmet-tcp; modprobe nvme-tcp
 truncate -s 96M /root/remote.img
@@ -176,7 +176,7 @@ ln -s /sys/kernel/config/nvmet/subsystems/remote subsystems/remote
 nvme connect -t tcp -a 127.0.0.1 -s 4420 -n remote
 ";
 
-/// Makes the drives what their rows say.
+/// Prepares each drive as its row specifies.
 pub(crate) fn prepare(machine: &Machine) {
     let mut script = format!(
         "set -e\nexec 2>&1\nudevadm settle\n{NETWORK}cd /\n\
@@ -203,7 +203,7 @@ fn said(drive: &Drive) -> BTreeSet<&str> {
 async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_it_changes() {
     let held = booted().await;
     let lab = held.as_ref().unwrap();
-    // Forty drives of an emulated machine: some are looked at again before all have answered.
+    // Forty drives of an emulated machine: some are probed again before all have responded.
     let inventory = wait::until_async(PROBED, "every drive is probed", async || {
         let inventory = lab.inventory().await;
         let silent = inventory
@@ -237,7 +237,7 @@ async fn whatever_is_in_use_is_refused_for_the_right_reasons_and_not_a_byte_of_i
             .iter()
             .find(|drive| drive.kernel_name == name)
     };
-    // An LV is a part of what a drive is used for, and no device of its own here.
+    // An LV is a part of the use of its drive, and not a separate device here.
     if let Some(lv) = of("dm-0") {
         wrong.push(format!("the LV dm-0 is listed: {lv:#?}"));
     }

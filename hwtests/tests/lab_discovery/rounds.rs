@@ -1,4 +1,4 @@
-//! Drives that come and go: the inventory is right each time, told by events, and nothing is left over.
+//! Drives that are unplugged and plugged in repeatedly: the inventory is correct each time, updated by events, and no resource leaks.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use drivebay_hwtests::{
 
 use super::stand::{named, rig, volume};
 
-/// What might be left over, counted in the guest.
+/// Resources that could leak, counted in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Left {
     descriptors: u64,
@@ -39,7 +39,7 @@ fn resident_kib(guest: &Guest, pid: u32) -> u64 {
     said.trim().parse().unwrap()
 }
 
-/// The files that the agent has open, to name one that is left over.
+/// Returns the agent's open files, to identify a leaked descriptor.
 fn open_files(guest: &Guest, pid: u32) -> String {
     guest.run(&format!(
         "ls -l /proc/{pid}/fd | awk '{{ print $9, $11 }}'; ss -xp | grep -F 'pid={pid},' || true"
@@ -47,7 +47,7 @@ fn open_files(guest: &Guest, pid: u32) -> String {
 }
 
 impl Left {
-    /// Connections of the test's own end when they are idle, so there may be fewer of what they take.
+    /// True if nothing has leaked since `before`. Idle connections of the test end, so that there may be fewer descriptors and threads.
     fn is_no_more_than(&self, before: &Self) -> bool {
         let (descriptors, threads) = (self.descriptors, self.threads);
         descriptors <= before.descriptors
@@ -85,7 +85,7 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         }
     }
     let pid = lab.agent.pid();
-    // What is done once is done by then: each drive has been away.
+    // One-time initialization is complete by then: each drive has been unplugged once.
     for name in &names {
         round(&mut lab, name, &volumes).await;
     }
@@ -98,7 +98,7 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         let took = round(&mut lab, &names[at % names.len()], &volumes).await;
         slowest = slowest.max(took);
     }
-    // A thread that wrote a state file goes when it has been idle for ten seconds.
+    // A thread that wrote a state file ends when it has been idle for ten seconds.
     let settled = wait::poll(Duration::from_secs(60), || {
         left(&guest, pid).is_no_more_than(&before).then_some(())
     });
@@ -121,14 +121,14 @@ async fn drives_that_come_and_go_are_listed_right_each_time_and_leave_nothing() 
         "{} KiB after {memory} KiB",
         after.1
     );
-    // Everything is still usable.
+    // All volumes are still usable.
     for volume in &volumes {
         lab.use_volume(volume).await;
         lab.leave_volume(volume).await;
     }
 }
 
-/// What is there when the workers have gone idle.
+/// Waits until idle workers have ended, and returns the resources that remain.
 async fn quiet(lab: &LabRig, pid: u32) -> Left {
     drivebay_hwtests::wait::until_async(Duration::from_secs(90), "idle workers go", async || {
         let left = left(lab.guest(), pid);
@@ -137,7 +137,7 @@ async fn quiet(lab: &LabRig, pid: u32) -> Left {
     .await
 }
 
-/// Unplugs a drive and plugs it in again; how long the agent took to say so at most.
+/// Unplugs a drive and plugs it in again. Returns the longer of the times until the inventory had either change.
 async fn round(lab: &mut LabRig, name: &str, volumes: &[Placed]) -> Duration {
     let here = lab.drive_where(named(name)).await.unwrap();
     let claimed = here.state == "claimed";

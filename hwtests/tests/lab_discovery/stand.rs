@@ -1,4 +1,4 @@
-//! What the tests of discovery share: the booted machine with every kind of drive, and drives picked by their names.
+//! Shared by the tests of discovery: the booted machine with every kind of drive, and the selection of drives by name.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::{kinds, refused};
 
-/// An event is in the inventory within this; the slow rescan comes after five minutes.
+/// Time limit for an event to be in the inventory; shorter than the interval of the periodic scan, five minutes.
 pub(crate) const SEEN: Duration = Duration::from_secs(60);
 
 static BOOTED: Mutex<Option<LabRig>> = Mutex::const_new(None);
 
-/// The machine that was booted with every kind of drive, blank ones and others', and an agent.
+/// Returns the machine that was booted with every kind of drive, blank ones and drives in use, with an agent. It is shared by the program's
+/// tests.
 pub(crate) async fn booted() -> MutexGuard<'static, Option<LabRig>> {
     let mut held = BOOTED.lock().await;
     match held.as_mut() {
-        // A connection lives in the test that made it.
+        // A connection belongs to the runtime of the test that made it.
         Some(lab) => lab.node.csi = lab.agent.csi().await.unwrap(),
         None => {
             let mut spec = MachineSpec::new("node1")
@@ -38,12 +39,12 @@ pub(crate) async fn booted() -> MutexGuard<'static, Option<LabRig>> {
     held
 }
 
-/// The drive of this name: it is its serial number.
+/// Returns a predicate for the drive of this name, which is its serial number.
 pub(crate) fn named(name: &str) -> impl Fn(&Drive) -> bool + Copy {
     move |drive: &Drive| drive.serial == name
 }
 
-/// The codes of the reasons why a drive is refused.
+/// Returns the codes of the reasons for which a drive is refused.
 pub(crate) fn codes(drive: &Drive) -> Vec<&str> {
     drive
         .rejects
@@ -52,7 +53,7 @@ pub(crate) fn codes(drive: &Drive) -> Vec<&str> {
         .collect()
 }
 
-/// A second class: drives whose names end with "-lv" are carved by LVM, the others into partitions.
+/// Adds a second class: drives whose names end with "-lv" get layout `lvm`, the others `partition`.
 pub(crate) fn both_layouts(settings: &mut Settings) {
     settings.more = "\n[[class]]\nname = \"lv\"\nlayout = \"lvm\"\nfs = \"ext4\"\npriority = 1\n\n\
                      [class.select]\ndrive = [\"*-lv\"]\n"
@@ -73,13 +74,13 @@ pub(crate) async fn volume(node: &Node, name: &str, class: &str, bytes: u64) -> 
     node.place(&volume, name, &capability)
 }
 
-/// A woken machine with these drives, and an agent of both layouts that has found them.
+/// Returns a restored machine with these drives, and an agent of both layouts that lists all of them as available.
 pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
     let names: Vec<String> = drives.iter().map(|drive| drive.name().to_owned()).collect();
     let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let lab = LabRig::tuned(machine, "partition", |settings| {
         both_layouts(settings);
-        // Each drive is looked at every minute: with the usual minute, a claimed one's worker would never go.
+        // Each drive is probed every minute: with the default idle time, a minute, the worker of a claimed one would never end.
         settings.more.push_str("\n[workers]\nidle = \"3s\"\n");
     })
     .await;
@@ -89,7 +90,7 @@ pub(crate) async fn rig(drives: Vec<DriveSpec>) -> LabRig {
     lab
 }
 
-/// Stages and publishes; again while the drive is being looked at, as the kubelet does.
+/// Stages and publishes a volume. Repeats staging while it fails, such as during a probe of the drive, as the kubelet does.
 pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
     let csi = &lab.node.csi;
     wait::until_async(SEEN, "the volume is staged", async || {
@@ -102,7 +103,7 @@ pub(crate) async fn use_volume(lab: &LabRig, volume: &Placed) {
     lab.publish(volume).await;
 }
 
-/// Drives by the class that takes them: one of each layout.
+/// Class and name of a drive of each layout.
 pub(crate) const BOTH: [(&str, &str); 2] = [("demo", "scsi-part"), ("lv", "scsi-in-lv")];
 
 /// Plugs a drive in, and creates a volume on it.
@@ -112,12 +113,12 @@ pub(crate) async fn volume_on_new(lab: &mut LabRig, class: &str, name: &str) -> 
     volume(lab, name, class, 100 * MIB).await
 }
 
-/// Uses a volume, grows it, has its drive taken away and brought back, deletes it, and waits until it is erased.
+/// Uses a volume, expands it, unplugs its drive and plugs it in again, deletes it, and waits until it is erased.
 pub(crate) async fn is_used_to_its_end(lab: &mut LabRig, drive: &str, made: &Placed) {
     let guest = lab.guest().clone();
     use_volume(lab, made).await;
     let letter = made.target.join("letter");
-    // Written in the host's mount namespace.
+    // Read and written in the host's mount namespace.
     guest.write(&letter, b"dear reader");
     lab.csi
         .expand(&made.id, 120 * MIB, &made.capability)
@@ -143,14 +144,13 @@ pub(crate) async fn is_used_to_its_end(lab: &mut LabRig, drive: &str, made: &Pla
     lab.erased().await;
 }
 
-/// What volumes leave in a guest that have not been given back.
+/// Lists device-mapper devices, their names, and the number of kubelet mounts, which must be the same after volumes were deleted.
 pub(crate) fn traces(lab: &LabRig) -> String {
     let all = "dmsetup ls; ls /dev/mapper; grep -c /kubelet/ /proc/self/mountinfo || true";
     lab.guest().run(all)
 }
 
-/// Plugs drives in, and has volumes of both layouts live their lives; then neither a mount, a mapped device nor a name of one
-/// is left.
+/// Plugs drives in, and uses a volume of each layout until it is deleted. Then no mount, mapped device or name of one is left.
 pub(crate) async fn uses_both_layouts(lab: &mut LabRig) {
     let before = traces(lab);
     for (class, name) in BOTH {

@@ -1,5 +1,5 @@
-//! Power cuts of whole machines right after an answer: each drive is cut in the moment its call is answered, then
-//! the machine loses its power with all of them, boots, and the agent starts.
+//! Power cuts of whole machines after an acknowledgement: each drive loses its power when its call is acknowledged, then the machine with
+//! all of them, boots, and starts the agent.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::{
     case::{Case, Op},
 };
 
-/// The bytes that a tenant wrote and synced before the cut.
+/// Contents that a tenant wrote and synced before the cut.
 const LETTER: &[u8] = b"written before the cut, and synced";
 
-/// How the rounds went.
+/// Results of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Cuts by layout and call.
+    /// Number of cuts by layout and call.
     pub(crate) cuts: BTreeMap<(&'static str, Op), u32>,
-    /// Filesystems whose superblock was torn, and restored as their refusal says.
+    /// Number of filesystems whose superblock was torn, and was restored with the command in the refusal.
     pub(crate) restored: u32,
     pub(crate) failures: Vec<String>,
 }
 
-/// A filesystem in use besides, for as long as the bench stands.
+/// Creates a filesystem volume on each drive with a kept volume, which is in use in every round.
 pub(crate) async fn tenants(bench: &Bench) -> Vec<(usize, Placed)> {
     let used = (0..bench.bays.len()).filter(|at| bench.bays[*at].kept.is_some());
     together(used.map(async |at| {
@@ -35,7 +35,7 @@ pub(crate) async fn tenants(bench: &Bench) -> Vec<(usize, Placed)> {
     .await
 }
 
-/// One cut: a call on each drive, answered, everything dark, boot, and a look at all.
+/// Runs one round: a call on each drive until it is acknowledged, a power cut of everything, a boot, and the checks of all drives.
 pub(crate) async fn round(
     bench: &mut Bench,
     tenants: &[(usize, Placed)],
@@ -115,7 +115,7 @@ pub(crate) async fn round(
     ));
 }
 
-/// The tenant's file is as it was synced.
+/// Checks that the tenant's file has the contents that were synced.
 async fn read(bench: &Bench, at: usize, placed: &Placed) -> Held<()> {
     let name = &bench.bays[at].name;
     let staged = bench

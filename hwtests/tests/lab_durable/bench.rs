@@ -1,5 +1,5 @@
-//! One machine with many served drives of both layouts. Each drive is the only one of a class of its own, so that a
-//! volume lands where a test wants it, and holds a volume that nothing may change.
+//! One machine with many served drives of both layouts. Each drive is the only one of its class, so that a test chooses the drive of a
+//! volume, and has a volume that must not change.
 
 use std::{collections::HashMap, path::PathBuf, pin::Pin, task::Poll, time::Duration};
 
@@ -13,27 +13,26 @@ use drivebay_proto::{
     csi::{CreateVolumeRequest, Volume, VolumeCapability, VolumeContentSource},
 };
 
-/// What a drive in the lab may take to come back, and a volume to be erased, on a busy machine.
+/// Time limit for a drive in the lab to be usable again, and for a volume to be erased, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-/// Bytes of the volume that nothing may change, and of what is written there.
+/// Size of the volume that must not change, bytes.
 const KEPT: u64 = 32 * MIB;
 const PATTERN_MIB: u64 = 4;
 
-/// What a step of a case says when what must hold does not.
+/// Result of a step of a case; the error describes the violated expectation.
 pub(crate) type Held<T> = Result<T, String>;
 
-/// A drive.
 #[derive(Debug, Clone)]
 pub(crate) struct Bay {
-    /// Its name, serial number and class.
+    /// Name, serial number and class of the drive.
     pub(crate) name: String,
     pub(crate) layout: &'static str,
-    /// As it was when only the volume that is kept was there.
+    /// Free space when the drive had only the kept volume, bytes.
     pub(crate) free_bytes: u64,
     pub(crate) kept: Option<Kept>,
 }
 
-/// The volume that nothing may change.
+/// The volume that must not change.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(crate) placed: Placed,
@@ -41,13 +40,12 @@ pub(crate) struct Kept {
     digest: String,
 }
 
-/// The machine.
 pub(crate) struct Bench {
     pub(crate) lab: LabRig,
     pub(crate) bays: Vec<Bay>,
 }
 
-/// Names are numbers of two digits, so that none is a part of another.
+/// Returns the drives with their specifications. Names end with a number of two digits, so that none contains another.
 fn bays(of: &[(&'static str, Kind)]) -> (Vec<Bay>, Vec<DriveSpec>) {
     let mut numbered = of.iter().zip(1..).map(|((layout, kind), number)| {
         let name = format!("{layout}-{number:02}").replace("partition", "gpt");
@@ -64,7 +62,7 @@ fn bays(of: &[(&'static str, Kind)]) -> (Vec<Bay>, Vec<DriveSpec>) {
 }
 
 impl Bench {
-    /// Drives of these layouts and kinds, each with its kept volume but the `blank` last ones.
+    /// Starts a machine with drives of these layouts and kinds, each with its kept volume except the `blank` last ones.
     pub(crate) async fn new(node: &str, of: &[(&'static str, Kind)], blank: usize) -> Self {
         let mut bench = Self::sharing(node, of, 1, "").await;
         let used = bench.bays.len() - blank;
@@ -74,8 +72,8 @@ impl Bench {
         bench
     }
 
-    /// Blank drives of these layouts and kinds. So many that follow one another are of one class, which has the name of the first.
-    /// `more`: further sections of the agent's configuration.
+    /// Starts a machine with blank drives of these layouts and kinds. Every `drives` consecutive ones are of one class, named after the
+    /// first. `more`: further sections of the agent's configuration.
     pub(crate) async fn sharing(
         node: &str,
         of: &[(&'static str, Kind)],
@@ -103,7 +101,7 @@ impl Bench {
         bench
     }
 
-    /// Gives a drive its kept volume.
+    /// Creates the kept volume of a drive.
     async fn keep(&mut self, at: usize) {
         let name = format!("{}-kept", self.bays[at].name);
         let placed = self.create(at, &name, KEPT, &csi::block()).await.unwrap();
@@ -123,10 +121,10 @@ impl Bench {
         self.lab.machine.drive(&self.bays[at].name).nbd()
     }
 
-    /// Pulls a drive that is dead.
+    /// Unplugs a drive without power, and removes the device-mapper devices above it.
     pub(crate) fn take_out(&mut self, at: usize) {
         let name = self.bays[at].name.clone();
-        // A machine that lost its power has no devices of LVs. Those of snapshots lie on others.
+        // A machine that lost its power has no devices of LVs. Those of snapshots are stacked on others.
         self.lab.guest().run(&format!(
             "node=$(lsblk --nodeps --noheadings --output NAME,SERIAL | awk '$2 == \"{name}\" {{ print $1 }}'); \
              gone() {{ for above in $(ls /sys/block/$1/holders); do [ ! -e /sys/block/$above ] || gone $above; done; \
@@ -135,14 +133,14 @@ impl Bench {
         self.lab.machine.unplug(&name);
     }
 
-    /// Plugs it in again, with its power back.
+    /// Restores the power of an unplugged drive, and plugs it in again.
     pub(crate) fn put_back(&mut self, at: usize) {
         let name = self.bays[at].name.clone();
         self.nbd(at).power_on();
         self.lab.machine.plug(&name);
     }
 
-    /// A volume on this drive.
+    /// Creates a volume on this drive.
     pub(crate) async fn create(
         &self,
         at: usize,
@@ -154,7 +152,7 @@ impl Bench {
         Ok(self.lab.place(&made, name, capability))
     }
 
-    /// A raw volume on this drive, made of a snapshot.
+    /// Creates a raw volume on this drive from a snapshot.
     pub(crate) async fn restore(
         &self,
         at: usize,
@@ -192,10 +190,10 @@ impl Bench {
         &self.lab.csi
     }
 
-    /// Random bytes at the start of a volume, durably.
+    /// Writes random bytes to the start of a volume, and flushes them.
     pub(crate) async fn fill(&self, placed: &Placed, mib: u64) {
         let device = self.lab.device(placed).await;
-        // udevd takes all partitions of a drive that nobody uses away and adds them again when a writer has closed it.
+        // When a writer has closed an unused drive, udevd removes all of its partitions and adds them again.
         self.lab.guest().run(&format!(
             "for try in $(seq 60); do \
              dd if=/dev/urandom of={device} bs=1M count={mib} oflag=direct conv=nocreat,fsync status=none && exit 0; sleep 0.5; done; exit 1",
@@ -203,7 +201,8 @@ impl Bench {
         ));
     }
 
-    /// The digest of a volume's first MiB.
+    /// Returns the digest of the first [PATTERN_MIB] MiB of a volume, read with O_DIRECT. Errs if the volume has no device or cannot be
+    /// read.
     pub(crate) async fn digest(&self, placed: &Placed) -> Held<String> {
         let inventory = self.lab.inventory().await;
         let found = inventory.volumes.iter().find(|of| of.id == placed.id);
@@ -222,21 +221,21 @@ impl Bench {
         }
     }
 
-    /// What the agent says of a drive, if it lists it as plugged in.
+    /// Returns the agent's listing of a drive; None if the drive is not plugged in.
     pub(crate) async fn drive(&self, at: usize) -> Option<wire::Drive> {
         let name = &self.bays[at].name;
         let found = self.lab.drive_where(|drive| drive.id.contains(name)).await;
         found.filter(|drive| !drive.kernel_name.is_empty())
     }
 
-    /// What the agent says of a volume by its CSI name, whatever its state.
+    /// Returns the agent's listing of the volumes with this CSI name, in any state.
     pub(crate) async fn named(&self, name: &str) -> Vec<wire::Volume> {
         let inventory = self.lab.inventory().await;
         let volumes = inventory.volumes.into_iter();
         volumes.filter(|of| of.name == name).collect()
     }
 
-    /// Waits until a drive is there, usable and without anything that an operator would have to look at.
+    /// Waits until a drive is claimed without reject reasons or, if it has no kept volume, available.
     pub(crate) async fn back(&self, at: usize) -> Held<wire::Drive> {
         let claimed = self.bays[at].kept.is_some();
         let good = |drive: &wire::Drive| match drive.state.as_str() {
@@ -249,10 +248,17 @@ impl Bench {
             last = self.drive(at).await;
             last.clone().filter(good)
         });
-        found.await.ok_or_else(|| format!("the drive is {last:?}"))
+        let found = found.await;
+        let found = found.ok_or_else(|| format!("the drive is {last:?}"))?;
+        // An emulated NVMe drive occasionally loses an interrupt; after this timeout (30 s by default) Linux polls the drive for the
+        // completion.
+        self.lab.guest().run(
+            "for of in /sys/class/block/nvme*/queue/io_timeout; do [ ! -w $of ] || echo 10000 >$of; done",
+        );
+        Ok(found)
     }
 
-    /// What the kernel said of a drive whose power went is known: it takes new volumes again.
+    /// Acknowledges the findings of a drive after a power cut, and waits until it accepts new volumes.
     pub(crate) async fn acknowledge(&self, at: usize) -> Held<()> {
         let mut last = String::new();
         let done = within(PATIENCE, async || {
@@ -265,7 +271,7 @@ impl Bench {
             if !matches!(drive.verdict.as_str(), "SUSPECT" | "BAD") || is_used {
                 return Some(());
             }
-            // Refused until a drive that has just come was asked how it is.
+            // Refused until a drive that was just plugged in has been polled.
             let args = ["drive", "ack", &drive.id, "--note", "its power was cut"];
             let more = ["--by", "lab", "--use", "--confirm", &drive.id];
             let args = [&args[..], &more].concat();
@@ -277,12 +283,12 @@ impl Bench {
         done.ok_or_else(|| format!("the drive stays {last}"))
     }
 
-    /// The kept volume is as it was, and nothing on the drive is unclear.
+    /// Checks that the kept volume is unchanged, and that each volume on the drive is in a regular state.
     pub(crate) async fn kept(&self, at: usize) -> Held<()> {
         let drive = self.back(at).await?;
         let inventory = self.lab.inventory().await;
         for of in inventory.volumes.iter().filter(|of| of.drive == drive.id) {
-            if !matches!(of.state.as_str(), "new" | "ready" | "erasing") {
+            if !matches!(of.state.as_str(), "new" | "ready" | "copying" | "erasing") {
                 return Err(format!("a volume is {of:?}"));
             }
         }
@@ -313,7 +319,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until nothing of this name is on the drive and all its space is free again.
+    /// Waits until the drive has no volume of this name and all of its space is free again.
     pub(crate) async fn gone(&self, at: usize, name: &str) -> Held<()> {
         let free = self.bays[at].free_bytes;
         let mut last = None;
@@ -328,12 +334,12 @@ impl Bench {
         gone.ok_or_else(|| format!("not erased, or not all free ({free} were): {last:?}"))
     }
 
-    /// A file on a mounted volume.
+    /// Returns the path of a file on a staged volume.
     pub(crate) fn letter(placed: &Placed) -> PathBuf {
         placed.staging.join("letter")
     }
 
-    /// Runs `drive wipe` or `drive adopt`.
+    /// Runs `drive wipe` or `drive adopt`, and confirms it.
     pub(crate) async fn command(&self, at: usize, verb: &str) -> Held<()> {
         let drive = self.drive(at).await.ok_or("the drive is not listed")?;
         let args = ["drive", verb, &drive.id, "--confirm", &drive.id];
@@ -345,7 +351,7 @@ impl Bench {
     }
 }
 
-/// Looks until there is an answer; None when the deadline passed.
+/// Repeats `look` until it returns a value; None if there is none within the limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     mut look: impl AsyncFnMut() -> Option<T>,
@@ -360,14 +366,14 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// What may still be going on, or come by itself: the caller calls again, as a kubelet does.
+/// True if an error is temporary, so that the caller repeats the call, as a kubelet does.
 pub(crate) fn is_put_off(why: &str) -> bool {
     ["currently unavailable", "aborted", "deadline"]
         .iter()
         .any(|word| why.to_lowercase().contains(word))
 }
 
-/// Calls until the answer is one that stays.
+/// Repeats a call while its error is temporary, and returns its result.
 pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T> {
     let mut last = String::new();
     let done = within(PATIENCE, async || match call().await {
@@ -381,11 +387,10 @@ pub(crate) async fn insist<T>(mut call: impl AsyncFnMut() -> Held<T>) -> Held<T>
         .unwrap_or_else(|| Err(format!("put off for too long: {last}")))
 }
 
-/// Calls go on at once on so many drives: more would only be slower on two emulated processors, and an `lvm` command
-/// has a deadline.
+/// Number of drives with concurrent calls: more would only be slower on two emulated processors, and an `lvm` command has a deadline.
 const AT_ONCE: usize = 4;
 
-/// Lets them go on at once, a few at a time; answers in their order.
+/// Runs all futures, at most [AT_ONCE] of them concurrently, and returns their results in order.
 pub(crate) async fn together<T>(all: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.into_iter().map(|one| (Box::pin(one), None)).collect();
     std::future::poll_fn(|context| {

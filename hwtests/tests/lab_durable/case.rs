@@ -1,11 +1,11 @@
-//! What is done to a drive when its power goes, as a table: what is there before, the call, and what must hold after.
+//! Calls that change a drive while its power is cut, as a table: the state before, the call, and the expected state after.
 
 use std::fmt;
 
 use drivebay_hwtests::{MIB, csi, lab::progress::say, node::Placed};
-use drivebay_proto::csi::VolumeCapability;
+use drivebay_proto::csi::{VolumeCapability, VolumeGroupSnapshot};
 
-use super::bench::{Bench, Held, PATIENCE, insist, within};
+use super::bench::{Bench, Held, PATIENCE, insist, is_put_off, within};
 
 /// A call that changes a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +28,12 @@ pub(crate) enum Op {
     Erase,
     /// CreateSnapshot.
     Snapshot,
+    /// CreateVolumeGroupSnapshot, of one volume.
+    Group,
     /// DeleteSnapshot.
     DropSnapshot,
+    /// CreateVolume, block, of a snapshot whose volume was written to since.
+    Restore,
 }
 
 impl fmt::Display for Op {
@@ -49,18 +53,23 @@ pub(crate) struct Case {
     pub(crate) op: Op,
     name: String,
     before: Option<Placed>,
-    /// Of a volume that has a snapshot, or is to get one.
+    /// Digest of the volume that has a snapshot or gets one.
     digest: String,
+    /// Digest of the snapshot's contents.
+    held: String,
     snapshot: Option<String>,
-    /// Its filesystem's superblock was torn, and restored from a copy as the refusal says.
+    group: Option<VolumeGroupSnapshot>,
+    /// Volume that was created from the snapshot.
+    copy: Option<Placed>,
+    /// True if the superblock of its filesystem was torn, and was restored with the command in the refusal.
     pub(crate) restored: bool,
 }
 
-/// What is in a filesystem before it grows.
+/// Contents of a filesystem before it is expanded.
 const BEFORE: &[u8] = b"written before it grew, and synced";
 
-/// The command that a refusal names for a filesystem whose superblock is torn; the drive writes 512 bytes whole at most,
-/// and btrfs' superblock has 4096. Without copies of it a filesystem is lost there, whoever mounts it.
+/// Returns the command in a refusal that restores a torn superblock. The drive writes at most 512 bytes atomically, and the superblock of
+/// btrfs has 4096. Without copies of it the filesystem is lost after such a cut, also without Drivebay.
 fn restoring(why: &str) -> Option<&str> {
     let (_, behind) = why.split_once("keeps copies of its superblock")?;
     behind.split('`').nth(1)
@@ -68,12 +77,12 @@ fn restoring(why: &str) -> Option<&str> {
 
 const SMALL: u64 = 32 * MIB;
 const GROWN: u64 = 96 * MIB;
-/// xfs takes 300 MiB at least.
+/// XFS needs at least 300 MiB.
 const FILESYSTEM: u64 = 320 * MIB;
 const LARGER: u64 = 448 * MIB;
 
 impl Case {
-    /// Makes what must be there before. No two cases of a drive have the same number.
+    /// Creates the state before the call. `number` must differ from those of other cases of the drive.
     pub(crate) async fn prepare(bench: &Bench, at: usize, op: Op, number: u64) -> Held<Self> {
         let mut case = Self {
             at,
@@ -81,7 +90,10 @@ impl Case {
             name: format!("{}-case-{number}", bench.bays[at].name),
             before: None,
             digest: String::new(),
+            held: String::new(),
             snapshot: None,
+            group: None,
+            copy: None,
             restored: false,
         };
         if !matches!(op, Op::Claim | Op::Create | Op::CreateBlock) {
@@ -91,11 +103,17 @@ impl Case {
             }
             if case.of_snapshot() {
                 case.digest = bench.digest(&placed).await?;
+                case.held = case.digest.clone();
             }
             case.before = Some(placed);
         }
-        if op == Op::DropSnapshot {
+        if matches!(op, Op::DropSnapshot | Op::Restore) {
             case.snapshot = Some(insist(async || case.take(bench).await).await?);
+        }
+        if op == Op::Restore {
+            let placed = case.placed()?;
+            bench.fill(placed, 2).await;
+            case.digest = bench.digest(placed).await?;
         }
         if op == Op::Erase {
             insist(async || case.delete(bench).await).await?;
@@ -117,10 +135,13 @@ impl Case {
     }
 
     fn of_snapshot(&self) -> bool {
-        matches!(self.op, Op::Snapshot | Op::DropSnapshot)
+        matches!(
+            self.op,
+            Op::Snapshot | Op::Group | Op::DropSnapshot | Op::Restore
+        )
     }
 
-    /// Takes the snapshot, or finds it; its id.
+    /// Creates the snapshot, or finds the existing one. Returns its id.
     async fn take(&self, bench: &Bench) -> Held<String> {
         let name = format!("{}-snapshot", self.name);
         let taken = bench.csi().create_snapshot(&name, &self.placed()?.id, &[]);
@@ -133,12 +154,52 @@ impl Case {
         }
     }
 
+    /// Creates the group, or returns the existing one; with the id of its snapshot.
+    async fn take_group(&self, bench: &Bench) -> Held<(VolumeGroupSnapshot, String)> {
+        let (name, ids) = (format!("{}-group", self.name), [&*self.placed()?.id]);
+        let taken = bench.csi().create_group_snapshot(&name, &ids, &[]).await;
+        let taken = taken.map_err(|status| format!("CreateVolumeGroupSnapshot: {status}"))?;
+        match taken.snapshots.as_slice() {
+            [one] if taken.ready_to_use && one.ready_to_use => {
+                let id = one.snapshot_id.clone();
+                Ok((taken, id))
+            }
+            _ => Err(format!("the group is not ready: {taken:?}")),
+        }
+    }
+
     async fn drop_snapshot(&self, bench: &Bench) -> Held<()> {
         let Some(id) = &self.snapshot else {
             return Ok(());
         };
+        if let Some(group) = &self.group {
+            let done = bench.csi().delete_group_snapshot(group).await;
+            return done.map_err(|status| format!("DeleteVolumeGroupSnapshot: {status}"));
+        }
         let done = bench.csi().delete_snapshot(id).await;
         done.map_err(|status| format!("DeleteSnapshot: {status}"))
+    }
+
+    fn copy_name(&self) -> String {
+        format!("{}-restored", self.name)
+    }
+
+    /// Creates a volume from the snapshot, or returns the existing one. Does not wait for a drive without power.
+    async fn restore(&self, bench: &Bench) -> Held<Placed> {
+        let id = self.snapshot.as_ref().ok_or("there is no snapshot")?;
+        let (name, nbd) = (self.copy_name(), bench.nbd(self.at));
+        let mut last = String::new();
+        let made = within(PATIENCE, async || {
+            match bench.restore(self.at, &name, SMALL, id).await {
+                Err(why) if is_put_off(&why) && !nbd.is_cut() => {
+                    last = why;
+                    None
+                }
+                done => Some(done),
+            }
+        });
+        made.await
+            .unwrap_or_else(|| Err(format!("put off for too long: {last}")))
     }
 
     fn is_mounted(&self) -> bool {
@@ -182,7 +243,7 @@ impl Case {
         done.map_err(|status| format!("NodeUnstageVolume: {status}"))
     }
 
-    /// The call; it may be repeated. Ok: acknowledged.
+    /// Makes the call, which may be repeated. Ok: it was acknowledged.
     pub(crate) async fn act(&mut self, bench: &Bench) -> Held<()> {
         match self.op {
             Op::Claim | Op::Create | Op::CreateBlock => {
@@ -223,20 +284,29 @@ impl Case {
                 }
                 Err(format!("the filesystem has {size} bytes"))
             }
-            // The agent goes on by itself.
+            // The agent continues the erase without a call.
             Op::Erase => bench.gone(self.at, &self.name).await,
             Op::Snapshot => {
                 self.snapshot = Some(self.take(bench).await?);
+                Ok(())
+            }
+            Op::Group => {
+                let (group, snapshot) = self.take_group(bench).await?;
+                (self.group, self.snapshot) = (Some(group), Some(snapshot));
+                Ok(())
+            }
+            Op::Restore => {
+                self.copy = Some(self.restore(bench).await?);
                 Ok(())
             }
             Op::DropSnapshot => self.drop_snapshot(bench).await,
         }
     }
 
-    /// The snapshot is whole or not there, and the volume holds what it held.
+    /// Checks that the snapshot is complete or absent, and that the contents of the volume are unchanged.
     async fn snapshots(&self, bench: &Bench, acknowledged: bool) -> Held<()> {
         let may_be: &[usize] = match (self.op, acknowledged) {
-            (Op::Snapshot, true) => &[1],
+            (Op::Snapshot | Op::Group, true) | (Op::Restore, _) => &[1],
             (Op::DropSnapshot, true) => &[0],
             _ => &[0, 1],
         };
@@ -255,25 +325,29 @@ impl Case {
         }
     }
 
-    /// What is made of the snapshot is what its volume held.
-    async fn restores(&self, bench: &Bench) -> Held<()> {
-        let (true, Some(id)) = (self.op == Op::Snapshot, &self.snapshot) else {
+    /// Checks that a volume restored from the snapshot has the contents that the source had.
+    async fn restores(&mut self, bench: &Bench) -> Held<()> {
+        if self.op == Op::DropSnapshot {
             return Ok(());
-        };
-        let name = format!("{}-restored", self.name);
-        let made = insist(async || bench.restore(self.at, &name, SMALL, id).await).await?;
-        if bench.digest(&made).await? != self.digest {
+        }
+        let made = self.restore(bench).await?;
+        if bench.digest(&made).await? != self.held {
             return Err("what was made of the snapshot holds something else".to_owned());
         }
-        insist(async || {
-            let done = bench.csi().delete(&made.id).await;
-            done.map_err(|status| format!("DeleteVolume: {status}"))
-        })
-        .await
+        self.copy = Some(made);
+        Ok(())
     }
 
-    /// What must be there after the power is back: of what was acknowledged everything, of what was not
-    /// all or nothing, and the same call completes it. Then the drive is cleaned up.
+    async fn delete_copy(&self, bench: &Bench) -> Held<()> {
+        let Some(copy) = &self.copy else {
+            return Ok(());
+        };
+        let done = bench.csi().delete(&copy.id).await;
+        done.map_err(|status| format!("DeleteVolume: {status}"))
+    }
+
+    /// Checks the state after the power failure: an acknowledged call has its full effect, another one all or none, and the same call
+    /// completes it. Then cleans the drive up.
     pub(crate) async fn after(&mut self, bench: &Bench, acknowledged: bool) -> Held<()> {
         bench.kept(self.at).await?;
         bench.acknowledge(self.at).await?;
@@ -293,7 +367,7 @@ impl Case {
             (Op::Expand, false) => &[Some(SMALL), Some(GROWN)],
             (Op::Delete, true) | (Op::Erase, _) => &[None],
             (Op::Delete, false) => &[Some(SMALL), None],
-            (Op::Snapshot | Op::DropSnapshot, _) => &[Some(SMALL)],
+            (Op::Snapshot | Op::Group | Op::DropSnapshot | Op::Restore, _) => &[Some(SMALL)],
         };
         if !sizes.contains(&size) {
             return Err(format!(
@@ -303,7 +377,18 @@ impl Case {
         if self.of_snapshot() {
             self.snapshots(bench, acknowledged).await?;
         }
+        if self.op == Op::Restore && acknowledged {
+            let copies = bench.named(&self.copy_name()).await;
+            let states: Vec<&str> = copies.iter().map(|of| of.state.as_str()).collect();
+            if !matches!(states.as_slice(), ["new" | "ready"]) {
+                return Err(format!("what was made of the snapshot is {copies:?}"));
+            }
+        }
         let mut again = insist(async || self.act(bench).await).await;
+        // An agent that has detected the failure of the drive refuses one call.
+        if self.op == Op::Restore && !acknowledged && again.is_err() {
+            again = insist(async || self.act(bench).await).await;
+        }
         if let Err(why) = &again
             && let Some(command) = restoring(why)
         {
@@ -333,7 +418,7 @@ impl Case {
         self.end(bench).await
     }
 
-    /// A filesystem takes a file, and gives it back when it is mounted anew.
+    /// Checks that a filesystem accepts a file, and has it when it is mounted again.
     async fn use_it(&self, bench: &Bench) -> Held<()> {
         let letter = Bench::letter(self.placed()?);
         bench.lab.guest().write(&letter, b"dear reader");
@@ -345,10 +430,12 @@ impl Case {
         self.unstage(bench).await
     }
 
-    /// Deletes what is there, and sees all space come back.
+    /// Deletes the case's volumes, and waits until all space is free again.
     async fn end(&self, bench: &Bench) -> Held<()> {
+        insist(async || self.delete_copy(bench).await).await?;
         insist(async || self.drop_snapshot(bench).await).await?;
         insist(async || self.delete(bench).await).await?;
+        bench.gone(self.at, &self.copy_name()).await?;
         bench.gone(self.at, &self.name).await?;
         if self.op == Op::Claim {
             bench.command(self.at, "wipe").await?;

@@ -1,8 +1,8 @@
-//! What a drive has not flushed in the moment a call is answered.
+//! Counts the sectors that a drive has not flushed when a call is acknowledged.
 //!
-//! Of a filesystem that is mounted the unflushed sectors inside of its volume are the tenant's own business, and are left
-//! out: the device of the volume says where they are. Everything else (labels, tables, records, LVM's
-//! metadata, volumes that are not mounted) is the agent's, and must be flushed to the last sector.
+//! Unflushed sectors inside the volume of a mounted filesystem belong to the tenant and are not counted; the device of the volume
+//! determines where they are. All others (labels, tables, records, LVM's metadata, volumes that are not mounted) are the agent's, and must
+//! be flushed to the last sector.
 
 use std::ops::Range;
 
@@ -11,23 +11,22 @@ use drivebay_hwtests::{
     node::Placed,
 };
 
-use super::bench::{Bench, Held};
+use super::bench::{Bench, Held, PATIENCE, within};
 
-/// A counted call.
 #[derive(Debug)]
 pub(crate) struct Counted {
     pub(crate) drive: String,
     pub(crate) call: String,
-    /// Writes the drive took.
+    /// Number of writes to the drive.
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
-    /// Unflushed sectors of the agent's.
+    /// Number of unflushed sectors that belong to the agent.
     pub(crate) own: u64,
-    /// Unflushed sectors in volumes that are mounted, or being erased.
+    /// Number of unflushed sectors in volumes that are mounted, or being erased.
     pub(crate) tenants: u64,
 }
 
-/// Does something, and counts in the moment it is answered. `theirs`: sectors that are not the agent's.
+/// Runs `act`, and counts when it ends. `theirs`: sectors that do not belong to the agent, in addition to those of the `mounted` volumes.
 pub(crate) async fn counted(
     bench: &Bench,
     at: usize,
@@ -64,7 +63,7 @@ pub(crate) async fn counted(
     row
 }
 
-/// Where a volume lies on its drive, in 512-byte sectors, as the kernel says.
+/// Returns the runs of a volume on its drive, in 512-byte sectors, as the kernel maps them.
 pub(crate) async fn sectors(bench: &Bench, placed: &Placed) -> Vec<Range<u64>> {
     let device = bench.lab.device(placed).await;
     let device = device.file_name().unwrap().to_string_lossy().into_owned();
@@ -74,14 +73,43 @@ pub(crate) async fn sectors(bench: &Bench, placed: &Placed) -> Vec<Range<u64>> {
     } else {
         format!("cd /sys/class/block/{device} && echo $(cat start) $(cat size)")
     });
-    let runs: Vec<Range<u64>> = said
-        .lines()
-        .map(|line| {
-            let mut numbers = line.split(' ').map(|word| word.parse::<u64>().unwrap());
-            let (start, len) = (numbers.next().unwrap(), numbers.next().unwrap());
-            start..start + len
-        })
-        .collect();
+    let runs = runs(&said);
     assert!(!runs.is_empty(), "{device} is nowhere: {said}");
     runs
+}
+
+/// Parses lines of a start and a length.
+fn runs(said: &str) -> Vec<Range<u64>> {
+    let runs = said.lines().map(|line| {
+        let mut numbers = line.split(' ').map(|word| word.parse::<u64>().unwrap());
+        let (start, len) = (numbers.next().unwrap(), numbers.next().unwrap());
+        start..start + len
+    });
+    runs.collect()
+}
+
+/// Returns the runs of the drive, in sectors, that hold the reserves of its snapshots.
+pub(crate) async fn stores(bench: &Bench, at: usize) -> Vec<Range<u64>> {
+    let drive = bench.drive(at).await.unwrap().kernel_name;
+    let said = bench.lab.guest().run(&format!(
+        "number=$(cat /sys/class/block/{drive}/dev); for dm in /sys/block/dm-*/dm/name; do case $(cat $dm) in *-cow) dmsetup table $(cat $dm);; esac; done | \
+         awk -v number=$number '$3 == \"linear\" && $4 == number {{ print $5, $2 }}'"
+    ));
+    let runs = runs(&said);
+    assert!(!runs.is_empty(), "no snapshot is on {drive}");
+    runs
+}
+
+/// Waits until the reserves of deleted snapshots on a drive are erased.
+pub(crate) async fn no_store(bench: &Bench, at: usize) {
+    let drive = bench.drive(at).await.unwrap().kernel_name;
+    let script = format!(
+        "all=$(pvs --noheadings --segments -o lv_name /dev/{drive}) && ! echo \"$all\" | grep -q drivebay-check"
+    );
+    let none = within(PATIENCE, async || {
+        let ran = bench.lab.guest().ran(&script);
+        ran.ok().then_some(())
+    });
+    let none = none.await;
+    none.unwrap_or_else(|| panic!("what snapshots stored on {drive} is not erased"));
 }

@@ -1,9 +1,9 @@
-//! Power cuts in the middle of calls, at each of their writes in turn.
+//! Power cuts during calls, at each of their writes in turn.
 //!
-//! Only the drive loses its power, and the machine goes on: it is pulled, gets its power back, and is plugged in
-//! again. What is on the medium is the same as after a cut of everything, and that is all that the agent
-//! has to go by (nothing of the drive is mounted, and what the kernel still has of it is taken away); it takes
-//! seconds instead of a boot, and a round cuts every drive at once. Cuts of whole machines are in `answered`.
+//! Only the drive loses its power, and the machine continues: the drive is unplugged, gets its power back, and is plugged in again. The
+//! medium has the same contents as after a cut of everything, and the agent has no other source (nothing of the drive is mounted, and the
+//! kernel's devices above it are removed). This takes seconds instead of a boot, and a round cuts every drive at the same time. Cuts of
+//! whole machines are in `answered`.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,17 +17,16 @@ use super::{
     case::{Case, Op},
 };
 
-/// When the power goes, and what the cache keeps.
+/// The write after which the power is cut, and the unflushed sectors that survive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moment {
-    /// The write after which it goes, from 1.
+    /// Number of the write after which the power is cut, from 1.
     pub(crate) write: u64,
-    /// Probability for each unflushed sector.
+    /// Probability with which an unflushed sector survives.
     pub(crate) keep: f64,
     pub(crate) seed: u64,
 }
 
-/// What is to be cut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) layout: &'static str,
@@ -35,15 +34,17 @@ pub(crate) struct Plan {
     pub(crate) moment: Moment,
 }
 
-/// How a round went.
+/// Results of the rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Cuts by layout and call.
+    /// Number of cuts by layout and call.
     pub(crate) cuts: BTreeMap<(&'static str, Op), u32>,
-    /// Calls that were over before their write came, by layout and call: no more moments are needed.
+    /// Calls that ended before the write at which to cut, by layout and call: plans with later writes are unnecessary.
     pub(crate) over: BTreeMap<(&'static str, Op), u64>,
-    /// Torn metadata that was put back.
+    /// Number of restores of torn metadata.
     pub(crate) restores: usize,
+    /// Number of rounds. Names of volumes contain it.
+    rounds: u64,
     pub(crate) failures: Vec<String>,
 }
 
@@ -53,11 +54,11 @@ impl Tally {
     }
 }
 
-/// Works through plans, each round one on each drive of its layout.
-pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
-    let (mut tally, mut plans) = (Tally::default(), VecDeque::from(plans));
+/// Runs all plans, and adds their results to `tally`, which must be the only one of the bench. Each round runs one on each drive of its
+/// layout.
+pub(crate) async fn work(bench: &mut Bench, tally: &mut Tally, plans: Vec<Plan>) {
+    let mut plans = VecDeque::from(plans);
     let mut broken = vec![false; bench.bays.len()];
-    let mut number = 0;
     while !plans.is_empty() && !broken.iter().all(|broken| *broken) {
         let mut round = Vec::new();
         for at in (0..bench.bays.len()).filter(|at| !broken[*at]) {
@@ -74,7 +75,8 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
         if round.is_empty() {
             break;
         }
-        number += 1;
+        tally.rounds += 1;
+        let number = tally.rounds;
         for (at, plan, done) in cut_all(bench, round, number).await {
             let key = (plan.layout, plan.op);
             match done {
@@ -98,10 +100,9 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
         .iter()
         .filter(|line| line.contains("restored from its copy"));
     tally.restores = restored.count();
-    tally
 }
 
-/// One round: Ok(true): it was cut and all is well.
+/// Runs one round. Ok(true): the power was cut, and all checks passed; Ok(false): the call ended before its write.
 async fn cut_all(
     bench: &mut Bench,
     round: Vec<(usize, Plan)>,
@@ -135,7 +136,7 @@ async fn cut_all(
         .collect()
 }
 
-/// The call until its cut: whether it was acknowledged, and whether it was cut.
+/// Runs the call until the cut. Returns whether it was acknowledged, and whether the power was cut.
 async fn begin(bench: &Bench, at: usize, plan: Plan, number: u64) -> Held<(Case, bool, bool)> {
     let mut case = Case::prepare(bench, at, plan.op, number).await?;
     let (nbd, moment) = (bench.nbd(at), plan.moment);
@@ -148,7 +149,7 @@ async fn begin(bench: &Bench, at: usize, plan: Plan, number: u64) -> Held<(Case,
                 break ended.is_ok();
             }
             if nbd.is_cut() {
-                // Without power it would only be silent; a drive that is pulled answers with errors.
+                // A drive without power would only not respond; one that is unplugged returns errors.
                 nbd.die();
                 if plan.op == Op::Erase {
                     break false;
@@ -158,17 +159,17 @@ async fn begin(bench: &Bench, at: usize, plan: Plan, number: u64) -> Held<(Case,
     };
     if !nbd.disarm() {
         nbd.die();
-        // The mount may have been made before.
+        // The volume may have been mounted before the cut.
         case.unstage(bench).await?;
         return Ok((case, acknowledged, true));
     }
-    // On a busy machine an `lvm` command may have been ended at its deadline.
+    // On a busy machine an `lvm` command may have reached its deadline.
     insist(async || case.act(bench).await).await?;
     case.unstage(bench).await?;
     Ok((case, true, false))
 }
 
-/// Pulls a drive that is dead, and plugs it in with its power back.
+/// Unplugs a drive without power, and plugs it in with power.
 fn replug(bench: &mut Bench, at: usize) {
     bench.take_out(at);
     bench.put_back(at);

@@ -1,7 +1,6 @@
-//! Power cuts of the drives of a move, at each of their writes in turn: of either drive alone, and of both at once.
+//! Power cuts of the drives of a move, at each of their writes in turn: of either drive alone, and of both at the same time.
 //!
-//! While a drive is away its volume is written anew wherever it is served, so that an old place which is served again later is seen
-//! by what it holds.
+//! While a drive is unplugged, its volume is overwritten if it is served, so that the contents show whether an old place is served later.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,11 +17,11 @@ use tonic::transport::Channel;
 
 use super::bench::{Bench, Held, PATIENCE, insist, together, within};
 
-/// Small: what is cut is mostly records.
+/// Small, since most of the writes at which to cut are of records.
 const BYTES: u64 = 4 * MIB;
-/// A volume that can be served is served within this after a drive went, on a busy machine.
+/// Time limit within which a servable volume is served after a drive was unplugged, on a busy machine.
 const SERVED: Duration = Duration::from_secs(15);
-/// A move is over within this, its attempts and the erasing of what is left included.
+/// Time limit of a move with its attempts and the erase of the remains.
 const OVER: Duration = Duration::from_secs(240);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,31 +39,30 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is to be cut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) layout: &'static str,
-    /// The drive whose write it is.
+    /// The drive whose writes are counted.
     pub(crate) side: Side,
-    /// The other one goes with it.
+    /// True if the other drive loses its power at the same time.
     pub(crate) both: bool,
-    /// The write after which the power goes, from 1.
+    /// Number of the write after which the power is cut, from 1.
     pub(crate) write: u64,
-    /// Probability for each unflushed sector.
+    /// Probability with which an unflushed sector survives.
     pub(crate) keep: f64,
     pub(crate) seed: u64,
 }
 
-/// How a run went.
+/// Results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Cuts by layout, side, and whether the other drive was cut, too.
+    /// Number of cuts by layout, side, and whether the other drive was cut as well.
     pub(crate) cuts: BTreeMap<(&'static str, Side, bool), u32>,
-    /// Moves that were over before their write came: no more moments are needed.
+    /// Moves that ended before the write at which to cut: plans with later writes are unnecessary.
     pub(crate) over: BTreeMap<(&'static str, Side), u64>,
-    /// Volumes that were served while a drive was away, and written anew.
+    /// Number of volumes that were served while a drive was unplugged, and were overwritten.
     pub(crate) served: u32,
-    /// Volumes in doubt with both drives there, which a person decided.
+    /// Number of volumes with MoveInDoubt with both drives present, for which the test chose the place as an operator does.
     pub(crate) in_doubt: u32,
     pub(crate) failures: Vec<String>,
 }
@@ -78,11 +76,11 @@ impl Tally {
 /// Two drives and the volume on one of them.
 #[derive(Debug)]
 struct Pair {
-    /// The places in the bench.
+    /// Indices in the bench.
     drives: [usize; 2],
     layout: &'static str,
     placed: Placed,
-    /// Of each MiB of what was written last.
+    /// Digests of each MiB of the data written last.
     digest: String,
     broken: bool,
 }
@@ -92,7 +90,7 @@ struct Pair {
 struct Cut {
     source: usize,
     target: usize,
-    /// Those that are without power.
+    /// True for the source and the target if they are without power.
     dark: [bool; 2],
 }
 
@@ -128,7 +126,7 @@ impl Pair {
         bench.lab.volume_of(&self.placed.id).await
     }
 
-    /// Where it lives, of the two drives.
+    /// Returns the drive that the volume is on, and the other one. Errs if it is on neither or on both.
     async fn ends(&self, bench: &Bench) -> Held<(usize, usize)> {
         let volume = self.volume(bench).await.ok_or("the volume is not listed")?;
         let is_on = |at: &usize| volume.drive.contains(&bench.bays[*at].name);
@@ -140,7 +138,8 @@ impl Pair {
         }
     }
 
-    /// Runs a script on the published device, whose last line is a digest.
+    /// Stages and publishes the volume, runs a script on the device, unpublishes and unstages it. Returns the output of the script, which
+    /// is a digest.
     async fn with_device(&self, bench: &Bench, script: &str) -> Held<String> {
         let (csi, of) = (bench.csi(), &self.placed);
         insist(async || {
@@ -173,14 +172,14 @@ impl Pair {
         }
     }
 
-    /// Writes it anew; answers the digest.
+    /// Overwrites the volume with random bytes, and returns the digest.
     async fn write(&self, bench: &Bench) -> Held<String> {
         let script = "dd if=/dev/urandom of=/run/$name bs=1M count=4 status=none; \
             dd if=/run/$name of=$device bs=1M oflag=direct conv=fsync,notrunc status=none; for at in 0 1 2 3; do dd if=/run/$name bs=1M skip=$at count=1 status=none | sha256sum | cut -c1-12; done";
         self.with_device(bench, script).await
     }
 
-    /// It holds what was written last.
+    /// Checks that the volume has the contents written last.
     async fn is_right(&self, bench: &Bench) -> Held<()> {
         let script = "dd if=$device of=/run/$name bs=1M count=4 iflag=direct status=none; for at in 0 1 2 3; do dd if=/run/$name bs=1M skip=$at count=1 status=none | sha256sum | cut -c1-12; done";
         let now = self.with_device(bench, script).await?;
@@ -204,14 +203,14 @@ impl Pair {
         Ok(all.find(|one| one.volume_id == self.placed.id))
     }
 
-    /// A move until its cut, or its end (None).
+    /// Starts a move, and runs it until the cut; None if it ended before.
     async fn begin(&self, bench: &Bench, plan: Plan) -> Held<Option<Cut>> {
         let (source, target) = self.ends(bench).await?;
         let (armed, other) = match plan.side {
             Side::Source => (source, target),
             Side::Target => (target, source),
         };
-        // What the kernel logs late of the cut before is another finding.
+        // Findings from late kernel messages of the previous cut.
         bench.acknowledge(target).await?;
         let to = bench.drive(target).await.ok_or("the target is not there")?;
         let armed = bench.nbd(armed);
@@ -226,7 +225,7 @@ impl Pair {
             };
             let asked = client(bench).await?.move_volumes(request).await;
             match asked {
-                // It was requested by a call that was not answered in time.
+                // The move was requested by a call that was not acknowledged in time.
                 Err(_) if armed.is_cut() => Ok(()),
                 asked => asked.map(drop).map_err(|status| status.to_string()),
             }
@@ -249,7 +248,7 @@ impl Pair {
                 ));
             }
         };
-        // What marks the source comes right after.
+        // The writes that mark the source follow shortly.
         if is_over {
             within(Duration::from_secs(3), async || {
                 armed.is_cut().then_some(())
@@ -273,7 +272,8 @@ impl Pair {
         }))
     }
 
-    /// While a drive is away: if it is served from the other one, it is written anew there; answers the digest.
+    /// While one drive is unplugged: overwrites the volume if it is served from the other drive, and returns the digest; None if it is not
+    /// served.
     async fn meanwhile(&self, bench: &Bench, cut: Cut) -> Held<Option<String>> {
         if cut.dark == [true, true] {
             return Ok(None);
@@ -296,8 +296,8 @@ impl Pair {
         }
     }
 
-    /// With both drives back: one place is served, with what was written last, and the move comes to its end. Answers whether a
-    /// person had to decide.
+    /// With both drives plugged in: checks that one place is served, with the contents written last, and that the move ends. Returns true
+    /// if an operator had to choose the place.
     async fn after(&self, bench: &Bench, was_written: bool, cancels: bool) -> Held<bool> {
         for at in self.drives {
             bench.back(at).await?;
@@ -338,7 +338,7 @@ impl Pair {
         Ok(is_in_doubt)
     }
 
-    /// The move ends, and nothing of it is left; a volume that has moved is used meanwhile.
+    /// Waits until no move is listed and the volume has no further place. Checks its contents in the phase `moved` and at the end.
     async fn end(&self, bench: &Bench) -> Held<()> {
         let mut last = None;
         let over = within(OVER, async || {
@@ -369,7 +369,7 @@ impl Pair {
     }
 }
 
-/// Works through plans, each round one on each pair of its layout.
+/// Runs all plans. Each round runs one on each pair of its layout.
 pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
     let mut tally = Tally::default();
     let mut pairs = Vec::new();
@@ -397,7 +397,7 @@ pub(crate) async fn work(bench: &mut Bench, plans: Vec<Plan>) -> Tally {
     tally
 }
 
-/// One round.
+/// Runs one round on the pairs, and records the results.
 async fn cut_all(
     bench: &mut Bench,
     pairs: &mut [Pair],

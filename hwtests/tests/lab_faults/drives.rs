@@ -1,4 +1,4 @@
-//! Drives that err, hang, are slow, go, come back, and change places.
+//! Drives that fail, hang, are slow, are unplugged, return, and exchange kernel names.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Stand {
         Self { lab, volume, quiet }
     }
 
-    /// The sectors of the drive that begin the volume's second half.
+    /// Sectors of the drive at which the second half of the volume begins.
     async fn middle(&self) -> std::ops::Range<u64> {
         let device = self.lab.device(&self.volume).await;
         let name = device.file_name().unwrap().to_str().unwrap().to_owned();
@@ -164,7 +164,7 @@ async fn drives_that_go_come_back_and_change_places() {
     stand.lab.leave_volume(&stand.quiet).await;
     drop(case);
 
-    // Each gets the other's name.
+    // Each gets the kernel name of the other.
     let mut case = Case::new(
         "swapped",
         "two drives come back as each other's sdX, emulated SCSI",
@@ -185,7 +185,7 @@ async fn drives_that_go_come_back_and_change_places() {
             .await;
     }
     case.strikes();
-    // The first gets the lower name.
+    // The first gets the lower kernel name.
     let mut order = ["other", "errs"];
     if before.0 > before.1 {
         order.reverse();

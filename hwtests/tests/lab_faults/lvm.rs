@@ -1,4 +1,4 @@
-//! Logical volumes that somebody else takes away.
+//! A logical volume that an administrator removes, and a PV whose drive is unplugged.
 
 use drivebay_hwtests::{
     GIB, MIB, csi,

@@ -1,4 +1,4 @@
-//! What drives say of themselves: by the real smartctl where the emulated drive can say it, else replayed in its place.
+//! SMART findings: from the real smartctl if the emulated drive can report the attribute, otherwise from a replayed document.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const ATA: &str = include_str!("../../../agent/smart/src/fixtures/ata-hdd.json");
 const SCSI: &str = include_str!("../../../agent/smart/src/fixtures/scsi-ssd.json");
 
-/// In the place of smartctl: what /run/smart says for the device, which is its last argument, or the real one.
+/// Replaces smartctl: runs the script in /run/smart for its device, the last argument, or else the real program.
 const WRAPPER: &str = r#"#!/bin/sh
 for device; do :; done
 answer=/run/smart/answer
@@ -31,12 +31,12 @@ struct Stand {
 }
 
 impl Stand {
-    /// One drive that is going to say something, and another.
+    /// Starts a machine with a drive whose SMART data will change, and a healthy one; each has a volume.
     async fn new(drive: DriveSpec) -> Self {
         let name = drive.name().to_owned();
         let other = DriveSpec::nvme("other", GIB);
         let lab = LabRig::with(vec![drive, other], "partition").await;
-        // Too large for the other drive, and then too large for what is left.
+        // Too large for the other drive; the next one is too large for the remaining space.
         let volume = lab.volume("told", 1400 * MIB, &csi::block()).await;
         let quiet = lab.volume("quiet", 700 * MIB, &csi::block()).await;
         let on = lab.volume_of(&volume.id).await.unwrap().drive;
@@ -45,7 +45,7 @@ impl Stand {
         Self { lab, volume, quiet }
     }
 
-    /// From now on the agent finds this script's answer when it asks the drive.
+    /// Has the agent's polls of this drive run the script instead of smartctl.
     fn answers(&self, serial: &str, script: &str) {
         let guest = self.lab.guest();
         guest.run("mkdir -p /run/smart");
@@ -65,9 +65,9 @@ impl Stand {
         self.answers(serial, &format!("cat {file}; exit {exit}\n"));
     }
 
-    /// Told of the drive by this code, and of its volume by this reason.
+    /// Waits until the drive has a finding with this code and its volume the matching condition; the other volume must have none.
     async fn told(&self, case: &mut Case, drive: &str, verdict: &str, code: &str) {
-        // The drives are asked at once.
+        // A scan polls the drives immediately.
         self.lab.rescan().await;
         let volumes = [&self.volume];
         let about = About {
@@ -79,7 +79,7 @@ impl Stand {
         assert_eq!(told.conditions, [], "the other drive's volume");
     }
 
-    /// Waits until the drive has answered, and there is nothing to be said of it.
+    /// Waits until the drive has been polled and has no findings.
     async fn is_well(&self, drive: &str) {
         self.lab.rescan().await;
         wait::until_async(LAB_LIMIT, "the drive is well", async || {
@@ -149,7 +149,7 @@ async fn an_ata_drive_that_fails_slowly() {
         "ATA BAD",
         "replayed: 50 pending physical sectors, emulated SATA",
     );
-    // The drive has eight logical sectors in a physical one, and counts these.
+    // The drive has eight logical sectors in a physical one, and counts logical ones.
     attribute(&mut pending, 197, 400);
     stand.replays("ages", &pending, 0);
     case.strikes();
@@ -199,7 +199,7 @@ async fn a_scsi_drive_that_fails_wears_and_cannot_be_asked() {
     }
     guest.run("mv /root/smartctl /usr/sbin/");
 
-    // What grows has to be known first.
+    // The first value of a counter must be recorded before an increase is detected.
     stand.replays("tells", &well, 0);
     stand.is_well("tells").await;
     let mut ill = well.clone();

@@ -1,4 +1,4 @@
-//! Counted, not timed: how many `lvm` processes each call costs.
+//! The number of `lvm` processes of each call, which does not depend on time as a measurement would.
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
@@ -60,7 +60,7 @@ async fn each_call_costs_no_more_lvm_processes_than_promised() {
     let starts = watch();
     repeated(async || lab.csi.delete(id).await).await;
     let seen = starts.so_far();
-    // It is large enough that the erase is not done by now.
+    // Large enough that the erase is still running.
     assert_eq!(seen, ["lvrename"], "delete, before the answer");
     lab.erased().await;
     assert_eq!(starts.finish(), ["lvrename", "lvremove"], "after the erase");
@@ -69,12 +69,12 @@ async fn each_call_costs_no_more_lvm_processes_than_promised() {
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn the_count_sees_a_claim() {
-    // Without this the test above could pass because nothing is ever seen.
+    // Control: the test above would also pass if no process were ever detected.
     let lab = LabRig::with(vec![DriveSpec::scsi("only", GIB)], "lvm").await;
     let starts = LvmStarts::watch(lab.guest(), lab.agent.pid());
     lab.volume("claims", 64 * MIB, &csi::block()).await;
     let seen = starts.finish();
-    // Whether LVM works is asked before anything is written.
+    // LVM is tested before anything is written.
     assert_eq!(
         seen,
         ["version", "pvcreate", "vgcreate", "fullreport", "lvcreate"]

@@ -1,4 +1,4 @@
-//! What several of these tests do.
+//! Steps that several of these tests share.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use drivebay_proto::agent as wire;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-/// An event is seen by then.
+/// Time limit for the agent to process an event.
 pub(crate) const SEEN: Duration = Duration::from_secs(60);
 
-/// The device node of the drive with this serial, once the guest has it.
+/// Returns the device node of the drive with this serial number; waits until the guest has it.
 pub(crate) fn node(guest: &Guest, serial: &str) -> String {
     let what = format!("drive {serial} in the guest");
     guest.wait_until(SEEN, &what, |guest| {
@@ -26,20 +26,20 @@ pub(crate) fn node(guest: &Guest, serial: &str) -> String {
     })
 }
 
-/// A fingerprint of everything on a drive as it is on the medium, in the guest's own words.
+/// Returns the digest of all bytes on the medium of a drive, read by the guest with O_DIRECT.
 pub(crate) fn print(guest: &Guest, node: &str) -> String {
-    guest.run(&format!(
-        "sync {node}; dd if={node} bs=4M iflag=direct status=none | sha256sum"
+    guest.run_pipes(&format!(
+        "sync {node} && dd if={node} bs=4M iflag=direct status=none | sha256sum"
     ))
 }
 
-/// Waits until the agent says a state of the drive with this serial.
+/// Waits until the agent lists the drive with this serial number in a state.
 pub(crate) async fn drive_is(lab: &LabRig, serial: &str, state: &str) -> wire::Drive {
     lab.drive_where_is(serial, state, |drive| drive.serial == serial)
         .await
 }
 
-/// The rows of one of the host's own `lvs`, `vgs`, `pvs`, with the host's configuration and no limit.
+/// Returns the rows of the host's own `lvs`, `vgs` or `pvs`, with the host's LVM configuration.
 pub(crate) fn host(guest: &Guest, command: &str, columns: &str) -> Vec<Value> {
     let said = guest.run(&format!(
         "{command} --reportformat json --units b --nosuffix -o {columns}"
@@ -49,12 +49,12 @@ pub(crate) fn host(guest: &Guest, command: &str, columns: &str) -> Vec<Value> {
     rows.unwrap().clone()
 }
 
-/// A column of a row as a number.
+/// Returns a column of a row as a number.
 pub(crate) fn number(row: &Value, column: &str) -> u64 {
     row[column].as_str().unwrap().parse().unwrap()
 }
 
-/// The host's own commands say what the agent says: volumes with their names and sizes, drives with their space.
+/// Checks that the host's own commands report the same as the agent: names and sizes of volumes, space of drives.
 pub(crate) async fn host_agrees(lab: &LabRig) {
     let inventory = lab.inventory().await;
     let guest = lab.guest();
@@ -84,7 +84,7 @@ pub(crate) async fn host_agrees(lab: &LabRig) {
     let mut known: Vec<(String, String, u64, String)> = Vec::new();
     for volume in &inventory.volumes {
         let uuid = volume.id.split('@').next().unwrap();
-        // A name that LVM takes is the LV's.
+        // A name that is valid in LVM is that of the LV.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
         let taken = volume.name.starts_with('-') || volume.name == "snapshot";
         let name = if !taken && volume.name.chars().all(plain) {
@@ -146,8 +146,7 @@ pub(crate) async fn host_agrees(lab: &LabRig) {
     assert!(claimed.iter().all(|drive| drive.usable_bytes % MIB == 0));
 }
 
-/// Repeats a call that "is still being done", as an orchestrator does: e.g. while a
-/// neighbour is checked.
+/// Repeats a call while it returns UNAVAILABLE or ABORTED, as an orchestrator does, up to five calls; e.g. during a check of a neighbour.
 pub(crate) async fn repeated<T>(call: impl AsyncFn() -> Result<T, Status>) -> T {
     for _ in 0..4 {
         match call().await {

@@ -1,5 +1,5 @@
-//! Other people's VGs: one with a name of ours on another drive, one with a drive missing, one in use. All are
-//! refused, none changes by a byte, and ours works on beside them.
+//! Foreign VGs: one with the name of one of Drivebay's on another drive, one with a drive missing, one in use. All are refused, none of
+//! their bytes changes, and Drivebay's VG works beside them.
 
 use drivebay_hwtests::{
     MIB, csi,
@@ -30,7 +30,7 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
     let mut lab = LabRig::on(machine, "lvm").await;
     lab.machine.unplug("spread-2");
     let ours = lab.volume("first", 32 * MIB, &csi::mount("ext4")).await;
-    // A drive that comes with a VG of our VG's name; LVM makes none while /dev has a directory of that name.
+    // A drive that arrives with a VG of the same name as Drivebay's; LVM creates none while /dev has a directory of that name.
     let rows = host(&guest, "vgs", "vg_name,vg_tags");
     let tagged = |row: &&serde_json::Value| row["vg_tags"].as_str().unwrap().contains("drivebay.");
     let row = rows
@@ -41,7 +41,7 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
     lab.machine.add(DriveSpec::scsi("namesake", SIZE));
     let twin = node(&guest, "namesake");
     guest.run(&format!("rm -r /dev/{name}"));
-    // The agent, or udevd, may be looking at the new drive just now.
+    // The agent or udevd may be probing the new drive at this moment.
     guest.wait_until(SEEN, "the namesake is made", |guest| {
         let made = guest.ran(&format!("vgcreate -q --devices {twin} {name} {twin}"));
         made.ok().then_some(())
@@ -91,7 +91,7 @@ async fn other_vgs_also_partial_ones_and_namesakes_are_refused_and_left_byte_for
         lab.start_again().await;
     }
     assert_eq!(others.map(|(_, node)| print(&guest, node)), before);
-    // The partial one is whole again, and nobody's.
+    // The partial VG is complete again, and still foreign.
     lab.machine.plug("spread-2");
     drive_is(&lab, "spread-2", "rejected").await;
     guest.run("vgchange -q -ay spread && vgchange -q -an spread");

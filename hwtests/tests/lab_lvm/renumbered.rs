@@ -1,4 +1,4 @@
-//! An administrator deactivates and activates LVs: the kernel gives their names and numbers to others.
+//! An administrator deactivates and activates LVs: the kernel assigns their device names and numbers to others.
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
@@ -7,7 +7,7 @@ use drivebay_hwtests::{
 
 use super::helpers::repeated;
 
-/// Uuid and number of each LV's device, in the order of the uuids.
+/// Lists UUID and minor number of each LV's device, ordered by UUID.
 const NUMBERS: &str = "dmsetup info -c --noheadings --separator ' ' -o uuid,minor | sort";
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_raw_volume_is_published_as_itself_after_its_device_has_become_another
             .unwrap();
     }
     let before = lab.guest().run(NUMBERS);
-    // The agent would activate them first.
+    // Otherwise the agent would activate them first.
     lab.guest().run("pkill -STOP -x drivebay-agent");
     lab.guest().run(
         "lvs=$(lvs --noheadings -o lv_full_name --sort lv_kernel_minor) && \

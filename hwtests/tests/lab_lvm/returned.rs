@@ -1,4 +1,4 @@
-//! A drive that is pulled out under its pods and comes back: the old devices of its volumes go with their last user.
+//! A drive that is unplugged under its pods and returns: the old devices of its volumes are removed with their last user.
 
 use drivebay_hwtests::{
     GIB, MIB, csi,
@@ -24,7 +24,7 @@ async fn a_returned_drives_volumes_are_used_again_without_a_rescan() {
     lab.guest().run(&format!(
         "printf before | dd of={target} conv=fsync status=none"
     ));
-    // What a container does: the bind of the node alone keeps no device.
+    // Stands for a container: the bind mount of the node alone does not keep the device open.
     lab.guest().run(&format!(
         "systemd-run --quiet --collect --unit=holder sh -c 'exec 9<{target}; exec sleep infinity'"
     ));
@@ -33,7 +33,7 @@ async fn a_returned_drives_volumes_are_used_again_without_a_rescan() {
     lab.drive_where_is("pulled", "missing", is_it).await;
     lab.machine.plug("pulled");
     lab.drive_where_is("pulled", "claimed", is_it).await;
-    // Their devices are still those of before, for as long as somebody uses them.
+    // The devices from before remain as long as they are in use.
     for volume in [&files, &raw] {
         let refused = lab
             .csi

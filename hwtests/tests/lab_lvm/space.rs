@@ -1,4 +1,4 @@
-//! The space of a VG: the host's commands and the agent agree on it, its pieces are used together, and all of it.
+//! Space of a VG: the host's commands and the agent agree on it, its free segments are used together, and all of it can be used.
 
 use drivebay_common::units::size_beside;
 use drivebay_hwtests::{
@@ -35,7 +35,7 @@ async fn the_hosts_own_commands_agree_with_the_agent_all_along() {
             host_agrees(&lab).await;
         }
     }
-    // A second drive, since the first has no room for it.
+    // On a second drive, since the first has no space for it.
     volumes.push(lab.volume("wide", 900 * MIB, &csi::block()).await);
     host_agrees(&lab).await;
     lab.use_volume(&volumes[0]).await;
@@ -62,7 +62,7 @@ async fn pieces_are_used_together_to_the_last_extent_and_no_room_names_the_large
     let lab = LabRig::with(vec![DriveSpec::scsi("only", 256 * MIB)], "lvm").await;
     let whole = u64::try_from(lab.csi.capacity().await.unwrap()).unwrap();
     let row = |columns: &str| host(lab.guest(), "vgs", columns).remove(0);
-    // Every second one of a full drive goes.
+    // Every second volume of a full drive is deleted.
     let (piece, names) = (24 * MIB, ["a-1", "b-2", "c-3", "d-4", "e-5", "f-6"]);
     let mut made = Vec::new();
     for name in names {
@@ -95,7 +95,7 @@ async fn pieces_are_used_together_to_the_last_extent_and_no_room_names_the_large
     let segments = host(lab.guest(), "lvs", "lv_name,seg_count");
     let mine = segments.iter().find(|row| row["lv_name"] == "all").unwrap();
     assert_eq!(number(mine, "seg_count"), 3);
-    // Every MiB can be written and read, and the neighbours' do not change.
+    // Every MiB can be written and read, and the neighbours are unchanged.
     lab.use_volume(&rest).await;
     lab.use_volume(&all).await;
     let (device, beside) = (all.target.display(), rest.target.display());

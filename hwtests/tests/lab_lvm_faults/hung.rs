@@ -1,5 +1,5 @@
-//! A drive that hangs, with a volume in use, delays nobody who has to do with another drive; not even while the host's own
-//! LVM commands are stuck on it and hold LVM's locks.
+//! A drive that hangs, with a volume in use, does not delay calls for other drives; not even while the host's own LVM commands are in D
+//! state on it and hold LVM's locks.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use drivebay_hwtests::{
     wait,
 };
 
-/// Every call takes a second or two in an emulated machine that has its host for itself, and ten times that in a busy one.
-/// What waits for the hung drive, or for a lock that is held because of it, waits longer, and answers with an error.
+/// Time limit of a call: it takes a second or two in an idle emulated machine, and ten times that in a busy one. A call that waits for the
+/// hung drive, or for a lock that is held because of it, takes longer and returns an error.
 const LIMIT: Duration = Duration::from_secs(30);
 const SEEN: Duration = Duration::from_secs(60);
 
-/// Does something, and complains when it took long.
+/// Runs `work`, and panics if it takes [LIMIT] or longer.
 async fn promptly<T>(what: &str, work: impl Future<Output = T>) -> T {
     let start = Instant::now();
     let done = work.await;
@@ -24,7 +24,7 @@ async fn promptly<T>(what: &str, work: impl Future<Output = T>) -> T {
     done
 }
 
-/// A volume's life on a drive that does not hang.
+/// Runs the life of a volume on a drive that does not hang; each call must be within the limit.
 async fn life(node: &Node, name: &str, bytes: u64) {
     let capability = csi::mount("ext4");
     let volume = promptly("create", node.volume(name, bytes, &capability)).await;
@@ -48,7 +48,7 @@ async fn life(node: &Node, name: &str, bytes: u64) {
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
     let mut lab = LabRig::with(vec![DriveSpec::scsi("hangs", GIB).served()], "lvm").await;
-    // All of it, so that whatever comes later goes elsewhere.
+    // All of the space, so that the next volumes are placed on other drives.
     let all = u64::try_from(lab.csi.capacity().await.unwrap()).unwrap();
     let stuck = lab.volume("stuck", all, &csi::mount("ext4")).await;
     lab.use_volume(&stuck).await;
@@ -60,14 +60,14 @@ async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
         let here = |drive: &drivebay_proto::agent::Drive| drive.serial == name;
         lab.drive_where_is(name, "available", here).await;
     }
-    // Claims one of them.
+    // Claims another drive.
     lab.volume("claims", 64 * MIB, &csi::block()).await;
     eprintln!("before");
     life(&lab, "before", 256 * MIB).await;
     lab.erased().await;
 
     lab.machine.drive("hangs").nbd().hang();
-    // A user of the volume, and an administrator who looks at everything.
+    // A process that uses the volume, and an administrator who lists all of LVM.
     let background = |name: &str, script: &str| {
         lab.guest().run(&format!(
             "({script}; echo $? >/run/{name}.code) >/run/{name}.said 2>&1 </dev/null &"
@@ -85,10 +85,10 @@ async fn a_hung_drive_delays_no_other_even_with_lvm_commands_stuck_on_it() {
         });
     eprintln!("beside a hung drive, with lvs, vgs and pvscan stuck on it");
     life(&lab, "beside", 256 * MIB).await;
-    // More than the claimed one has.
+    // Larger than the claimed drive, so that it claims another.
     let claims = promptly("claim", lab.volume("claims too", 1990 * MIB, &csi::block())).await;
     promptly("publish raw", lab.use_volume(&claims)).await;
-    // An agent that starts now finds it hung, and the others well.
+    // An agent that is started now reports that drive unresponsive, and the others usable.
     lab.agent.kill9();
     promptly("start", lab.start_again()).await;
     life(&lab, "after a start", 256 * MIB).await;

@@ -1,10 +1,12 @@
-//! Volumes made of a volume in use, and those whose copying the agent did not live to see the end of.
+//! Copies of a volume in use, and copies during which the agent was killed.
 
 use drivebay_hwtests::{
     MIB, csi,
     lab::{Writer, letters::LAB_LIMIT},
     long, wait,
 };
+use drivebay_proto::agent::VolumeCopy;
+use tonic::Code;
 
 use super::helpers::{
     configured, copies, copy, delete, delete_snapshot, digest, fs_uuid, lab, lines,
@@ -27,7 +29,7 @@ async fn a_clone_of_a_volume_in_use_has_what_was_synced_and_leaves_no_snapshot()
         let source = csi::from_volume(&first.id);
         let second = copy(lab, &format!("{fs_type}-clone"), first.bytes, &how, &source).await;
         writer.advances();
-        // That which it was copied from is nobody's, and gone.
+        // The temporary snapshot that it was copied from was never listed, and is removed.
         let listed = lab.csi.list_snapshots(&first.id).await.unwrap();
         assert!(listed.is_empty(), "{listed:?}");
         nothing_is_left(lab).await;
@@ -44,7 +46,7 @@ async fn a_clone_of_a_volume_in_use_has_what_was_synced_and_leaves_no_snapshot()
     }
 }
 
-/// The agent is killed in the middle of a restore, and the volume is whole in the end. What was overwritten meanwhile is in it as it was.
+/// The agent is killed during a restore, which still completes. The copy has the data that was overwritten in the source meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_restore_goes_on_and_completes_after_the_agent_was_killed() {
@@ -84,8 +86,14 @@ async fn a_restore_goes_on_and_completes_after_the_agent_was_killed() {
     lab.agent.kill9();
     assert!(begun.await.unwrap().is_err());
     configured(lab, "").await;
+    // The copy continues without a call, and a repeated call returns the same volume.
+    wait::until_async(LAB_LIMIT, "it is copied without a call", async || {
+        let volume = lab.volume_of(&copying.volume_id).await?;
+        (volume.state != "copying").then_some(())
+    })
+    .await;
     let second = copy(lab, "killed-second", BYTES, &how, &source).await;
-    assert_eq!(second.id, copying.volume_id, "the same volume goes on");
+    assert_eq!(second.id, copying.volume_id, "it was begun anew");
     lab.serve(&second).await;
     assert_eq!(digest(lab, &second, BYTES), written);
     assert_ne!(digest(lab, &first, BYTES), written);
@@ -93,4 +101,61 @@ async fn a_restore_goes_on_and_completes_after_the_agent_was_killed() {
     delete_snapshot(lab, &taken.snapshot_id).await;
     delete(lab, &first).await;
     nothing_is_left(lab).await;
+}
+
+/// The data copied so far may be right, but the rest is lost: no volume is created.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs the lab: hwtests/lab"]
+async fn a_snapshot_that_overflows_during_its_restore_makes_no_volume() {
+    long!();
+    const BYTES: u64 = 64 * MIB;
+    let mut lab = lab().await;
+    let lab = lab.as_mut().unwrap();
+    lab.agent.stop();
+    configured(lab, "[moves]\nmax-bytes-per-second = \"4MiB\"\n").await;
+    let how = csi::block();
+    let first = volume(lab, "overflown-first", BYTES, &how).await;
+    lab.serve(&first).await;
+    let target = first.target.display().to_string();
+    // Overwrites blocks that are already copied, and blocks that are not.
+    for (name, place) in [("behind", "seek=0"), ("ahead", "seek=40")] {
+        lab.guest().run(&format!(
+            "dd if=/dev/urandom of={target} bs=1M count=64 oflag=direct conv=notrunc,fsync status=none"
+        ));
+        // The smallest possible reserve: 8 MiB.
+        let taken = snapshot(lab, name, &first, &[("reserve", "1%")]).await;
+        let source = csi::from_snapshot(&taken.snapshot_id);
+        let (client, capability, of) = (lab.csi.clone(), how.clone(), source.clone());
+        let copied = format!("{name}-copy");
+        let called = copied.clone();
+        let call =
+            tokio::spawn(async move { client.create_from(&called, BYTES, &capability, &of).await });
+        wait::until_async(LAB_LIMIT, "a quarter is copied", async || {
+            let all = copies(lab).await;
+            let is_far = |one: &&VolumeCopy| one.name == copied && one.done_bytes >= BYTES / 4;
+            all.iter().find(is_far).map(drop)
+        })
+        .await;
+        lab.guest().run(&format!(
+            "dd if=/dev/zero of={target} bs=1M count=16 {place} oflag=direct conv=notrunc,fsync status=none"
+        ));
+        let written = digest(lab, &first, BYTES);
+        let refused = call.await.unwrap().unwrap_err();
+        assert_eq!(
+            refused.code(),
+            Code::FailedPrecondition,
+            "{name}: {refused}"
+        );
+        let why = "its reserve was full";
+        assert!(refused.message().contains(why), "{name}: {refused}");
+        lab.all_erased().await;
+        let volumes = lab.inventory().await.volumes;
+        assert!(volumes.iter().all(|one| one.name != copied), "{volumes:#?}");
+        assert_eq!(digest(lab, &first, BYTES), written, "{name}");
+        delete_snapshot(lab, &taken.snapshot_id).await;
+    }
+    delete(lab, &first).await;
+    nothing_is_left(lab).await;
+    lab.agent.stop();
+    configured(lab, "").await;
 }

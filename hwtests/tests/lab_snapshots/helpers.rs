@@ -1,40 +1,47 @@
-//! One machine for these tests, and what several of them do.
+//! The machine of these tests, and steps that several of them share.
 
 use std::path::Path;
 
 use drivebay_hwtests::{
-    GIB, MIB, csi,
+    Csi, GIB, MIB, Settings, csi,
     lab::{
         DriveSpec, Guest, Held, LabRig, Machine, MachineSpec, Writer,
-        letters::{LAB_LIMIT, persistently},
+        letters::{LAB_LIMIT, has_no_snapshots, persistently},
     },
     node::Placed,
 };
 use drivebay_proto::{
     agent::{ListCopiesRequest, VolumeCopy, agent_client::AgentClient},
-    csi::{Snapshot, VolumeCapability, VolumeContentSource},
+    csi::{
+        GetVolumeGroupSnapshotRequest, Snapshot, VolumeCapability, VolumeContentSource,
+        VolumeGroupSnapshot,
+    },
 };
 use tokio::sync::{Mutex, MutexGuard};
-use tonic::transport::Channel;
+use tonic::{Code, Status, transport::Channel};
 
 static LAB: Mutex<Option<LabRig>> = Mutex::const_new(None);
 
-/// The program's one node, with two drives of one class.
+/// Returns the program's one node. Its two drives are in one class; a volume is placed on the emptier one. `other-drive` can be slowed.
 pub(crate) async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
     let mut held = Held(LAB.lock().await);
     if let Some(lab) = held.as_mut() {
         lab.node.csi = lab.agent.csi().await.unwrap();
         return held;
     }
-    let drives = ["first-drive", "other-drive"].map(|name| DriveSpec::nvme(name, 3 * GIB));
-    let machine = Machine::restored(MachineSpec::new("node1").with(drives.into())).unwrap();
-    let lab = LabRig::on(machine, "lvm").await;
+    let drives = vec![
+        DriveSpec::nvme("first-drive", 3 * GIB),
+        DriveSpec::scsi("other-drive", 3 * GIB).served(),
+    ];
+    let machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
+    let spread = |settings: &mut Settings| "spread".clone_into(&mut settings.placement);
+    let lab = LabRig::tuned(machine, "lvm", spread).await;
     lab.are_available(&["first-drive", "other-drive"]).await;
     *held = Some(lab);
     held
 }
 
-/// Starts the agent anew with further sections of its configuration.
+/// Restarts the agent with further sections of its configuration.
 pub(crate) async fn configured(lab: &mut LabRig, more: &str) {
     more.clone_into(&mut lab.agent.settings_mut().more);
     lab.agent.configure();
@@ -50,7 +57,7 @@ pub(crate) async fn volume(lab: &LabRig, name: &str, bytes: u64, how: &VolumeCap
     lab.place(&made, name, how)
 }
 
-/// Takes a snapshot, which is ready when it is answered.
+/// Creates a snapshot, and checks that it is ready when the call returns.
 pub(crate) async fn snapshot(
     lab: &LabRig,
     name: &str,
@@ -68,7 +75,7 @@ pub(crate) async fn snapshot(
     taken
 }
 
-/// Makes a volume of a source, as often as it takes.
+/// Creates a volume from a source, repeating the call until it is complete.
 pub(crate) async fn copy(
     lab: &LabRig,
     name: &str,
@@ -90,7 +97,100 @@ pub(crate) async fn delete_snapshot(lab: &LabRig, id: &str) {
     persistently(async || lab.csi.delete_snapshot(id).await).await;
 }
 
-/// Deletes a volume, in use or not.
+/// Calls CreateVolumeGroupSnapshot once.
+pub(crate) async fn try_group(
+    client: &Csi,
+    name: &str,
+    of: &[&Placed],
+    parameters: &[(&str, &str)],
+) -> Result<VolumeGroupSnapshot, Status> {
+    let ids: Vec<&str> = of.iter().map(|one| one.id.as_str()).collect();
+    client.create_group_snapshot(name, &ids, parameters).await
+}
+
+/// Takes a group snapshot of volumes, and checks that all of it is ready when the call returns.
+pub(crate) async fn group(
+    lab: &LabRig,
+    name: &str,
+    of: &[&Placed],
+    parameters: &[(&str, &str)],
+) -> VolumeGroupSnapshot {
+    let taken = persistently(async || try_group(&lab.csi, name, of, parameters).await).await;
+    assert!(
+        taken.ready_to_use && taken.creation_time.is_some(),
+        "{taken:?}"
+    );
+    assert_eq!(taken.snapshots.len(), of.len(), "{taken:?}");
+    for one in of {
+        let snapshot = member(&taken, one);
+        assert!(snapshot.ready_to_use, "{taken:?}");
+        assert_eq!(snapshot.group_snapshot_id, taken.group_snapshot_id);
+    }
+    taken
+}
+
+/// Returns the snapshot of a volume in a group.
+pub(crate) fn member<'a>(group: &'a VolumeGroupSnapshot, of: &Placed) -> &'a Snapshot {
+    let mut all = group.snapshots.iter();
+    all.find(|one| one.source_volume_id == of.id)
+        .unwrap_or_else(|| panic!("no snapshot of {} in {group:?}", of.id))
+}
+
+/// Calls GetVolumeGroupSnapshot; None if the group does not exist.
+pub(crate) async fn find_group(
+    lab: &LabRig,
+    taken: &VolumeGroupSnapshot,
+) -> Option<VolumeGroupSnapshot> {
+    let members = taken.snapshots.iter().map(|one| one.snapshot_id.clone());
+    let request = GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: taken.group_snapshot_id.clone(),
+        snapshot_ids: members.collect(),
+        ..Default::default()
+    };
+    let mut groups = lab.csi.group_controller();
+    match groups.get_volume_group_snapshot(request).await {
+        Ok(answer) => answer.into_inner().group_snapshot,
+        Err(status) if status.code() == Code::NotFound => None,
+        Err(status) => panic!("GetVolumeGroupSnapshot: {status:?}"),
+    }
+}
+
+pub(crate) async fn delete_group(lab: &LabRig, group: &VolumeGroupSnapshot) {
+    persistently(async || lab.csi.delete_group_snapshot(group).await).await;
+}
+
+/// Returns the path of a snapshot's device.
+pub(crate) fn snapshot_device(guest: &Guest, id: &str) -> String {
+    let uuid = id.split('@').next().unwrap_or_default().replace('-', "--");
+    let found = guest.run(&format!(
+        "for dm in /sys/block/dm-*; do case $(cat $dm/dm/name) in *-drivebay--snap--{uuid}) echo /dev/${{dm##*/}};; esac; done"
+    ));
+    assert_eq!(
+        found.lines().count(),
+        1,
+        "devices of snapshot {id}: {found:?}"
+    );
+    found.trim().to_owned()
+}
+
+/// Returns the names of the suspended device-mapper devices.
+pub(crate) fn suspended(guest: &Guest) -> Vec<String> {
+    // A device that was removed meanwhile is not suspended. For any other one a failed read is an error.
+    let said = guest.run(
+        "for dm in /sys/block/dm-*/dm; do if state=$(cat $dm/suspended); then [ $state = 0 ] || cat $dm/name; \
+         elif [ -d $dm ]; then exit 1; fi; done",
+    );
+    said.lines().map(str::to_owned).collect()
+}
+
+/// Waits until no device is suspended.
+pub(crate) fn nothing_is_suspended(guest: &Guest) {
+    guest.wait_until(LAB_LIMIT, "no device is suspended", |guest| {
+        suspended(guest).is_empty().then_some(())
+    });
+}
+
+/// Unpublishes, unstages and deletes a volume.
 pub(crate) async fn delete(lab: &LabRig, of: &Placed) {
     let (csi, id) = (&lab.csi, &of.id);
     persistently(async || csi.unpublish(id, &of.target).await).await;
@@ -98,19 +198,9 @@ pub(crate) async fn delete(lab: &LabRig, of: &Placed) {
     persistently(async || csi.delete(id).await).await;
 }
 
-/// Whatever LVM and the kernel have of snapshots, also of those that are being taken away.
-fn litter(guest: &Guest) -> String {
-    guest.run(
-        "{ lvs --noheadings -a -o lv_name; dmsetup ls; } | grep -e snap -e check -e '-real' -e '-cow' || true",
-    )
-}
-
-/// Waits until nothing of any snapshot is left, and nothing is being erased.
+/// Waits until no snapshot is left, and nothing is being erased.
 pub(crate) async fn nothing_is_left(lab: &LabRig) {
-    let guest = lab.guest();
-    guest.wait_until(LAB_LIMIT, "snapshots are gone", |guest| {
-        litter(guest).trim().is_empty().then_some(())
-    });
+    has_no_snapshots(lab.guest());
     lab.all_erased().await;
 }
 
@@ -120,26 +210,26 @@ pub(crate) async fn fs_uuid(lab: &LabRig, of: &Placed) -> String {
     lab.guest().run(&script).trim().to_owned()
 }
 
-/// How many bytes its filesystem has.
+/// Returns the size of a published volume's filesystem, bytes.
 pub(crate) async fn total(lab: &LabRig, of: &Placed) -> i64 {
     let stats = lab.csi.stats(&of.id, &of.target).await.unwrap();
     stats.usage[0].total
 }
 
-/// The digest of what a published raw volume holds, read from the drive.
+/// Returns the digest of the first `bytes` of a published raw volume, read with O_DIRECT.
 pub(crate) fn digest(lab: &LabRig, of: &Placed, bytes: u64) -> String {
     let (target, count) = (of.target.display(), bytes / MIB);
     let script = format!("dd if={target} bs=1M count={count} iflag=direct status=none | sha256sum");
-    lab.guest().run(&script).trim().to_owned()
+    lab.guest().run_pipes(&script).trim().to_owned()
 }
 
-/// Lines that the writer has synced by now: what comes later is in a snapshot or not.
+/// Returns the number of lines that the writer has synced. Later lines may be in a snapshot or not.
 pub(crate) fn synced(writer: &Writer) -> usize {
     writer.lines().saturating_sub(1)
 }
 
-/// A copy's lines begin with the first, none is missing, the last may be cut, and as many are there as had been synced. Answers with
-/// how many are whole.
+/// Checks the lines of a copy: they begin with the first, none is missing, only the last may be incomplete, and at least `synced` are
+/// complete. Returns the number of complete lines.
 pub(crate) fn lines(lab: &LabRig, dir: &Path, synced: usize) -> usize {
     let text = lab.guest().read(&dir.join("lines"));
     let text = String::from_utf8_lossy(&text);

@@ -1,14 +1,13 @@
-//! What a snapshot holds: its volume as it was, while a writer goes on, for each kind of volume.
+//! Contents of a snapshot: its volume at that time, while a writer continues, for each kind of volume.
 
-use drivebay_hwtests::{
-    MIB, csi,
-    lab::{Guest, Writer, letters::LAB_LIMIT},
-    long,
-};
+use drivebay_hwtests::{MIB, csi, lab::Writer, long};
 
-use super::helpers::{
-    copy, delete, delete_snapshot, fs_uuid, lab, lines, nothing_is_left, snapshot, synced, total,
-    volume,
+use super::{
+    helpers::{
+        copy, delete, delete_snapshot, fs_uuid, lab, lines, nothing_is_left, snapshot, synced,
+        total, volume,
+    },
+    relay::{Relay, held},
 };
 
 /// A snapshot of a filesystem is restored to a volume of twice the size, which is mounted beside the first one.
@@ -22,7 +21,7 @@ async fn of_a_filesystem(fs_type: &str, bytes: u64) {
     let writer = Writer::start(lab.guest(), &format!("writer-{fs_type}"), &first.target);
     let synced = synced(&writer);
     let name = format!("{fs_type}-snapshot");
-    // The writer goes on for as long as it takes.
+    // The writer continues meanwhile.
     let taken = snapshot(lab, &name, &first, &[("reserve", "50%")]).await;
     let later = lab.put_letter(&first, 512);
     assert_ne!(later, before);
@@ -42,7 +41,7 @@ async fn of_a_filesystem(fs_type: &str, bytes: u64) {
     assert_ne!(fs_uuid(lab, &first).await, fs_uuid(lab, &second).await);
     let (small, large) = (total(lab, &first).await, total(lab, &second).await);
     assert!(large > small, "{large} of a larger volume, and {small}");
-    // Neither is the other.
+    // The copy and the source are independent.
     let own = lab.put_letter(&second, 64);
     lab.leave_volume(&second).await;
     lab.serve(&second).await;
@@ -75,42 +74,6 @@ async fn a_snapshot_of_btrfs_holds_it_while_a_writer_goes_on_and_is_mounted_besi
     of_a_filesystem("btrfs", 320 * MIB).await;
 }
 
-/// Bytes of a record.
-const RECORD: u64 = 4096;
-/// What a writer of a raw volume notes: how many records it has synced.
-const SYNCED: &str = "/run/records";
-
-/// A process that writes numbered records into a device, syncs each, and then notes its number.
-fn record(guest: &Guest, device: &str) {
-    let script = r#"use IO::Handle; my ($device, $note, $n) = (@ARGV, 0);
-        open(my $out, "+<", $device) or die "open: $!";
-        until (-e "$note.stop") {
-            $n++;
-            sysseek($out, $n * 4096, 0) or die "seek: $!";
-            syswrite($out, pack("a4096", "record $n\n")) == 4096 or die "write: $!";
-            $out->sync or die "fsync: $!";
-            open(my $number, ">", "$note.new") or die "note: $!"; print $number $n; close($number);
-            rename "$note.new", $note;
-            select(undef, undef, undef, 0.01);
-        }"#;
-    guest.write("/run/records.pl".as_ref(), script.as_bytes());
-    guest.run(&format!(
-        "rm -f {SYNCED} {SYNCED}.stop; systemd-run --quiet --unit=records --property=RemainAfterExit=yes perl /run/records.pl {device} {SYNCED}"
-    ));
-}
-
-fn recorded(guest: &Guest) -> u64 {
-    let noted = guest.ran(&format!("cat {SYNCED}"));
-    noted.stdout.trim().parse().unwrap_or(0)
-}
-
-fn gets_on(guest: &Guest) {
-    let before = recorded(guest);
-    guest.wait_until(LAB_LIMIT, "the writer gets on", |guest| {
-        (recorded(guest) > before + 5).then_some(())
-    });
-}
-
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
 async fn a_snapshot_of_a_raw_volume_has_every_record_that_was_synced_before_it() {
@@ -121,39 +84,21 @@ async fn a_snapshot_of_a_raw_volume_has_every_record_that_was_synced_before_it()
     let how = csi::block();
     let first = volume(lab, "raw-first", 64 * MIB, &how).await;
     lab.serve(&first).await;
-    record(guest, &first.target.display().to_string());
-    gets_on(guest);
-    let before = recorded(guest);
+    let relay = Relay::start(guest, "records", &[&first]);
+    let before = relay.synced();
     let taken = snapshot(lab, "raw-snapshot", &first, &[("reserve", "100%")]).await;
-    let after = recorded(guest);
-    gets_on(guest);
+    let after = relay.synced();
+    relay.advances();
     let source = csi::from_snapshot(&taken.snapshot_id);
     let second = copy(lab, "raw-second", 64 * MIB, &how, &source).await;
     lab.serve(&second).await;
-    let read = |of: &str| {
-        guest.run(&format!(
-            "dd if={of} bs={RECORD} skip=1 count={} iflag=direct status=none | tr -d '\\0'",
-            after + 2
-        ))
-    };
-    let held = read(&second.target.display().to_string());
-    for (line, number) in held.lines().zip(1..) {
-        assert_eq!(line, format!("record {number}"));
-    }
-    let held = held.lines().count() as u64;
-    // One more may have been written, and not noted yet.
+    let held = held(guest, &second);
+    // One more may have been written, and not recorded yet.
     assert!(
         (before..=after + 1).contains(&held),
-        "{held} records; {before} before and {after} after"
+        "the last record is {held}; {before} before and {after} after"
     );
-    guest.run(&format!("touch {SYNCED}.stop"));
-    guest.wait_until(LAB_LIMIT, "the writer ends", |guest| {
-        let state = "systemctl show --property=SubState --value records";
-        (guest.run(state).trim() != "running").then_some(())
-    });
-    let end = guest
-        .run("systemctl show --property=ExecMainStatus --value records; systemctl stop records");
-    assert_eq!(end.trim(), "0", "the writer met an error");
+    relay.finish();
     delete(lab, &second).await;
     delete_snapshot(lab, &taken.snapshot_id).await;
     delete(lab, &first).await;

@@ -1,4 +1,4 @@
-//! Many snapshots under load: of what was synced before one nothing is missing in it.
+//! Many snapshots under load: each has all records that were synced before it.
 
 use drivebay_hwtests::{
     MIB, csi,

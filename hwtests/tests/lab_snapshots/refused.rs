@@ -1,4 +1,4 @@
-//! What would lose a snapshot, or cannot be while there is one, is refused with its name.
+//! Operations that would lose a snapshot, or that are impossible while there is one, are refused with its name.
 
 use drivebay_hwtests::{MIB, csi, lab::LabRig, node::Placed};
 use drivebay_proto::agent::{MoveVolumesRequest, Volume};
@@ -20,7 +20,7 @@ fn names_the_snapshot<T: std::fmt::Debug>(what: &str, answer: Result<T, Status>)
 
 async fn told(lab: &LabRig, of: &Placed) -> Volume {
     let mut told = lab.volume_of(&of.id).await.expect("it is listed");
-    // How much of its reserve is used is counted now and then.
+    // The used part of a reserve is counted periodically.
     for snapshot in &mut told.snapshots {
         snapshot.used_bytes = None;
     }
@@ -61,7 +61,7 @@ async fn a_volume_with_a_snapshot_is_neither_deleted_nor_expanded_nor_moved() {
         ..Default::default()
     };
     names_the_snapshot("evacuate", mover(with_its_drive).await);
-    // Its name is taken.
+    // The name is in use.
     let twice = lab.csi.create_snapshot(NAME, &other.id, &[]).await;
     assert_eq!(twice.unwrap_err().code(), Code::AlreadyExists);
 

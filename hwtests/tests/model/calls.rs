@@ -1,4 +1,4 @@
-//! RPCs as they are sent, and what comes back, in the model's words.
+//! Sends RPCs and returns their answers as values of the model.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use super::{
     testbed::{capability, class_name},
 };
 
-/// Where a name's volume goes.
+/// Paths at which the volume of one name is staged and published.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     pub(crate) name: String,
@@ -20,7 +20,7 @@ pub(crate) struct Paths {
     pub(crate) targets: Vec<PathBuf>,
 }
 
-/// Sends a call.
+/// Sends the RPC that the call stands for, and returns its answer. A failure of the connection is an answer, too.
 pub(crate) async fn send(csi: &Csi, paths: &Paths, sent: &Sent) -> Answer {
     let (id, staging) = (&sent.id, &paths.staging);
     let target = |target: u8| &paths.targets[usize::from(target)];
@@ -64,7 +64,7 @@ pub(crate) async fn send(csi: &Csi, paths: &Paths, sent: &Sent) -> Answer {
         }),
     };
     result.unwrap_or_else(|status| {
-        // What the connection says, and not the agent.
+        // Reported by the transport, not by the agent.
         if std::error::Error::source(&status).is_some() {
             Answer::Lost
         } else {
@@ -97,7 +97,7 @@ async fn create(csi: &Csi, name: &str, spec: Spec) -> Result<Answer, Status> {
     })
 }
 
-/// The ids in ListVolumes, by pages of so many.
+/// Returns the ids that ListVolumes lists, read in pages of at most `most` entries.
 pub(crate) async fn list_in_pages(csi: &Csi, most: i32) -> Result<Vec<String>, Status> {
     let (mut all, mut starting_token) = (Vec::new(), String::new());
     loop {

@@ -20,32 +20,31 @@ use super::{
     testbed::{DRIVE_COUNT, Tally, Testbed},
 };
 
-/// Steps of one case: an agent on blank drives, which it soon fills.
+/// Number of steps in one case. A case begins with an agent on blank drives, which it soon fills.
 const LENGTH: usize = 80;
-/// What follows an answer, e.g. the end of erasing, is there within this, also on a busy machine.
+/// Time limit for effects that follow an answer, such as the end of erasing, also on a busy machine.
 const SETTLED: Duration = Duration::from_secs(45);
-/// The same while a case is shrunk, each run of which waits for what does not come.
+/// The same limit while a case is shrunk, where most runs wait for an effect that never comes.
 const SETTLED_SHRINKING: Duration = Duration::from_secs(8);
-/// How long a run keeps other tests of drives waiting at a time.
+/// Longest time for which a run keeps other tests of drives waiting.
 const SHARE: Duration = Duration::from_secs(60);
-/// Takes the seed of a run; else it is chosen and printed.
+/// Environment variable with the seed of a run; if unset, a seed is chosen and printed.
 const SEED: &str = "DRIVEBAY_MODEL_SEED";
-/// Takes the number of steps.
+/// Environment variable with the number of steps.
 const STEPS: &str = "DRIVEBAY_MODEL_STEPS";
 
-/// Takes a case as it is printed; it is all that is run then.
+/// Environment variable with one case in its printed form; only that case is run.
 const CASE: &str = "DRIVEBAY_MODEL_CASE";
 
-/// A case that failed.
 struct Failure {
-    /// Steps made, the failing one included.
+    /// Number of steps made, including the failing one.
     made: usize,
     why: String,
-    /// The end of the agent's log.
+    /// Last lines of the agent's log.
     log: String,
 }
 
-/// What was done in all.
+/// Totals of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) cases: usize,
@@ -83,7 +82,7 @@ fn run(turn: &Turn, steps: &[Step], settled: Duration) -> Result<Tally, Failure>
         log = bed.rig.agent.log_tail();
         result.map(|()| std::mem::take(&mut bed.tally))
     };
-    // The harness panics with a sentence when something takes too long.
+    // The harness panics with a message when a time limit passes.
     let result = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case)));
     let why = match result {
         Ok(Ok(tally)) => return Ok(tally),
@@ -97,7 +96,7 @@ fn run(turn: &Turn, steps: &[Step], settled: Duration) -> Result<Tally, Failure>
     Err(Failure { made, why, log })
 }
 
-/// So many steps, in cases made from a seed.
+/// Runs `count` steps in cases generated from the seed; a failing case is shrunk for at most `shrinking`.
 pub(crate) fn run_seeded(seed: u64, count: usize, shrinking: Duration) -> Done {
     println!("model: {count} steps, seed {seed} ({SEED} repeats it)");
     let mut bytes = [0; 32];
@@ -109,7 +108,7 @@ pub(crate) fn run_seeded(seed: u64, count: usize, shrinking: Duration) -> Done {
     let mut since = Instant::now();
     while done.steps < count {
         if since.elapsed() > SHARE {
-            // Let go before it is asked for again.
+            // Releases the turn before it requests it again.
             drop(turn);
             turn = Turn::wait().expect("the drives' lock");
             since = Instant::now();
@@ -150,7 +149,7 @@ pub(crate) fn run_seeded(seed: u64, count: usize, shrinking: Duration) -> Done {
     done
 }
 
-/// A case while it is shrunk.
+/// State of shrinking one failing case.
 struct Shrinking<'a> {
     turn: &'a Turn,
     best: Vec<Step>,
@@ -160,7 +159,7 @@ struct Shrinking<'a> {
 }
 
 impl Shrinking<'_> {
-    /// Runs a shorter or simpler case; when it fails as well, it is the best one from now on.
+    /// Runs a shorter or simpler case. True if it fails as well; it is then the best one.
     fn fails(&mut self, steps: &[Step]) -> bool {
         if Instant::now() >= self.end {
             return false;
@@ -214,7 +213,7 @@ impl Shrinking<'_> {
     }
 }
 
-/// The fewest and simplest steps that are found to fail in this time, and how.
+/// Shrinks a failing case for at most `limit`. Returns the shortest and simplest steps found to fail, and their failure.
 fn shrink(turn: &Turn, case: &[Step], failure: Failure, limit: Duration) -> (Vec<Step>, Failure) {
     let start = Instant::now();
     let mut shrinking = Shrinking {
@@ -243,7 +242,7 @@ fn written(steps: &[Step]) -> String {
     serde_json::to_string(steps).expect("steps are written as JSON")
 }
 
-/// Adds a case to the file that is run first from now on.
+/// Appends a case to the regressions, which every run runs first.
 fn save(steps: &[Step]) {
     let file = OpenOptions::new()
         .create(true)
@@ -256,7 +255,7 @@ fn save(steps: &[Step]) {
     }
 }
 
-/// Runs the case that the environment has; false when it has none.
+/// Runs the case in the environment variable; false if there is none.
 pub(crate) fn run_given() -> bool {
     let Ok(line) = env::var(CASE) else {
         return false;
@@ -266,7 +265,7 @@ pub(crate) fn run_given() -> bool {
     true
 }
 
-/// Runs every case that failed once.
+/// Runs every saved regression.
 pub(crate) fn run_regressions() {
     let text = fs::read_to_string(regressions()).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
@@ -289,12 +288,12 @@ fn again(turn: &Turn, line: &str) {
     }
 }
 
-/// The seed that the environment names.
+/// Returns the seed in the environment variable, or `otherwise`.
 pub(crate) fn seed_or(otherwise: u64) -> u64 {
     number(SEED).unwrap_or(otherwise)
 }
 
-/// How many steps the environment asks for.
+/// Returns the number of steps in the environment variable, or `otherwise`.
 pub(crate) fn steps_or(otherwise: usize) -> usize {
     number(STEPS)
         .and_then(|count| count.try_into().ok())

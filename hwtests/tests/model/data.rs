@@ -1,5 +1,4 @@
-//! What is written into volumes, and whether it is still there: with it nothing else, and in a raw volume zeros where nobody
-//! wrote.
+//! Writes data into volumes and verifies it: each volume holds exactly what was written to it, and a raw volume reads zeros elsewhere.
 
 use std::{
     collections::BTreeMap,
@@ -17,12 +16,12 @@ use super::{
     testbed::Testbed,
 };
 
-/// Bytes written to one place.
+/// Bytes of one write.
 const PIECE: usize = 4096;
-/// The second place of a raw volume.
+/// Offset of the second place of a raw volume, bytes.
 const MIDDLE: u64 = 256 * 1024;
 
-/// The bytes of a piece.
+/// Returns the bytes that a seed stands for.
 fn piece(seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; PIECE];
@@ -47,7 +46,7 @@ fn file(target: &Path, place: u64) -> PathBuf {
     target.join(format!("file-{place}"))
 }
 
-/// Where the volume of a name is published, and how; in each of its states the same, since that was seen.
+/// Returns the volume of a name and its targets, or None if it does not exist. All possible states agree on this after an observation.
 fn published(bed: &Testbed, name: u8) -> Option<(Volume, Vec<(PathBuf, Access)>)> {
     let State::Present(volume) = bed.states(name).first()? else {
         return None;
@@ -59,7 +58,7 @@ fn published(bed: &Testbed, name: u8) -> Option<(Volume, Vec<(PathBuf, Access)>)
     (!at.is_empty()).then(|| (volume.clone(), at))
 }
 
-/// Writes to a place, durably, if the volume is published for that.
+/// Writes the data of a seed to a place and syncs it, if the volume is published writable.
 pub(crate) fn write(bed: &mut Testbed, name: u8, place: u8, seed: u64) -> Result<(), String> {
     let Some((volume, at)) = published(bed, name) else {
         return Ok(());
@@ -86,7 +85,7 @@ pub(crate) fn write(bed: &mut Testbed, name: u8, place: u8, seed: u64) -> Result
     Ok(())
 }
 
-/// Looks into every volume that is published.
+/// Verifies the contents of every published volume.
 pub(crate) fn check(bed: &Testbed) -> Result<(), String> {
     for name in 0..NAMES {
         let Some((volume, at)) = published(bed, name) else {

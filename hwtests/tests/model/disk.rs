@@ -1,41 +1,40 @@
-//! What lies on a drive, counted from its partition table by sfdisk: none of the agent's code is in this.
+//! Allocation of a drive, read from its partition table with sfdisk, independently of the agent's code.
 
 use std::{os::unix::fs::FileExt, path::Path};
 
 use drivebay_hwtests::{MIB, tools};
 
-/// Volumes begin behind the label, which has the first bytes from 1 MiB on.
+/// Offset of the label's partition, bytes. Volumes begin after it.
 const LABEL_START: u64 = MIB;
-/// Bytes of the label's partition.
+/// Length of the label's partition, bytes.
 const LABEL_LEN: u64 = 4 * MIB;
-/// Sectors in front of the first and behind the last usable one of a table with 128 entries: header, entries, and in front the
-/// protective MBR.
+/// Sectors after the last usable one of a table with 128 entries: header and entries. Before the first usable one is the protective MBR,
+/// too.
 const BACK: u64 = 33;
 const SECTOR: u64 = 512;
 
-/// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) number: u32,
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// Its own GUID, in lower case: a volume's uuid, or what an erased one was renamed to.
+    /// Partition GUID in lower case: a volume's uuid, or the GUID that an erased volume's partition was given.
     pub(crate) uuid: String,
 }
 
-/// A drive as its table has it.
+/// Partition table of one drive.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
-    /// It has a partition table of ours; else it is blank.
+    /// True if the drive has a partition table of Drivebay; else it is blank.
     pub(crate) claimed: bool,
-    /// Everything but the label.
+    /// All partitions except the label's.
     pub(crate) parts: Vec<Part>,
-    /// Free runs: start, bytes.
+    /// Free runs: start and length, bytes.
     pub(crate) free: Vec<(u64, u64)>,
 }
 
 impl Disk {
-    /// Reads a drive of so many bytes.
+    /// Reads the table of a drive of `bytes` bytes.
     pub(crate) fn read(device: &Path, bytes: u64) -> Result<Self, String> {
         let node = device.display().to_string();
         let text = match tools::run("sfdisk", &["-J", &node]) {
@@ -47,7 +46,7 @@ impl Disk {
         let json: serde_json::Value =
             serde_json::from_str(&text).map_err(|error| format!("{node}: {error}"))?;
         let table = &json["partitiontable"];
-        // A claim that was cut off before its first GPT, although sfdisk may find the second one: the next claim begins again.
+        // A claim that was interrupted before it wrote the primary GPT, although sfdisk may find the backup; the next claim starts over.
         if is_zero(device, SECTOR, SECTOR)? {
             return Ok(Self::blank(bytes));
         }
@@ -120,17 +119,17 @@ impl Disk {
         })
     }
 
-    /// All that is free, bytes.
+    /// Returns the total free space, bytes.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free.iter().map(|run| run.1).sum()
     }
 
-    /// The largest volume that fits, bytes.
+    /// Returns the length of the longest free run, bytes.
     pub(crate) fn largest(&self) -> u64 {
         self.free.iter().map(|run| run.1).max().unwrap_or(0)
     }
 
-    /// How long a partition could become where it lies, bytes.
+    /// Returns the length that a partition could be extended to in place, bytes.
     pub(crate) fn growth(&self, part: &Part) -> u64 {
         let end = part.start + part.len;
         let behind = self.free.iter().find(|run| run.0 == end);
@@ -138,7 +137,7 @@ impl Disk {
     }
 }
 
-/// Whether so many bytes from this one on are zeros.
+/// True if the bytes from `at` to `at + len` are zeros.
 fn is_zero(device: &Path, at: u64, len: u64) -> Result<bool, String> {
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
     std::fs::File::open(device)

@@ -1,4 +1,4 @@
-//! How a step is run: on the agent, and on the model, which says whether the answer is right.
+//! Runs a step on the agent and on the model, which decides if the answer is correct.
 
 use std::{
     fs,
@@ -16,13 +16,13 @@ use super::{
     testbed::{DRIVE_COUNT, DRIVES, Testbed, copy_of, id_in, name_of},
 };
 
-/// A call that is answered with "call again" gets a final answer within this, also on a busy machine.
+/// Time limit for a final answer to a call that returns a retryable code, also on a busy machine.
 const REPEATED: Duration = Duration::from_secs(60);
-/// A process that reads partitions has closed one within this.
+/// Time limit for a process that scans all partitions to close one.
 const OPEN: Duration = Duration::from_secs(5);
 
 impl Testbed {
-    /// One step, and the comparison after it.
+    /// Runs one step and compares the node with the model. Errs with the first difference.
     pub(crate) async fn step(&mut self, step: Step) -> Result<(), String> {
         let at_once = match step {
             Step::Call(name, call) => {
@@ -74,7 +74,7 @@ impl Testbed {
         self.compare(at_once).await
     }
 
-    /// A call as it is sent now.
+    /// Returns a call with the id that its name has now.
     fn sent(&self, name: u8, call: Call) -> Sent {
         let former = self.former[usize::from(name)].clone();
         let now = id_in(self.states(name));
@@ -97,7 +97,7 @@ impl Testbed {
         }
     }
 
-    /// Makes mkfs behave as the first of these calls that says so.
+    /// Sets the behaviour of mkfs from the first of these calls that deviates from the plain one, and returns it.
     fn mkfs(&self, calls: &[Call]) -> Mkfs {
         let behaviours = calls.iter().filter_map(|call| match call {
             Call::Stage(mkfs) => Some(*mkfs),
@@ -128,7 +128,7 @@ impl Testbed {
         *self.tally.entry(format!("{call} {answer}")).or_default() += 1;
     }
 
-    /// What an answer leaves of a name's states.
+    /// Narrows the possible states of a name by an answer. Errs if no state allows the answer.
     fn answered(&mut self, name: u8, sent: &Sent, answer: &Answer) -> Result<(), String> {
         self.note(sent, answer);
         if may_be_open(self.states(name), sent, answer, &self.facts) {
@@ -158,7 +158,7 @@ impl Testbed {
         self.repeat(name, &sent).await
     }
 
-    /// Calls until the answer is final.
+    /// Repeats a call until its answer is final.
     async fn repeat(&mut self, name: u8, sent: &Sent) -> Result<(), String> {
         let start = Instant::now();
         loop {
@@ -196,7 +196,7 @@ impl Testbed {
 
     async fn pair(&mut self, first: (u8, Call), second: (u8, Call)) -> Result<(), String> {
         let mkfs = self.mkfs(&[first.1, second.1]);
-        // There is one mkfs for both.
+        // Both calls share one mkfs.
         let same = |call| match call {
             Call::Stage(_) => Call::Stage(mkfs),
             call => call,
@@ -267,7 +267,7 @@ impl Testbed {
             let sent = sent.clone();
             tokio::spawn(async move { calls::send(&csi, &paths, &sent).await })
         };
-        // Where in the call it dies is the point.
+        // The kill must hit the middle of the call.
         tokio::time::sleep(Duration::from_millis(ms.into())).await;
         self.rig.agent.kill9();
         let answer = running.await.map_err(|error| error.to_string())?;
@@ -280,7 +280,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Starts the agent; workers of the former one end what they had begun.
+    /// Starts the agent again. Workers of its predecessor finish what they began.
     async fn start_again(&mut self) -> Result<(), String> {
         let started = self.rig.agent.start_unready().await;
         started.map_err(|error| error.to_string())?;
@@ -317,7 +317,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// A call to an agent that may not have scanned a drive yet: as right as any other, or to be repeated.
+    /// Sends a call to an agent that may not have scanned a drive yet. The answer must be as correct as any other, or retryable.
     async fn hasty(
         &mut self,
         kill: bool,
@@ -343,14 +343,13 @@ impl Testbed {
         Ok(())
     }
 
-    /// Pulls or plugs a drive or a copy of one. One that is in use is not pulled: the kernel would keep a loop device until its
-    /// last user goes.
+    /// Unplugs or plugs a drive or a copy of one. A drive in use stays: the kernel keeps a loop device until its last user closes it.
     fn toggle(&mut self, number: u8) {
         let (name, ..) = DRIVES[usize::from(number % DRIVE_COUNT)];
         if number >= DRIVE_COUNT {
             self.toggle_copy(name);
         } else if self.facts.copied.contains(name) {
-            // The copy alone would be the drive, with what was on it when it was made.
+            // Without its original the copy would be served as the drive, with the contents it had when it was made.
         } else if self.facts.plugged.contains(name) {
             let in_use = self.states.iter().flatten().any(|state| match state {
                 State::Present(volume) => volume.drive.as_deref() == Some(name) && volume.in_use(),
@@ -366,7 +365,7 @@ impl Testbed {
         }
     }
 
-    /// Pulls the copy of a drive, or plugs one in beside its drive: made at first, and out of date later.
+    /// Unplugs the copy of a drive, or plugs one in beside its original. A copy is made once and becomes outdated.
     fn toggle_copy(&mut self, name: &str) {
         let copy = copy_of(name);
         let shelf = &mut self.rig.shelf;
@@ -392,7 +391,7 @@ impl Testbed {
         self.facts.copied.insert(name.to_owned());
     }
 
-    /// Volumes that nobody touches are in the list once, in whatever pages it comes, while another one is called.
+    /// Lists volumes in pages while another volume is called. Every volume that no call changes must be listed exactly once.
     async fn list(&mut self, page: u8, name: u8, call: Call) -> Result<(), String> {
         let sent = self.sent(name, call);
         let paths = self.paths(name);
@@ -416,7 +415,7 @@ impl Testbed {
         self.repeat(name, &sent).await
     }
 
-    /// Every volume is found with its data, and deleted.
+    /// Verifies the data of every volume, and deletes all volumes.
     pub(crate) async fn finish(&mut self) -> Result<(), String> {
         for (at, (name, ..)) in (0u8..).zip(DRIVES) {
             if self.facts.copied.contains(name) {

@@ -1,4 +1,4 @@
-//! The agent's configuration: two classes, and programs in the place of mkfs that a step can make slow or failing.
+//! The agent's configuration: two classes, and scripts in place of mkfs that a step can make slow or failing.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use drivebay_hwtests::{Settings, tools};
 
-/// Sets the classes, and where mkfs is found.
+/// Sets the classes and the directory of the mkfs scripts.
 pub(crate) fn tune(settings: &mut Settings) {
     let shelf = settings.dir.join("shelf").display().to_string();
     settings.select = format!("path = [\"{shelf}/small-*.img\"]");
@@ -19,7 +19,7 @@ pub(crate) fn tune(settings: &mut Settings) {
     settings.tools = Some(tools_dir(&settings.dir));
 }
 
-/// mkfs of each filesystem, behaving as the file `mode` says.
+/// Writes a mkfs script for each filesystem, which behaves as the file `mode` requests.
 fn tools_dir(dir: &Path) -> PathBuf {
     let tools_dir = dir.join("tools");
     fs::create_dir(&tools_dir).unwrap();

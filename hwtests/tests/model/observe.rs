@@ -1,5 +1,5 @@
-//! What is observed of a node after a step, compared with the model: volumes and mounts at once; partition tables, the
-//! capacity counted from them, the kernel's partitions and processes as soon as erasing has finished with them.
+//! Observes a node after a step and compares it with the model: volumes and mounts at once; partition tables, the capacity computed from
+//! them, the kernel's partitions and processes as soon as erasing has finished with them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,15 +17,15 @@ use super::{
     testbed::{Testbed, class_name, copy_of, kind_of, name_of, uuid_of},
 };
 
-/// Volumes and mounts.
+/// Volumes and mounts of the node.
 pub(crate) struct Observed {
     live: Vec<wire::Volume>,
     mounts: Vec<tree::Mount>,
 }
 
 impl Observed {
-    /// Volumes as ListVolumes and the agent's inventory have them, which must agree; and every mount of the node's directory
-    /// and drives.
+    /// Reads the volumes from ListVolumes and from the agent's inventory, which must agree, and every mount of the node's directory and
+    /// drives.
     pub(crate) async fn of(bed: &Testbed) -> Result<Self, String> {
         let listed = bed.rig.csi.list().await;
         let listed = listed.map_err(|error| format!("ListVolumes: {error}"))?;
@@ -60,7 +60,7 @@ impl Observed {
         })
     }
 
-    /// The possible states of a name that agree with the observation, completed with what it shows (id, drive).
+    /// Returns the possible states of a name that agree with the observation, completed with the observed id and drive.
     pub(crate) fn narrow(
         &self,
         bed: &Testbed,
@@ -113,7 +113,7 @@ impl Observed {
         Ok(left)
     }
 
-    /// Mounts that belong to no name.
+    /// Returns the mounts that belong to no name.
     pub(crate) fn strays(&self, bed: &Testbed) -> Vec<String> {
         let paths: BTreeSet<PathBuf> = bed.all_paths();
         self.mounts
@@ -124,7 +124,7 @@ impl Observed {
     }
 }
 
-/// Where one name is mounted.
+/// Mounts of one name.
 #[derive(Debug)]
 struct Here {
     staged: Option<String>,
@@ -198,13 +198,13 @@ fn learned(volume: &Volume, seen: &wire::Volume) -> Option<Volume> {
     })
 }
 
-/// What the drives hold and what the agent reports of it.
+/// Allocation of the drives, and what the agent reports of it.
 pub(crate) struct Counted {
     pub(crate) largest: BTreeMap<Class, u64>,
     pub(crate) growth: BTreeMap<String, u64>,
 }
 
-/// Counts each drive that is plugged in, and compares with what the agent says; also partitions and processes.
+/// Counts the space of each plugged drive and compares it with the agent's reports; verifies partitions and processes, too.
 pub(crate) async fn count(bed: &Testbed) -> Result<Counted, String> {
     let inventory = bed.rig.inventory().await;
     let mut free: BTreeMap<Class, u64> = BTreeMap::new();
@@ -276,7 +276,7 @@ pub(crate) async fn count(bed: &Testbed) -> Result<Counted, String> {
     Ok(counted)
 }
 
-/// The table has each volume of the drive once, with its size; and besides only what is being erased.
+/// Verifies that the table has each volume of the drive once, with its size, and otherwise only volumes that are being erased.
 fn entries(disk: &Disk, on_it: &[&wire::Volume]) -> Result<(), String> {
     let erasing = on_it.iter().filter(|of| of.state == "erasing").count();
     let others = on_it.iter().filter(|of| of.state != "erasing");
@@ -299,7 +299,7 @@ fn entries(disk: &Disk, on_it: &[&wire::Volume]) -> Result<(), String> {
     Ok(())
 }
 
-/// The kernel has the partition of each volume, where the table has it; and besides only the label's.
+/// Verifies that the kernel has the partition of each volume as in the table, and otherwise only the label's.
 fn partitions(disk: &Disk, on_it: &[&wire::Volume], kernel_name: &str) -> Result<(), String> {
     let number_in = |path: &Path| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -319,7 +319,7 @@ fn partitions(disk: &Disk, on_it: &[&wire::Volume], kernel_name: &str) -> Result
         })
         .collect();
     let kept = |part: &&Part| {
-        // In quarantine a volume is as it was, and can be had back.
+        // A quarantined volume is unchanged and can be restored.
         let live = |of: &&&wire::Volume| of.state != "erasing";
         on_it
             .iter()
@@ -344,7 +344,7 @@ fn partitions(disk: &Disk, on_it: &[&wire::Volume], kernel_name: &str) -> Result
     Ok(())
 }
 
-/// No worker without an agent, no tool at one of the drives without one, and no zombie.
+/// Verifies that without an agent there is no worker and no tool on the drives, and that there is never a zombie.
 pub(crate) fn processes(bed: &Testbed) -> Result<(), String> {
     let ours = agent::descendants(bed.rig.agent.pid());
     let program = bed.rig.agent.program();

@@ -10,70 +10,67 @@ use tonic::Code;
 
 use super::steps::{Call, Class, Kind, Mkfs, Spec, TARGETS};
 
-/// How a volume is published at a target.
+/// Access at a target that a volume is published at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Writable,
     ReadOnly,
 }
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Volume {
-    /// None until it is observed: the answer to its creation was lost.
+    /// Volume id. None until it is observed: the answer to the creation was lost.
     pub(crate) id: Option<String>,
     pub(crate) kind: Kind,
     pub(crate) class: Class,
     pub(crate) bytes: u64,
-    /// Its drive, by shelf name; None until it is observed.
+    /// Shelf name of the drive. None until it is observed.
     pub(crate) drive: Option<String>,
     pub(crate) staged: bool,
     pub(crate) published: [Option<Access>; TARGETS as usize],
-    /// mkfs may have been run on it.
+    /// True if mkfs may have been run on the volume.
     pub(crate) touched: bool,
-    /// It was mounted once, so mkfs is never run again.
+    /// True if the volume was mounted once; mkfs must never run on it again.
     pub(crate) mounted: bool,
-    /// What is written where: a file's number, or an offset in bytes; and the seed of the data.
+    /// Seed of the written data, by file number or, in a raw volume, by offset in bytes.
     pub(crate) data: BTreeMap<u64, u64>,
 }
 
-/// A possible state of a name.
+/// One possible state of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum State {
     Absent,
     Present(Volume),
 }
 
-/// What the last observation found that answers depend on.
+/// Facts of the last observation that answers depend on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
-    /// Drives that are plugged in, by shelf name.
+    /// Shelf names of the plugged drives.
     pub(crate) plugged: BTreeSet<String>,
-    /// Drives that have a copy plugged in beside them.
+    /// Shelf names of the drives that have a copy plugged in beside them.
     pub(crate) copied: BTreeSet<String>,
-    /// The agent may not have seen the copies yet.
+    /// True if the agent may not have seen the copies yet.
     pub(crate) copies_unseen: bool,
-    /// The largest volume that fits, by class.
+    /// Size of the largest volume that fits, bytes, by class.
     pub(crate) largest: BTreeMap<Class, u64>,
-    /// How large each volume could become where it lies, by id.
+    /// Size that each volume could be expanded to in place, bytes, by id.
     pub(crate) growth: BTreeMap<String, u64>,
-    /// Another call may take room meanwhile.
+    /// True if a concurrent call may take space.
     pub(crate) contended: bool,
-    /// This machine lets root grow a mounted ext4.
+    /// True if root can grow a mounted ext4 on this machine.
     pub(crate) grows_ext4: bool,
 }
 
-/// A call as it was sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Sent {
     pub(crate) call: Call,
-    /// The id in it.
+    /// Volume id in the request.
     pub(crate) id: String,
-    /// What its capability says.
+    /// Kind of volume that the request's capability stands for.
     pub(crate) kind: Kind,
 }
 
-/// What came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     Created {
@@ -92,12 +89,12 @@ pub(crate) enum Answer {
     },
     Done,
     Refused(Code, String),
-    /// Outcome unknown: the caller gave up, or the agent was killed.
+    /// Outcome unknown: the caller cancelled the call, or the agent was killed.
     Lost,
 }
 
 impl Answer {
-    /// Says "call again": nothing is certain.
+    /// True if the caller must repeat the call; its outcome is unknown.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -146,7 +143,7 @@ impl Volume {
             .is_some_and(|drive| facts.copied.contains(drive))
     }
 
-    /// Whether a filesystem of it is mounted, or its device bound, somewhere.
+    /// True if the volume's filesystem is mounted or its device is bound anywhere.
     pub(crate) fn in_use(&self) -> bool {
         (self.staged && self.kind != Kind::Block) || self.published.iter().any(Option::is_some)
     }
@@ -161,7 +158,7 @@ impl Volume {
 }
 
 impl State {
-    /// After an answer that says "call again", or none: as before, or with any part of the request done.
+    /// Returns the states possible after a retryable answer: the state before, or with any part of the request done.
     fn in_doubt(&self, sent: &Sent) -> Vec<Self> {
         let mut all = vec![self.clone()];
         match (self, sent.call) {
@@ -181,7 +178,7 @@ impl State {
                         staged.mounted = true;
                         all = vec![Self::Present(formatted), Self::Present(staged)];
                     }
-                    // By path, whatever the id.
+                    // Applies to the path, not to the id.
                     Call::Unstage if it => {
                         let mut unstaged = volume.clone();
                         unstaged.staged = false;
@@ -210,7 +207,7 @@ impl State {
         all
     }
 
-    /// The possible states after this answer; none when the answer is wrong.
+    /// Returns the possible states after this answer; none if the answer is wrong.
     pub(crate) fn after(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Vec<Self> {
         if answer.is_retryable() {
             return self.in_doubt(sent);
@@ -252,7 +249,7 @@ impl State {
         }
     }
 
-    /// A call with an id that nothing has (any more).
+    /// Returns the possible states after a call with an id that no volume has (any more).
     fn after_on_another(&self, sent: &Sent, answer: &Answer) -> Vec<Self> {
         let right = match sent.call {
             Call::Create(_) => false,
@@ -261,7 +258,7 @@ impl State {
             }
             _ => answer.is(Code::NotFound),
         };
-        // A late unmount goes by its path: what has the name now is at the same one.
+        // A late unmount applies to its path, where the name's present volume may be mounted.
         if right && let (Self::Present(volume), true) = (self, sent.call.unmounts()) {
             let mut left = volume.clone();
             left.unmount(sent.call);
@@ -286,7 +283,7 @@ fn access(read_only: bool) -> Access {
 }
 
 impl Volume {
-    /// A raw volume's device is bound whether or not it was staged.
+    /// True if the volume can be published. A raw volume's device is bound whether or not it was staged.
     fn can_publish(&self) -> bool {
         self.staged || self.kind == Kind::Block
     }
@@ -299,8 +296,8 @@ impl Volume {
         }
     }
 
-    /// The states after a final answer to a call for this volume; none when the answer is wrong. While a copy of its drive is
-    /// plugged in, nothing but unmounting changes the volume.
+    /// Returns the states after a final answer to a call for this volume; none if the answer is wrong. While a copy of its drive is plugged
+    /// in, only unmounting changes the volume.
     fn after(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Vec<State> {
         let alone = || self.after_alone(sent, answer, facts);
         if !self.is_copied(facts) || sent.call.unmounts() {
@@ -322,7 +319,7 @@ impl Volume {
         after.into_iter().collect()
     }
 
-    /// The same of a volume that is on one drive.
+    /// Returns the state after a final answer for a volume whose drive has no copy; None if the answer is wrong.
     fn after_alone(&self, sent: &Sent, answer: &Answer, facts: &Facts) -> Option<State> {
         let mut next = self.clone();
         let right = match sent.call {
@@ -342,7 +339,7 @@ impl Volume {
                 if *answer == Answer::Done && !self.in_use() {
                     return Some(State::Absent);
                 }
-                // A tool of the other call, e.g. mkfs.btrfs, reads every partition of the node.
+                // A tool of the concurrent call, such as mkfs.btrfs, reads every partition of the node.
                 answer.is(Code::FailedPrecondition) && (self.in_use() || facts.contended)
             }
             Call::Stage(mkfs) => {
@@ -409,7 +406,7 @@ impl Volume {
                 }
                 (Some(_), Answer::Usage { total }) => 0 < *total && *total <= self.bytes,
                 (Some(_), _) => false,
-                // Nothing follows for the volume; what was published there before a kill may be missed.
+                // No state of the volume changes; a target published before a kill may be missing.
                 (None, answer) => {
                     answer.is(Code::NotFound) || matches!(answer, Answer::Usage { .. })
                 }
@@ -419,8 +416,8 @@ impl Volume {
     }
 }
 
-/// Whether a volume that is not in use may be reported as such: its partition is open in a process that reads every partition
-/// of the machine for a moment, e.g. any mkfs.btrfs. It must not last.
+/// True if a volume that is not in use may be reported as in use: a process that scans every partition of the machine, such as mkfs.btrfs,
+/// may hold its partition open. This must be temporary.
 pub(crate) fn may_be_open(states: &[State], sent: &Sent, answer: &Answer, facts: &Facts) -> bool {
     let is_free = |volume: &Volume| !volume.in_use() && !volume.is_copied(facts);
     matches!(sent.call, Call::Delete)
@@ -430,7 +427,7 @@ pub(crate) fn may_be_open(states: &[State], sent: &Sent, answer: &Answer, facts:
             .all(|state| matches!(state, State::Present(volume) if is_free(volume)))
 }
 
-/// Whether "call again" is the last word for now: the volume's drive is away, or there are two of it.
+/// True if a retryable code is the final answer for now: the volume's drive is missing, or has a copy.
 pub(crate) fn stays_unavailable(states: &[State], sent: &Sent, facts: &Facts) -> bool {
     states.iter().any(|state| match state {
         State::Present(volume) => {
@@ -442,7 +439,7 @@ pub(crate) fn stays_unavailable(states: &[State], sent: &Sent, facts: &Facts) ->
     })
 }
 
-/// The possible states after two concurrent calls: in one order or the other.
+/// Returns the possible states after two concurrent calls, which may run in either order.
 pub(crate) fn after_both(
     state: &State,
     first: (&Sent, &Answer),

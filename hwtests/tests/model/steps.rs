@@ -1,4 +1,4 @@
-//! What can happen to a node, as values: printed, saved as regressions, generated and shrunk by proptest.
+//! Steps that can happen to a node, as values: printed, saved as regressions, generated and shrunk by proptest.
 
 use proptest::{
     collection, option,
@@ -7,14 +7,14 @@ use proptest::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Volume names: few, so that most steps meet a volume that something has happened to.
+/// Number of volume names: few, so that most steps meet a volume with a history.
 pub(crate) const NAMES: u8 = 3;
-/// Targets that a volume can be published at.
+/// Number of targets that a volume can be published at.
 pub(crate) const TARGETS: u8 = 2;
-/// Places in a volume that data is written to.
+/// Number of places in a volume that data is written to.
 pub(crate) const PLACES: u8 = 3;
 
-/// What a volume is used as.
+/// Filesystem of a volume, or a raw volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Ext4,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Its filesystem, in CSI's words.
+    /// Returns the filesystem's name in CSI; None for a raw volume.
     pub(crate) fn fs_type(self) -> Option<&'static str> {
         match self {
             Self::Ext4 => Some("ext4"),
@@ -35,38 +35,38 @@ impl Kind {
     }
 }
 
-/// Which of the node's classes; `settings` of the bed says what drives it has.
+/// Class of a drive, by the configuration of the fixture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Class {
     /// Two small drives, soon full.
     Small,
-    /// One drive with room for XFS and btrfs.
+    /// One drive with space for XFS and btrfs.
     Large,
 }
 
-/// What CreateVolume asks for.
+/// Parameters of CreateVolume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
     pub(crate) class: Class,
     pub(crate) mib: u16,
-    /// limit_bytes is the size itself.
+    /// True if limit_bytes equals the size.
     pub(crate) exact: bool,
 }
 
-/// How mkfs behaves during a call.
+/// Behaviour of mkfs during a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mkfs {
     Plain,
     /// Takes 0.3 s longer.
     Slow,
-    /// Fails, and has not begun.
+    /// Fails before it starts.
     FailsAtOnce,
-    /// Fails when it has made the filesystem.
+    /// Fails after it has made the filesystem.
     FailsAfterwards,
 }
 
-/// An RPC about one volume name.
+/// An RPC for one volume name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Call {
     Create(Spec),
@@ -94,45 +94,43 @@ pub(crate) enum Call {
     },
 }
 
-/// A drive of the bed, by its number; from the count of drives on, the copy of each.
+/// Number of a drive of the testbed; from the count of drives on, the copy of each.
 pub(crate) type DriveNumber = u8;
 
-/// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
-    /// A call, until it has a final answer.
+    /// A call, repeated until its answer is final.
     Call(u8, Call),
-    /// Two calls at the same time.
+    /// Two concurrent calls.
     Pair((u8, Call), (u8, Call)),
-    /// A call whose caller gives up after so many milliseconds, and then repeats it.
+    /// A call that its caller cancels after this many milliseconds and then repeats.
     Cut(u8, Call, u16),
-    /// A call in the middle of which, after so many milliseconds, the agent is killed and started again; then it is repeated, or not.
+    /// A call during which, after this many milliseconds, the agent is killed and restarted; the call is then repeated, or not.
     Kill(u8, Call, u16, bool),
-    /// Data is written to a place of the published volume.
+    /// Writes data to a place of the published volume.
     Write(u8, u8, u64),
-    /// The agent is stopped or killed, maybe a drive is pulled or plugged meanwhile, and started again.
+    /// Stops or kills the agent, may unplug or plug a drive meanwhile, and starts the agent again.
     Restart {
         kill: bool,
         toggle: Option<DriveNumber>,
     },
-    /// The agent is stopped or killed, maybe a drive is pulled or plugged meanwhile, and started again; the call is sent as soon
-    /// as its socket listens.
+    /// Stops or kills the agent, may unplug or plug a drive meanwhile, and starts the agent again; the call is sent as soon as the socket
+    /// listens.
     Hasty {
         kill: bool,
         toggle: Option<DriveNumber>,
         name: u8,
         call: Call,
     },
-    /// A drive is pulled, if nothing on it is in use, or plugged; or a copy of one, which may be out of date.
+    /// Unplugs a drive on which nothing is in use, or plugs one; or a copy of one, which may be outdated.
     Toggle(DriveNumber),
-    /// Rescan.
     Rescan,
-    /// ListVolumes in pages of so many, while a call runs.
+    /// ListVolumes with this page size, while a call runs.
     List(u8, u8, Call),
 }
 
 impl Step {
-    /// Steps that do less than this one.
+    /// Returns the steps that do less than this one, for shrinking.
     pub(crate) fn simpler(self) -> Vec<Self> {
         let call = |(name, call): (u8, Call)| Self::Call(name, call);
         match self {
@@ -220,7 +218,7 @@ fn step(drives: DriveNumber) -> impl Strategy<Value = Step> {
     let name = || 0..NAMES;
     let pair =
         (name(), name(), any::<bool>(), call(), call()).prop_map(|(a, b, same, first, second)| {
-            // Mostly about one name: names have little to do with each other.
+            // Both calls mostly use one name, since volumes hardly affect each other.
             Step::Pair((a, first), (if same { a } else { b }, second))
         });
     prop_oneof![
@@ -241,7 +239,7 @@ fn step(drives: DriveNumber) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// So many steps on a node with so many drives, copies included.
+/// Returns a strategy for `count` steps on a node with this many drives, copies included.
 pub(crate) fn steps(count: usize, drives: DriveNumber) -> impl Strategy<Value = Vec<Step>> {
     collection::vec(step(drives), count)
 }

@@ -1,4 +1,4 @@
-//! The system under test, an agent on loop drives, together with the model; and their comparison.
+//! The system under test, an agent on loop drives, and the model, with their comparison.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,40 +17,39 @@ use super::{
     steps::{Class, Kind, NAMES, TARGETS},
 };
 
-/// Shelf names, sizes and classes of the drives.
+/// Shelf name, size and class of each drive.
 pub(crate) const DRIVES: [(&str, u64, Class); 3] = [
     ("small-a", 160 * MIB, Class::Small),
     ("small-b", 112 * MIB, Class::Small),
     ("large-a", 1200 * MIB, Class::Large),
 ];
-/// How many they are.
 pub(crate) const DRIVE_COUNT: u8 = 3;
 
-/// The shelf name of a copy of a drive, which no class selects.
+/// Returns the shelf name of a drive's copy, which no class selects.
 pub(crate) fn copy_of(drive: &str) -> String {
     format!("copy-of-{drive}")
 }
 
-/// Which answers there were, and how often.
+/// Number of answers, by kind.
 pub(crate) type Tally = BTreeMap<String, u64>;
 
 pub(crate) struct Testbed {
     pub(crate) rig: Rig,
     pub(super) states: Vec<Vec<State>>,
-    /// The id that a name had before its present one.
+    /// Id that each name had before its present one.
     pub(super) former: Vec<Option<String>>,
     pub(super) facts: Facts,
     pub(crate) tally: Tally,
-    /// What has not come right within this does not come right by itself.
+    /// Time limit for the node to agree with the model; a difference that lasts longer is a failure.
     pub(super) settled: Duration,
 }
 
-/// A name, as CSI has it.
+/// Returns the CSI name of a name's number.
 pub(crate) fn name_of(name: u8) -> String {
     format!("v{name}")
 }
 
-/// A class, as the configuration has it.
+/// Returns the class's name in the configuration.
 pub(crate) fn class_name(class: Class) -> &'static str {
     match class {
         Class::Small => "demo",
@@ -58,12 +57,12 @@ pub(crate) fn class_name(class: Class) -> &'static str {
     }
 }
 
-/// The uuid in a volume id.
+/// Returns the uuid in a volume id.
 pub(crate) fn uuid_of(id: &str) -> &str {
     id.split('@').next().unwrap_or_default()
 }
 
-/// What a volume is used as, by the agent's word.
+/// Returns the kind of a volume as the agent reports it.
 pub(crate) fn kind_of(volume: &wire::Volume) -> Option<Kind> {
     [Kind::Ext4, Kind::Xfs, Kind::Btrfs, Kind::Block]
         .into_iter()
@@ -105,7 +104,7 @@ impl Testbed {
         self.rig.dir().join("kubelet/pods").join(pod).join("mount")
     }
 
-    /// Everywhere that something may be mounted.
+    /// Returns every path at which a volume may be mounted.
     pub(crate) fn all_paths(&self) -> BTreeSet<PathBuf> {
         let targets = |name| (0..TARGETS).map(move |target| self.target(name, target));
         (0..NAMES)
@@ -122,8 +121,8 @@ impl Testbed {
         &self.states[usize::from(name)]
     }
 
-    /// Compares everything with the model, and drops the states that the observation rules out. `at_once`: the effects of
-    /// answered calls must be visible already; else they may follow, e.g. with a drive's event.
+    /// Compares the node with the model, and removes the states that the observation rules out. `at_once`: effects of answered calls must
+    /// be visible already; otherwise they may follow, for example with a drive's event.
     pub(super) async fn compare(&mut self, at_once: bool) -> Result<(), String> {
         let start = Instant::now();
         if at_once {
@@ -147,7 +146,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// Volumes and mounts before and after the count: what an agent that starts shows first may still be undone.
+    /// Counts the node's space, and observes volumes and mounts before and after it: an agent that is starting may revert what it reports
+    /// first.
     async fn count(&self) -> Result<(Vec<Vec<State>>, observe::Counted), String> {
         let before = self.compare_volumes().await?;
         let counted = observe::count(self).await?;
@@ -194,7 +194,7 @@ impl Testbed {
         self.states[at] = distinct;
     }
 
-    /// The drives' volumes in every state; what is written is in each of them.
+    /// Returns the name's volume in every state that has one.
     pub(crate) fn each_here(
         &mut self,
         name: u8,
@@ -208,7 +208,7 @@ impl Testbed {
     }
 }
 
-/// The id that a name has, if it has one.
+/// Returns the id that a name has, if any.
 pub(super) fn id_in(states: &[State]) -> Option<String> {
     states.iter().find_map(|state| match state {
         State::Present(volume) => volume.id.clone(),
@@ -216,7 +216,7 @@ pub(super) fn id_in(states: &[State]) -> Option<String> {
     })
 }
 
-/// How a volume of this kind is asked for.
+/// Returns the capability that requests this kind of volume.
 pub(crate) fn capability(kind: Kind) -> drivebay_proto::csi::VolumeCapability {
     kind.fs_type().map_or_else(csi::block, csi::mount)
 }

@@ -1,4 +1,4 @@
-//! The agent dies, stops, starts, and meets another one; volumes do not notice.
+//! The agent is killed, stopped, started, and started twice; volumes are unaffected.
 
 use std::{fs, time::Duration};
 
@@ -22,7 +22,7 @@ async fn a_volume_survives_a_killed_agent_while_a_process_writes_into_it() {
     writer.advances();
     rig.start_again().await;
     writer.advances();
-    // The new agent knows what the old one did: repeats change nothing.
+    // The new agent knows the results of the old one: repeated calls change nothing.
     rig.use_volume(&volume).await;
     assert_eq!(tree::mounted_times(&volume.target), 1);
     assert_eq!(tree::mounted_times(&volume.staging), 1);
@@ -45,7 +45,7 @@ async fn volumes_are_found_again_after_a_restart() {
     rig.leave_volume(&volume).await;
     rig.agent.stop().unwrap();
 
-    // What the agent keeps beside the drives is memory; losing it loses no volume.
+    // The agent's state outside the drives is a cache; losing it loses no volume.
     let state = rig.dir().join("state");
     fs::remove_dir_all(&state).unwrap();
     fs::create_dir(&state).unwrap();
@@ -136,7 +136,7 @@ async fn a_killed_agent_leaves_neither_idle_workers_nor_what_they_were_forked_fr
     rig.leave_volume(&volume).await;
 }
 
-/// A worker, or the server that workers are forked from.
+/// True if the process is a worker, or the server that workers are forked from.
 fn is_worker(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/cmdline"))
         .is_ok_and(|line| line.windows(7).any(|word| word == b"\0worker"))
@@ -147,7 +147,7 @@ async fn a_second_agent_on_the_same_machine_is_refused_with_a_clear_message() {
     need!(root, loop);
     let rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
     let settings = rig.agent.settings();
-    // Sockets of its own, so that nothing but the lock can stop it.
+    // Separate sockets, so that only the lock can prevent a start.
     let toml = settings
         .toml()
         .replace("csi.sock", "csi2.sock")
@@ -177,11 +177,11 @@ async fn a_volume_is_unmounted_after_its_drive_was_unplugged() {
     rig.use_volume(&volume).await;
     fs::write(volume.target.join("letter"), "unsent").unwrap();
     let drive = rig.shelf.drives()[0].clone();
-    // The kernel lets a mounted loop device go only with its last user: unplugged means on its way.
+    // The kernel detaches a mounted loop device when its last user closes it: unplugged means detaching.
     drivebay_hwtests::tools::run("losetup", &["-d", &drive.device.display().to_string()]).unwrap();
     rig.leave_volume(&volume).await;
     assert!(tree::mounts_of(rig.dir()).is_empty());
-    // Repeats find nothing to do.
+    // Repeated calls have nothing to do.
     rig.leave_volume(&volume).await;
     rig.shelf.unplug("a");
 }
@@ -194,7 +194,7 @@ async fn a_volume_is_unmounted_after_its_drive_stopped_reading() {
     rig.use_volume(&volume).await;
     fs::write(volume.target.join("letter"), "unsent").unwrap();
     rig.shelf.flush().unwrap();
-    // Every read of the drive fails from here on.
+    // Every read of the drive fails after this.
     let file = fs::File::options()
         .write(true)
         .open(&rig.shelf.drives()[0].file)

@@ -1,4 +1,4 @@
-//! Counted, not timed: reads and repeats start no process once a drive's worker is warm.
+//! Processes are counted, not timed: reads and repeated calls start none once a drive's worker is warm.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -12,14 +12,14 @@ use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mod
 use drivebay_sys::mountinfo;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// Windows looked at. Something else (another loop device coming, a rescan) may start a
-/// worker in one of them; a call that needs a process would show in every one.
+/// Number of windows. Another event (a new loop device, a scan) may start a worker in one of them; a call that needs a process shows in
+/// every one.
 const WINDOWS: usize = 5;
-/// Calls of each kind in a window.
+/// Number of calls of each kind in a window.
 const CALLS: usize = 10;
-/// What an agent does when mounts have changed is over.
+/// Time after which the agent has processed a change of mounts.
 const SETTLED: Duration = Duration::from_millis(1500);
-/// Mounts that one publish or unpublish asks for: of the target, the staging path, and the system's places.
+/// Most mounts that one publish or unpublish queries: of the target, the staging path, and the system's places.
 const MOUNTS: usize = 30;
 
 #[tokio::test]
@@ -37,7 +37,7 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
 
     let mut windows = Vec::new();
     for window in 0..WINDOWS {
-        // Warm: the drive's worker, and the one that takes samples, have just answered.
+        // Warm: the drive's worker and the worker for samples have just answered.
         rig.publish(&volume).await;
         rig.csi.stats(&volume.id, &target).await.unwrap();
         let mut others = Vec::new();
@@ -55,7 +55,7 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
             others.push(other);
         }
         let seen = starts.finish().unwrap();
-        // Unmounting has a worker of its own, which is not what is counted.
+        // Unmounting has a separate worker, which is not counted.
         for other in &others {
             rig.csi.unpublish(&volume.id, other).await.unwrap();
         }
@@ -70,7 +70,7 @@ async fn publish_stats_list_and_capacity_start_no_process_once_warm() {
 
 #[tokio::test]
 async fn the_life_of_a_volume_starts_mkfs_and_nothing_else_once_warm() {
-    // Layout lvm runs commands of LVM; they are counted in the lab.
+    // Layout lvm runs commands of LVM; the lab counts them.
     need!(root, loop, layout "partition", tool "strace", tool "mkfs.ext4", fs "ext4");
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     let life = async |name: &str| {
@@ -83,12 +83,12 @@ async fn the_life_of_a_volume_starts_mkfs_and_nothing_else_once_warm() {
     };
     let mut windows = Vec::new();
     for window in 0..WINDOWS {
-        // Warm: every worker that a life needs has just worked.
+        // Warm: every worker that a volume's life needs has just worked.
         life(&format!("warm-{window}")).await;
         let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
         life(&format!("counted-{window}")).await;
         let seen = starts.finish().unwrap();
-        // One process, which may look for its program in several directories.
+        // One process, which may search several directories for its program.
         let (programs, processes): (Vec<_>, Vec<_>) =
             seen.iter().partition(|line| line.contains("execve"));
         let is_mkfs =
@@ -104,7 +104,7 @@ async fn the_life_of_a_volume_starts_mkfs_and_nothing_else_once_warm() {
 #[tokio::test]
 async fn the_count_sees_a_stage() {
     need!(root, loop, tool "strace", tool "mkfs.ext4", fs "ext4");
-    // Without this the test above could pass because nothing is ever seen.
+    // Control: without this the test above could pass because nothing is ever recorded.
     let rig = Rig::with(vec![DriveSpec::blank("a", 2 * GIB)]).await;
     let volume = rig.volume("cold", 256 * MIB, &csi::mount("ext4")).await;
     let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
@@ -131,7 +131,7 @@ async fn a_filesystem_is_marked_once_for_its_errors_and_not_again_when_it_is_to_
         });
         rig.leave_volume(&volume).await;
     }
-    // The volume's conditions are looked at once more after each change of the mount table.
+    // The volume's conditions are evaluated once more after each change of the mount table.
     let seen = marks.finish().unwrap();
     assert_eq!(seen.len(), CALLS, "{seen:#?}");
 }
@@ -148,7 +148,7 @@ async fn a_worker_that_leaves_by_itself_has_the_agent_search_for_nobody() {
     };
     let mut windows = Vec::new();
     for window in 0..WINDOWS {
-        // Has run a tool, and has nothing to do.
+        // Has run a tool, and is idle.
         let name = format!("v{window}");
         let volume = rig.volume(&name, 256 * MIB, &csi::mount("ext4")).await;
         rig.use_volume(&volume).await;
@@ -168,7 +168,7 @@ async fn a_worker_that_leaves_by_itself_has_the_agent_search_for_nobody() {
     panic!("the agent searched in every window: {windows:#?}");
 }
 
-/// Mounts of somebody else, all gone when dropped.
+/// Mounts of other programs; unmounted when dropped.
 struct Others(std::path::PathBuf);
 
 impl Others {
@@ -193,7 +193,7 @@ impl Drop for Others {
     }
 }
 
-/// Bytes that the agent and its workers have read so far; those that have ended count with the agent.
+/// Returns the bytes that the agent and its workers have read; those of ended workers count with the agent.
 fn bytes_read(agent: u32) -> u64 {
     let mut pids = agent::descendants(agent);
     pids.push(agent);
@@ -205,14 +205,14 @@ fn bytes_read(agent: u32) -> u64 {
     pids.iter().filter_map(of).sum()
 }
 
-/// A volume in use, which may have several targets, on a host with a thousand other mounts.
+/// A volume in use that permits several targets, on a host with a thousand other mounts.
 struct OneOfMany {
     rig: Rig,
     volume: Placed,
     others: Others,
 }
 
-/// None where mounts cannot be asked for singly: older kernels have mountinfo alone.
+/// Returns None if the kernel cannot be queried for single mounts: older kernels have mountinfo only.
 async fn one_of_many(test: &str) -> Option<OneOfMany> {
     if !mountinfo::tells_single_mounts() {
         need::skipped(
@@ -248,7 +248,7 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
         return;
     };
     let target = volume.target.with_file_name("other");
-    // The lines of each call, in the window that has the fewest: what others mount is taken in a moment after each change.
+    // The lines of each call, in the window that has the fewest: mounts of other programs are read a moment after each change.
     let mut least: [Option<Vec<String>>; 2] = [None, None];
     for _ in 0..2 * WINDOWS {
         if least
@@ -290,7 +290,7 @@ async fn publish_and_unpublish_ask_for_the_mounts_of_the_volume_alone() {
     }
 }
 
-/// Whether a call has asked for single mounts alone, and for few of them.
+/// True if a call queried single mounts only, and few of them.
 fn asks_for_its_own(seen: &[String]) -> bool {
     let count = |of: fn(&str) -> bool| seen.iter().filter(|line| of(line)).count();
     count(starts::is_listmount) == 0
@@ -334,7 +334,7 @@ async fn making_a_btrfs_asks_for_no_other_device_of_the_host() {
         .remove(0)
         .source;
     rig.leave_volume(&volume).await;
-    // It asks for its own disk, by a list that is empty, some thirty system calls for each device that is not.
+    // mkfs queries its own disk only, since its list of devices is empty; each other device takes some thirty system calls.
     let own = [
         rig.drive("a").await.unwrap().kernel_name,
         source.file_name().unwrap().to_string_lossy().into_owned(),
@@ -347,20 +347,20 @@ async fn making_a_btrfs_asks_for_no_other_device_of_the_host() {
     assert!(!own.is_empty(), "nothing of mkfs was seen: {seen:#?}");
 }
 
-/// What the process that stages does in its first stage of a volume.
+/// Operations of the process that stages, in the first stage of a volume.
 #[derive(Debug, Default)]
 struct Staged {
-    /// Flushes of the drive and of the volume's device.
+    /// Number of flushes of the drive and of the volume's device.
     flushes: usize,
-    /// Opened nodes of the drive and of the volume's device.
+    /// Number of opens of the drive's and the volume's device node.
     opens: usize,
-    /// Files of sysfs opened by their way from the root, of which the kernel checks each directory.
+    /// Number of sysfs files opened by absolute path, of which the kernel checks each directory.
     attributes: usize,
 }
 
-/// To read the label: the drive, and to lock it. To open, probe, take and probe the volume again: its device, four times, and
-/// once for its size, once more when it is to grow. To write the record: the drive, to lock it, to write to it. Flushed are the
-/// new filesystem, and two copies of the record. mkfs is not counted.
+/// Opens to read the label: the drive, and to lock it. To open, probe, claim and probe the volume again: its device, four times, and once
+/// for its size, once more when it is to grow. To write the record: the drive, to lock it, to write to it. Flushes: the new filesystem, and
+/// two copies of the record. mkfs is not counted.
 const STAGED: Staged = Staged {
     flushes: 3,
     opens: 10,
@@ -435,7 +435,7 @@ async fn publish_and_unpublish_do_not_read_the_mounts_of_others() {
     }
     drop(others);
     rig.leave_volume(&volume).await;
-    // Less than the table once, in twenty calls; a drive that is sampled meanwhile is read, too.
+    // Less than the table once, in twenty calls; samples of a drive read meanwhile, too.
     let least = windows.iter().min().copied();
     assert!(least < Some(table), "{windows:?}, the table has {table}");
 }

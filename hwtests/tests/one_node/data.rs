@@ -1,4 +1,4 @@
-//! Whose data is where: formatted once, never twice; deleted means gone, for everybody.
+//! Isolation of data: a volume is formatted once, never twice, and deleted data is never readable again.
 
 use std::{
     fs::{self, File},
@@ -60,7 +60,7 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
  {
     need!(root, loop, tool "mkfs.ext4", tool "mkfs.xfs", tool "mkfs.btrfs", fs "ext4", fs "xfs", fs "btrfs");
     let rig = Rig::with(vec![DriveSpec::blank("a", 4 * GIB)]).await;
-    // Sectors of a superblock that a power cut did not write whole, or, of XFS, whose superblock is one sector, all.
+    // Sectors of a superblock torn by a power failure; for XFS, whose superblock is one sector, all of it.
     for (fs_type, at, bytes, answer) in [
         ("ext4", 1536, 512, "-y"),
         ("xfs", 0, 512, ""),
@@ -89,7 +89,7 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
         let named = named.unwrap_or_else(|| panic!("no command is named: {refused:?}"));
         let (tool, words) = named.split_once(' ').unwrap();
         let words: Vec<&str> = words.split(' ').chain(answer.split_whitespace()).collect();
-        // e2fsck ends with 1 when it has mended something.
+        // e2fsck exits with 1 when it has repaired errors.
         let said = tools::run(tool, &words);
         let staged = stage().await;
         staged.unwrap_or_else(|error| panic!("{fs_type}: {error:?} after {said:?}"));
@@ -99,8 +99,8 @@ async fn a_filesystem_whose_first_superblock_is_damaged_comes_back_by_the_comman
     }
 }
 
-/// A tool that does its work when the file `go-on` is there, and says in the file `begun` how often it was
-/// started, in `mounts` what it sees mounted.
+/// Installs a tool that waits for the file `go-on` before it works, appends a line to `begun` at each start, and writes the mounts that it
+/// sees to `mounts`.
 fn patient(tool: &str, dir: &Path) -> PathBuf {
     let tools = dir.join("tools");
     fs::create_dir(&tools).unwrap();
@@ -140,7 +140,7 @@ async fn a_long_repair_is_answered_with_aborted_and_neither_begun_again_nor_in_a
         let (id, staging) = (&volume.id, &volume.staging);
         rig.csi.stage(id, staging, &volume.capability).await
     };
-    // A caller that gives up, as the kubelet does after two minutes.
+    // A caller that cancels, as the kubelet does after two minutes.
     let gave_up = tokio::time::timeout(Duration::from_secs(3), stage()).await;
     assert!(gave_up.is_err(), "{gave_up:?}");
     for _ in 0..2 {
@@ -185,7 +185,7 @@ async fn while_one_volume_is_formatted_the_others_of_its_drive_are_used_and_well
             begun.exists().then_some(())
         })
         .await;
-        // Seen there, it would be kept: unstaging it would not end its filesystem before mkfs has ended.
+        // If it were visible there, it would stay mounted: unstaging would not end its filesystem before mkfs has ended.
         let seen = fs::read_to_string(tools.join("mounts")).unwrap();
         let staging = well.staging.to_str().unwrap();
         assert!(!seen.contains(staging), "mkfs sees another volume: {seen}");
@@ -207,7 +207,7 @@ async fn while_one_volume_is_formatted_the_others_of_its_drive_are_used_and_well
     rig.leave_volume(&well).await;
 }
 
-/// Zeros the first and last MiB.
+/// Overwrites the first and last MiB with zeros.
 fn zero_edges(device: &Path) {
     let mut node = File::options().write(true).open(device).unwrap();
     let zeros = vec![0; usize::try_from(MIB).unwrap()];
@@ -276,31 +276,32 @@ async fn a_partition_whose_number_changes_between_stage_and_publish_is_published
     let mut others = drives.map(|of| of.device.display().to_string());
     let other = others.find(|of| of != drive).unwrap();
     let (before, start, size) = (of("dev"), of("start"), of("size"));
-    // As udevd does after somebody closed the drive; another partition gets the number meanwhile.
+    // As udevd does after a program has closed the drive; another partition takes the number meanwhile.
     tools::run("delpart", &[drive, number]).unwrap();
-    // The kernel gives the lowest number that is free, and this one is free a moment after it is given back.
+    // The kernel assigns the lowest free number. This one becomes free when the kernel has released the former partition, usually at
+    // once; where that takes long (60 s were observed), a new number must do.
     let mut takers: Vec<String> = Vec::new();
     let release = |takers: &mut Vec<String>| {
         for taker in takers.drain(..) {
             tools::run("delpart", &[&other, &taker]).unwrap();
         }
     };
-    wait::until(
-        Duration::from_secs(60),
-        &format!("somebody is given {before}"),
-        || {
-            if takers.len() == 15 {
-                release(&mut takers);
-            }
-            let at = takers.len() + 1;
-            let (taker, sector) = ((at + 8).to_string(), (at * 2048).to_string());
-            tools::run("addpart", &[&other, &taker, &sector, "2048"]).unwrap();
-            let name = other.trim_start_matches("/dev/");
-            let dev = fs::read_to_string(format!("/sys/class/block/{name}p{taker}/dev")).unwrap();
-            takers.push(taker);
-            (dev.trim() == before).then_some(())
-        },
-    );
+    let taken = wait::poll(Duration::from_secs(20), || {
+        if takers.len() == 15 {
+            release(&mut takers);
+        }
+        let at = takers.len() + 1;
+        let (taker, sector) = ((at + 8).to_string(), (at * 2048).to_string());
+        tools::run("addpart", &[&other, &taker, &sector, "2048"]).unwrap();
+        takers.push(taker);
+        Path::new("/sys/dev/block")
+            .join(&before)
+            .exists()
+            .then_some(())
+    });
+    if taken.is_none() {
+        eprintln!("no other partition was given {before}");
+    }
     tools::run("addpart", &[drive, number, &start, &size]).unwrap();
     assert_ne!(of("dev"), before, "the kernel gave the same number again");
 
@@ -366,7 +367,7 @@ async fn a_read_only_publish_cannot_be_written() {
         .unwrap();
     let error = fs::write(volume.target.join("x"), "x").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    // The same target, writable: another volume's contents are not swapped under a reader.
+    // The same target, writable: the contents are not replaced under a reader.
     let refused = rig
         .csi
         .publish(id, &volume.staging, &volume.target, capability, false)
@@ -376,7 +377,7 @@ async fn a_read_only_publish_cannot_be_written() {
     rig.leave_volume(&volume).await;
 }
 
-/// Where the kubelet binds the device that a pod gets, beside the target that the driver made.
+/// Binds the device as the kubelet does for a pod, beside the target of the driver. Returns the path.
 fn kubelet_bind(volume: &Placed) -> PathBuf {
     let path = volume.target.with_file_name("kubelet-bind");
     fs::write(&path, "").unwrap();
@@ -404,7 +405,7 @@ async fn a_raw_block_volume_is_published_read_only() {
             .await
     };
 
-    // Twice, and by the access mode instead of the flag.
+    // Twice: by the flag, and by the access mode.
     publish(&volume.target, block, true).await.unwrap();
     publish(&volume.target, block, true).await.unwrap();
     let mut reader = block.clone();
@@ -431,7 +432,7 @@ async fn a_raw_block_volume_is_published_read_only() {
         .unwrap();
     assert_eq!(&read, b"written");
 
-    // The kubelet asks at its own bind, which is read-only too.
+    // The kubelet samples its own bind, which is read-only too.
     let bind = kubelet_bind(&volume);
     assert!(bound_read_only(&bind));
     let stats = rig.csi.stats(id, &bind).await.unwrap();
@@ -464,7 +465,7 @@ async fn create_delete_create_of_one_name_is_two_volumes_that_no_late_delete_con
     rig.use_volume(&second).await;
     fs::write(second.target.join("letter"), "of the second").unwrap();
 
-    // Late, repeated, and after the first one's space was erased.
+    // Late, repeated, and after the space of the first one was erased.
     rig.csi.delete(&first.id).await.unwrap();
     rig.erased().await;
     rig.csi.delete(&first.id).await.unwrap();
@@ -510,7 +511,7 @@ async fn a_pattern_written_to_a_deleted_volume_is_nowhere_in_the_next() {
     rig.leave_volume(&second).await;
 }
 
-/// Creates as soon as the space is offered again; until then there must be no other answer than "no room".
+/// Creates a volume as soon as the space is free again; until then every answer must be RESOURCE_EXHAUSTED.
 async fn next(rig: &Rig, name: &str, size: u64) -> Placed {
     let volume = wait::until_async(
         Duration::from_secs(120),
@@ -577,7 +578,7 @@ async fn total(rig: &Rig, volume: &Placed) -> i64 {
     stats.usage[0].total
 }
 
-/// A drive whose samples are zeros, with a former owner's data between them.
+/// Returns a drive whose samples are zeros, with earlier data between them.
 fn formerly_used(bytes: u64, pattern: &'static [u8]) -> DriveSpec {
     DriveSpec::blank("used", bytes).holding(move |file| {
         let file = File::options().write(true).open(file)?;
@@ -594,7 +595,7 @@ async fn raw_volumes_and_their_growth_show_nothing_of_a_former_owner_also_after_
     need!(root, loop);
     const PATTERN: &[u8] = b"former-owner-5c1e77";
     let mut rig = Rig::tuned(vec![formerly_used(GIB, PATTERN)], |settings| {
-        // Half a minute for all of it: the calls come before.
+        // Half a minute for all of it: the calls come earlier.
         "32MiB".clone_into(&mut settings.erase_rate);
     })
     .await;

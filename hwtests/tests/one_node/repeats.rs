@@ -1,4 +1,4 @@
-//! A call that is repeated in other words: it answers OK only where it changed nothing because all is as it asks.
+//! A repeated call with other parameters returns OK only if it changed nothing because the state matches the request.
 
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need};
 use drivebay_proto::csi::{
@@ -69,7 +69,7 @@ async fn a_filesystem_that_is_mounted_for_reading_is_not_grown_and_that_is_no_in
             .stage(&volume.id, &volume.staging, &reading)
             .await
             .unwrap();
-        // Nothing to grow is no reason to refuse.
+        // No growth is no reason for an error.
         rig.csi
             .node_expand(&volume.id, &volume.staging, size)
             .await
@@ -86,11 +86,11 @@ async fn a_filesystem_that_is_mounted_for_reading_is_not_grown_and_that_is_no_in
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused:?}");
         assert!(refused.message().contains("read-only"), "{refused:?}");
         rig.csi.unstage(&volume.id, &volume.staging).await.unwrap();
-        // It grows when it is staged for writing.
+        // The filesystem grows when it is staged writable.
         rig.use_volume(&volume).await;
         let now = nix::sys::statvfs::statvfs(&volume.target).unwrap();
         let is_grown = now.blocks() * now.fragment_size() > size + size / 2;
-        // Growing a mounted ext4 takes a capability that a container may not have.
+        // Growing a mounted ext4 needs a capability that a container may lack.
         let may_grow = fs_type != "ext4" || need::SYS_RESOURCE.check().is_ok();
         assert_eq!(is_grown, may_grow, "{fs_type}");
         rig.leave_volume(&volume).await;

@@ -1,4 +1,4 @@
-//! SINGLE_NODE_SINGLE_WRITER, which ReadWriteOncePod becomes: one target, however often it is published.
+//! SINGLE_NODE_SINGLE_WRITER, the mode of ReadWriteOncePod: one target, however often it is published.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ fn bind(from: &Path, to: &Path) {
     );
 }
 
-/// What the kubelet binds beside the target: a subPath of a filesystem, or the device for the container.
+/// Binds a path as the kubelet does beside the target: a subPath of a filesystem, or the device for the container. Returns the path.
 fn kubelet_bind(target: &Path) -> PathBuf {
     let path = target.with_file_name("volume-subpaths");
     if target.is_dir() {
@@ -46,7 +46,7 @@ fn kubelet_bind(target: &Path) -> PathBuf {
 async fn a_single_writer_volume_is_published_again_beside_the_kubelets_binds() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let mut rig = Rig::with(vec![DriveSpec::blank("a", GIB)]).await;
-    // The kubelet's directory, by the name that its configuration has.
+    // The kubelet's directory, by the path in the configuration.
     let link = rig.dir().join("link");
     fs::create_dir_all(rig.dir().join("kubelet")).unwrap();
     symlink(rig.dir().join("kubelet"), &link).unwrap();
@@ -65,7 +65,7 @@ async fn a_single_writer_volume_is_published_again_beside_the_kubelets_binds() {
                 rig.agent.kill9();
                 rig.start_again().await;
             }
-            // As the kubelet does after it was restarted.
+            // As the kubelet does after a restart.
             rig.use_volume(&volume).await;
             assert_eq!(
                 tree::mounted_times(&fs::canonicalize(&volume.target).unwrap()),
@@ -84,7 +84,7 @@ async fn a_single_writer_volume_is_published_again_beside_the_kubelets_binds() {
             );
         }
 
-        // A bind that the kubelet has left of the last pod is nobody's target.
+        // A bind mount left by the kubelet for the last pod is no target.
         rig.csi.unpublish(&volume.id, &volume.target).await.unwrap();
         rig.csi
             .publish(&volume.id, &volume.staging, &other, &capability, false)

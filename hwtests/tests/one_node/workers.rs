@@ -1,4 +1,4 @@
-//! Worker processes: how many stay when nothing is asked, and what they occupy.
+//! Worker processes: how many stay while there are no calls, and their memory.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use drivebay_hwtests::{
 };
 use drivebay_node::volumes::samplers;
 
-/// Drives, each with a volume in use.
+/// Number of drives, each with a volume in use.
 const DRIVES: u64 = 8;
-/// Workers that stay for samples, of all drives.
+/// Number of workers that stay for samples, for all drives.
 const KEPT: u64 = (samplers::STATS + samplers::LOOKS) as u64;
-/// What an idle worker of a debug build has for itself, in KiB.
+/// Private memory of an idle worker of a debug build, KiB.
 const PRIVATE: u64 = 1536;
-/// Longest until a drive is read again.
+/// Longest time until a drive is read again.
 const MINUTE: Duration = Duration::from_secs(100);
-/// A worker that is not kept leaves after seconds; the machine may be busy.
+/// A worker that is not kept exits after seconds; the machine may be busy.
 const GONE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn a_few_small_workers_for_all_drives_stay_when_nothing_is_asked() {
     }
 }
 
-/// Every drive is read and every filesystem asked once a minute: no worker is started for it.
+/// Verifies that every drive is read and every filesystem sampled once a minute without starting workers.
 fn are_asked_by_workers_that_are_there(rig: &Rig) {
     let starts = Starts::watch(rig.agent.pid(), rig.dir()).unwrap();
     let asked = || {
@@ -85,7 +85,7 @@ fn are_asked_by_workers_that_are_there(rig: &Rig) {
     };
     wait::until(MINUTE, "every drive was read", all);
     let mut seen = starts.finish().unwrap();
-    // A worker's parent leaves at once. Others are started for a drive of the machine that cannot be read, now and then.
+    // A worker's parent exits at once. Others are started now and then for a drive of the machine that is unreadable.
     let all = agent::descendants(rig.agent.pid());
     let server = all.into_iter().find(|pid| memory::is_server(*pid)).unwrap();
     seen.retain(|line| line.split_whitespace().next() == Some(&server.to_string()));

@@ -1,4 +1,4 @@
-//! A process that writes into a volume all the time, and says whether it ever saw an error.
+//! A process that writes into a volume continuously, and reports any error.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +16,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Appends synced lines to a file in a directory, until told to stop; ends with the first error.
+    /// Starts a process that appends synced lines to a file in a directory until it is stopped; it ends with the first error.
     pub(crate) fn start(dir: &Path) -> Self {
         let lines = dir.join("lines");
         let script = r#"
@@ -45,10 +45,10 @@ impl Writer {
         text.lines().count()
     }
 
-    /// Waits until more lines are there.
+    /// Waits until more lines are written.
     ///
     /// # Panics
-    /// When none come.
+    /// If none are written before the time limit.
     pub(crate) fn advances(&self) {
         let before = self.count();
         wait::until(Duration::from_secs(30), "the writer gets on", || {
@@ -56,10 +56,10 @@ impl Writer {
         });
     }
 
-    /// Ends it; every line must be there, and it must have seen no error.
+    /// Ends the process. Every line must be in the file, and it must have had no error.
     ///
     /// # Panics
-    /// When not.
+    /// If a line is missing or the process had an error.
     pub(crate) fn finish(mut self) {
         std::fs::write(self.lines.with_extension("stop"), "").unwrap();
         let status = self.child.wait().unwrap();

@@ -1,6 +1,6 @@
-//! What every gRPC server of both programs does to an answer that is an error, whoever made it: a handler, an agent whose words
-//! a controller passes on, or the gRPC library. CSI wants a message in each; a message travels in a header and ends in
-//! logs, events and terminals.
+//! Layer of every gRPC server of both programs that makes error answers fit for clients, whether they come from a handler, from an agent
+//! through a controller, or from the gRPC library. CSI requires a message in each error; a message travels in a header and ends in logs,
+//! events and terminals.
 
 use hyper::http::Response;
 use tonic::{Code, Status, body::Body};
@@ -11,20 +11,20 @@ use crate::text;
 /// Longest message of a status, bytes. Clients refuse headers that are much longer.
 pub const MAX_MESSAGE_BYTES: usize = 2048;
 
-/// What prost begins the message with, and tonic sends as INTERNAL, when a request cannot be decoded.
+/// Prefix of the message that tonic sends with INTERNAL when a request cannot be decoded; it comes from prost.
 const UNDECODABLE: &str = "failed to decode Protobuf message";
-/// What tonic sends as INTERNAL when a request has no message.
+/// Message that tonic sends with INTERNAL when a request has no message.
 const NO_MESSAGE: &str = "Missing request message.";
 
-/// The layer of a server.
 pub type Layer = MapResponseLayer<fn(Response<Body>) -> Response<Body>>;
 
-/// For `Server::layer`; `socket::serve` has it already.
+/// Returns the layer for `Server::layer`; `socket::serve` adds it already.
 pub fn layer() -> Layer {
     MapResponseLayer::new(tidy)
 }
 
-/// The error as it may be shown: its message cut and escaped, never empty; no details.
+/// Returns an error that is safe to show: its message escaped, at most [`MAX_MESSAGE_BYTES`] long and never empty; without details.
+/// Requests that cannot be decoded become INVALID_ARGUMENT.
 pub fn fit(code: Code, message: &str) -> Status {
     let (code, message) = match (code, message) {
         (Code::Unimplemented, "") => (
@@ -42,7 +42,7 @@ pub fn fit(code: Code, message: &str) -> Status {
     Status::new(code, text::both_ends(&clean, MAX_MESSAGE_BYTES))
 }
 
-/// An error of a call that answers with one message has no body: its status is in the headers.
+/// Replaces a response that is an error by its `fit` form. An error of a unary call has no body: its status is in the headers.
 fn tidy(response: Response<Body>) -> Response<Body> {
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() != Code::Ok => {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::socket;
 
-    /// Fails with a text of somebody else's.
+    /// Fails with a message that has control characters.
     struct Hostile;
 
     const TEXT: &str = "first\r\n\u{1b}[2J\u{202e}";

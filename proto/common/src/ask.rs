@@ -1,4 +1,4 @@
-//! A command's way to a running program: its unix socket, a deadline on every answer, and what to do when there is none.
+//! Calls of a command to a running program: its unix socket, a deadline on every answer, and the error and advice when there is none.
 
 use std::{
     error::Error,
@@ -19,18 +19,18 @@ use crate::{
 /// Largest answer that is taken, bytes: a full snapshot of a thousand volumes is below 1 MiB. tonic's own limit is 4 MiB.
 pub const MAX_ANSWER: usize = 64 << 20;
 
-/// A program that can be asked.
+/// A program that commands connect to.
 #[derive(Debug)]
 pub struct Program {
-    /// As in "the agent".
+    /// Name with its article, as in "agent" of "the agent".
     pub name: &'static str,
-    /// What to do when none answers: sentences.
+    /// Advice for the user when no program answers, in full sentences.
     pub advice: &'static str,
-    /// Nothing a person waits for at a prompt should take longer.
+    /// Longest time that [`Asked::answered`] waits.
     pub deadline: Duration,
 }
 
-/// Why the program gave no answer.
+/// Reason for which a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error("no {} answers at {}. {}", program.name, socket.display(), program.advice)]
@@ -71,13 +71,13 @@ pub enum AskError {
     Senseless {
         program: &'static Program,
         socket: PathBuf,
-        /// What it said.
+        /// Description of the answer.
         what: &'static str,
     },
 }
 
 impl AskError {
-    /// Whether no answer came, so that a further question would not be answered either.
+    /// True if no answer came, so that a further call would get none either.
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
@@ -85,12 +85,12 @@ impl AskError {
         )
     }
 
-    /// Whether it was refused for the state that things are in (FAILED_PRECONDITION).
+    /// True if the program refused because of its current state (FAILED_PRECONDITION).
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { status, .. } if status.code() == Code::FailedPrecondition)
     }
 
-    /// The exit code of a command that ends with this.
+    /// Returns the exit code of a command that fails with this error.
     pub fn code(&self) -> u8 {
         match self {
             Self::Nobody { .. } | Self::Silent { .. } | Self::Ended { .. } => UNREACHABLE,
@@ -105,7 +105,7 @@ impl AskError {
     }
 }
 
-/// Where a program was dialled. Clones are the same place.
+/// A dialled program. Clones share its socket path.
 #[derive(Debug, Clone)]
 pub struct Asked {
     program: &'static Program,
@@ -113,7 +113,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Dials.
+    /// Dials the program's socket once, within its deadline, and returns the channel. Errs with `Denied` without permission, else with
+    /// `Nobody` or `Silent`.
     pub async fn dial(
         program: &'static Program,
         socket: &Path,
@@ -139,7 +140,8 @@ impl Asked {
         Ok((asked, channel))
     }
 
-    /// An answer within the program's deadline, or why there is none.
+    /// Awaits a call for at most the program's deadline. Errs with `Silent` after it, with `Ended` if the connection breaks, and with
+    /// `Refused` for any other error status.
     pub async fn answered<T>(
         &self,
         call: impl Future<Output = Result<T, Status>>,
@@ -147,7 +149,7 @@ impl Asked {
         self.answered_within(self.program.deadline, call).await
     }
 
-    /// The same, for what may take another time.
+    /// Like [`answered`](Self::answered), with another deadline.
     pub async fn answered_within<T>(
         &self,
         limit: Duration,
@@ -155,7 +157,7 @@ impl Asked {
     ) -> Result<T, AskError> {
         let answer = timeout(limit, call).await.map_err(|_| self.silent(limit))?;
         answer.map_err(|status| match status.code() {
-            // What tonic itself says when the connection breaks, before an answer and within one.
+            // Codes of tonic itself when the connection breaks, before an answer or within one; a status of the peer has no source.
             Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
                 if status.source().is_some() =>
             {
@@ -168,7 +170,7 @@ impl Asked {
         })
     }
 
-    /// It ended its answer early.
+    /// Returns the error of a stream that ended early.
     pub fn ended(&self) -> AskError {
         AskError::Ended {
             program: self.program,
@@ -176,7 +178,7 @@ impl Asked {
         }
     }
 
-    /// The answer means nothing.
+    /// Returns the error of an answer that cannot be used; `what` describes it.
     pub fn senseless(&self, what: &'static str) -> AskError {
         AskError::Senseless {
             program: self.program,

@@ -1,4 +1,4 @@
-//! A connection that can be broken from outside, whatever is going on over it.
+//! A connection that can be broken by a token at any time.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-/// Once its token is cancelled, reading from it fails; HTTP/2 always reads, so that all calls end with it.
+/// A stream whose reads fail with `ConnectionAborted` once its token is cancelled. HTTP/2 reads all the time, so all calls on it end then.
 #[derive(Debug)]
 pub struct Breakable<S, F = fn(&io::Error)> {
     stream: S,
@@ -19,14 +19,14 @@ pub struct Breakable<S, F = fn(&io::Error)> {
 }
 
 impl<S> Breakable<S> {
-    /// Breaks this one when `over` is cancelled.
+    /// Wraps a stream; `over` breaks it.
     pub fn new(stream: S, over: CancellationToken) -> Self {
         Self::observed(stream, over, |_| ())
     }
 }
 
 impl<S, F: FnMut(&io::Error)> Breakable<S, F> {
-    /// As `new`; `failed` is called with each error of reading, and dropped with the connection.
+    /// Like `new`; `failed` is called with each read error, and dropped with the connection.
     pub fn observed(stream: S, over: CancellationToken, failed: F) -> Self {
         Self {
             stream,

@@ -1,31 +1,31 @@
-//! How a command ends: what it prints, and its exit code. The same for both programs.
+//! Output and exit codes of commands, the same for both programs.
 
 use std::{
     error::Error,
     io::{self, Write},
 };
 
-/// Failed, or an answer that something is wrong.
+/// The command failed, or its result is that something is wrong.
 pub const WRONG: u8 = 1;
-/// Wrong usage, an ambiguous name, or a confirmation is missing; nothing was done. Also clap's own.
+/// Wrong usage, an ambiguous name, or a missing confirmation; nothing was done. clap uses the same code.
 pub const USAGE: u8 = 2;
-/// The program that was to be asked does not answer.
+/// The program to connect to does not answer.
 pub const UNREACHABLE: u8 = 3;
-/// Not permitted to whoever runs the command.
+/// Permission denied.
 pub const NOT_PERMITTED: u8 = 4;
-/// What was asked could not be found out.
+/// The answer could not be determined.
 pub const UNKNOWN: u8 = 5;
-/// There is nothing of the name that was given.
+/// No object has the given name.
 pub const NOT_FOUND: u8 = 6;
 
-/// Nothing is known to be wrong, but not everything was asked yet: drives that were not polled since their agent started.
+/// Nothing is known to be wrong, but not everything is known: some drives were not polled since their agent started.
 pub const NOT_POLLED: u8 = 7;
-/// What was asked for is recorded and goes on by itself, but not all of it was done when the command ended.
+/// The request is recorded and continues without the command, but was not completed when the command ended.
 pub const LEFT_WAITING: u8 = 8;
-/// Ended by Ctrl-C while it waited, as a shell has it: 128 and the number of the signal.
+/// Ended by Ctrl-C while waiting, as shells report it: 128 and the number of the signal.
 pub const INTERRUPTED: u8 = 130;
 
-/// What every exit code of every command means. Those of `smart explain` and `run` are besides these.
+/// Meaning of every exit code of every command. `smart explain` and `run` have further ones.
 pub const EXIT_CODES: [(u8, &str); 10] = [
     (0, "done; nothing is wrong"),
     (
@@ -60,7 +60,7 @@ pub const EXIT_CODES: [(u8, &str); 10] = [
     ),
 ];
 
-/// The table of exit codes for the end of a help, with rows that only this program has.
+/// Returns the table of exit codes for the end of a help text, with the further rows of this program, sorted by code.
 pub fn exit_codes(further: &[(u8, &str)]) -> String {
     let mut rows: Vec<_> = EXIT_CODES.iter().chain(further).collect();
     rows.sort_unstable_by_key(|(code, _)| *code);
@@ -69,10 +69,10 @@ pub fn exit_codes(further: &[(u8, &str)]) -> String {
     format!("Exit codes:{}", rows.collect::<String>())
 }
 
-/// What is said to whoever lacks the rights for something.
+/// Message for a user without the necessary permission.
 pub const RUN_AS_ROOT: &str = "permission denied; run as root";
 
-/// An error and all its reasons in one line, for logs, gRPC messages and a person at a prompt.
+/// Returns an error and its sources in one line, for logs, gRPC messages and terminals.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -84,7 +84,7 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// Writes all of an answer. A reader that has heard enough (`| head`) is not a failure.
+/// Writes the whole text and flushes. A closed pipe (`| head`) is not an error.
 pub fn print(out: &mut dyn Write, text: &str) -> io::Result<()> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
@@ -93,8 +93,8 @@ pub fn print(out: &mut dyn Write, text: &str) -> io::Result<()> {
     }
 }
 
-/// Who types a command: what was given, else what the environment has, sudo's word first; without control characters, at most 64
-/// characters. None: nothing says it, as in kubectl exec.
+/// Returns the name of the user who runs the command: `given`, else the first of SUDO_USER, USER and LOGNAME. Names that are empty or have
+/// control characters are skipped; at most 64 characters are returned. None if there is no name, e.g. in kubectl exec.
 pub fn operator(given: Option<&str>) -> Option<String> {
     somebody(given, |name| std::env::var(name).ok())
 }
@@ -110,7 +110,7 @@ fn somebody(given: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> O
     Some(plain.next()?.chars().take(64).collect())
 }
 
-/// Where nothing says who types a command that is recorded.
+/// Error message for a command that records its user, when [`operator`] returns None.
 pub const NOBODY: &str = "cannot tell who you are: the environment has no SUDO_USER, USER or LOGNAME, as in kubectl exec. Add --by NAME";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! gRPC channels over unix sockets: dialled once, or on every use that needs it.
+//! gRPC channels over unix sockets: dialled once, or reconnected on use.
 
 use std::{
     io,
@@ -14,17 +14,17 @@ use tower::service_fn;
 // Never resolved; the authority that gRPC uses for unix sockets.
 const AUTHORITY: &str = "http://localhost";
 
-/// Why there is no channel.
+/// Reason for which there is no channel.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// Nobody listens, or we may not.
+    /// No process listens, or permission was denied.
     #[error("cannot connect to {path}")]
     Connect {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// Something listens that does not speak HTTP/2.
+    /// The server does not speak HTTP/2.
     #[error("{path} does not speak gRPC")]
     Handshake {
         path: PathBuf,
@@ -34,14 +34,14 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Whether the connection was refused for want of permission; a server may be running.
+    /// True if connecting failed for lack of permission; a server may be running.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
-/// A channel to a socket which need not be there yet; it connects, and reconnects, on use. The peer
-/// accepts within `limit`, or the call fails.
+/// Returns a channel to a socket that may not exist yet; it connects and reconnects on use. A call fails if connecting takes longer than
+/// `limit`.
 pub fn reconnecting(socket: PathBuf, limit: Duration) -> Channel {
     Endpoint::from_static(AUTHORITY)
         .connect_timeout(limit)
@@ -51,7 +51,7 @@ pub fn reconnecting(socket: PathBuf, limit: Duration) -> Channel {
         }))
 }
 
-/// Dials now, and once: a channel that lost its peer is made anew by its owner.
+/// Dials once, now. The channel does not reconnect: its owner must dial a new one.
 pub async fn once(path: &Path) -> Result<Channel, DialError> {
     let stream = UnixStream::connect(path)
         .await

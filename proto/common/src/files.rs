@@ -1,4 +1,4 @@
-//! Work on a program's own files and sockets, away from the threads that answer calls. Nothing here touches a drive.
+//! I/O on a program's own files and sockets, off the threads that serve calls. Nothing here touches a drive.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// Runs this on a thread of its own and waits for it, at most `limit`; it goes on after that.
+/// Runs blocking work on another thread and waits for at most `limit`; then errs with `TimedOut`, while the work continues.
 #[allow(clippy::disallowed_methods)]
 pub async fn work<T: Send + 'static>(
     limit: Duration,
@@ -24,17 +24,17 @@ pub async fn work<T: Send + 'static>(
     }
 }
 
-/// Whether a power failure may undo a replacement that was answered with Ok.
+/// Guarantee of a replacement that returned Ok, across a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It may not: the file is synced before it gets its name, and the directory after.
+    /// Kept: the file is synced before the rename, and the directory after it.
     Durable,
-    /// It may: the former version, or none, is as good then.
+    /// None: after a power failure the file may be the former version, or missing.
     Fast,
 }
 
-/// Replaces a file as a whole, mode 0600: `<name>.new` is written beside it and renamed. A failure leaves the former version.
-/// Blocks.
+/// Replaces a file as a whole, mode 0600: writes `<name>.new` beside it and renames that. Leaves the former version if writing or renaming
+/// fails. The path must have a directory. Blocks.
 pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.ok_or_else(|| {
@@ -60,7 +60,7 @@ pub fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<
         fs::rename(&temporary, path)
     };
     if let Err(error) = write() {
-        // A half-written one is of no use to anybody.
+        // An incomplete file is of no use.
         let _ = fs::remove_file(&temporary);
         return Err(error);
     }

@@ -1,21 +1,21 @@
-//! What a fuzz target is, and the replay that tests run: the seeds of each target and a fixed number of changed ones, the same
-//! at each run. libFuzzer runs the same targets in `hwtests/fuzz`.
+//! Fuzz targets, and their replay in tests: the seeds of each target and a fixed number of mutated ones, the same in each run. libFuzzer
+//! runs the same targets in `hwtests/fuzz`.
 
 #![allow(clippy::panic, reason = "a property that does not hold is a panic")]
 
-/// A parser of bytes that others write, with what must hold of its answers.
+/// A parser of untrusted bytes, with the properties of its results.
 pub struct Target {
-    /// As `hwtests/fuzz` takes it.
+    /// Name of the target in `hwtests/fuzz`.
     pub name: &'static str,
-    /// Panics when a property does not hold.
+    /// Must panic if a property does not hold.
     pub run: fn(&[u8]),
-    /// Inputs to begin with; earlier findings are among them.
+    /// Initial inputs, including those that found a defect.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// How many changed seeds a test runs.
+    /// Number of mutated seeds that a test runs.
     pub replays: usize,
 }
 
-/// Texts as seeds.
+/// Returns texts as seeds.
 pub fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>> {
     texts
         .into_iter()
@@ -23,18 +23,17 @@ pub fn seeds<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Vec<Vec<u8>>
         .collect()
 }
 
-/// Whether each target has a name of its own.
+/// True if the names of all targets are distinct.
 pub fn names_differ(targets: &[Target]) -> bool {
     let names: std::collections::BTreeSet<_> = targets.iter().map(|target| target.name).collect();
     names.len() == targets.len()
 }
 
-/// Replays targets.
 pub fn replay_all(targets: &[Target]) {
     targets.iter().for_each(replay);
 }
 
-/// Runs the seeds, and so many changes of them as the target says.
+/// Runs the seeds and `target.replays` mutations of them. Panics if a property does not hold.
 fn replay(target: &Target) {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{} has no seeds", target.name);
@@ -51,14 +50,14 @@ fn replay(target: &Target) {
     }
 }
 
-/// Names the input that panics: it belongs among the seeds then.
+/// Runs one input, and names it in the panic if the target panics; it should become a seed then.
 fn checked(target: &Target, input: &[u8]) {
     if std::panic::catch_unwind(|| (target.run)(input)).is_err() {
         panic!("{}: this input: {}", target.name, input.escape_ascii());
     }
 }
 
-/// One change, of those that parsers tend to be wrong about.
+/// Applies one random mutation of a kind that parsers tend to mishandle.
 fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut fastrand::Rng) {
     const ODD: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'9'];
     const NUMBERS: [&[u8]; 4] = [

@@ -1,4 +1,4 @@
-//! CSI Identity: constant answers from memory, and whether the plugin is ready.
+//! CSI Identity: constant answers from memory, and readiness of the plugin.
 
 use drivebay_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
@@ -14,27 +14,23 @@ use tonic::{Request, Response, Status};
 
 use crate::rpc::logged;
 
-/// What the identity service says.
+/// Configuration of the identity service.
 #[derive(Debug, Clone)]
 pub struct IdentityConfig {
-    /// CSI driver name.
     pub driver_name: String,
-    /// The plugin's version.
     pub version: String,
-    /// The plugin has a Controller service, here or in another process.
+    /// True if the plugin has a Controller and a GroupController service, here or in another process.
     pub controller: bool,
-    /// False while starting: Probe then answers ready=false. Its last value holds when the sender is gone.
+    /// False while starting: Probe then answers ready=false. The last value holds after the sender is dropped.
     pub ready: watch::Receiver<bool>,
 }
 
-/// CSI Identity.
 #[derive(Debug, Clone)]
 pub struct IdentityService {
     config: IdentityConfig,
 }
 
 impl IdentityService {
-    /// The service with this configuration.
     pub fn new(config: IdentityConfig) -> Self {
         Self { config }
     }
@@ -69,6 +65,7 @@ impl Identity for IdentityService {
         let mut capabilities = vec![service(ServiceType::VolumeAccessibilityConstraints)];
         if self.config.controller {
             capabilities.push(service(ServiceType::ControllerService));
+            capabilities.push(service(ServiceType::GroupControllerService));
         }
         capabilities.push(PluginCapability {
             r#type: Some(Type::VolumeExpansion(VolumeExpansion {

@@ -1,7 +1,7 @@
-//! To which nodes controllers send creations, kept by one agent for all of them: several controllers that are asked for one name
-//! at once, and see different room, agree on one node.
+//! Nodes to which controllers send creations, kept by one agent for all controllers: controllers that create one name at the same time and
+//! see different free space agree on one node.
 //!
-//! Advice, in memory. The controllers choose the agent by the name alone; one that restarts has forgotten it.
+//! Advisory and in memory. Controllers choose the agent by the volume's name alone; it loses the placements when it restarts.
 
 use std::{
     collections::HashMap,
@@ -11,19 +11,20 @@ use std::{
 
 use drivebay_proto::agent::{KeepPlacementRequest, KeepPlacementResponse};
 
-/// Longer than a controller waits for the creation, and so long that every controller has heard of the volume by then.
+/// Longer than a controller waits for the creation, and long enough for every controller to learn of the volume.
 const LIFETIME: Duration = Duration::from_secs(120);
-/// Names at a time.
+/// Largest number of names kept at a time.
 const MOST: usize = 4096;
-/// Longest name of a volume, and of a node, bytes; longer ones are of no controller.
+/// Longest name of a volume or a node that is kept, bytes; no controller sends longer ones.
 const LONGEST: usize = 128;
 
-/// Of one agent.
+/// The placements that one agent keeps.
 #[derive(Debug, Default)]
 pub struct KeptPlacements(Mutex<HashMap<String, (String, Instant)>>);
 
 impl KeptPlacements {
-    /// The node that is kept for the name: the one asked for, unless there is another that has not refused.
+    /// Returns the node kept for the name for up to two minutes, if it is not among `refused_by`; otherwise keeps and returns the requested
+    /// node. When full, or for names that are too long, returns the requested node without keeping it.
     pub fn keep(&self, request: KeepPlacementRequest) -> KeepPlacementResponse {
         self.keep_at(request, Instant::now())
     }
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!(keep(ask("v", "a", &[]), now), "a");
         assert_eq!(keep(ask("v", "b", &[]), now), "a");
         assert_eq!(keep(ask("w", "b", &[]), now), "b");
-        // Of two that were refused by it, the first decides again.
+        // If both were refused by the kept node, the first request decides again.
         assert_eq!(keep(ask("v", "b", &["a"]), now), "b");
         assert_eq!(keep(ask("v", "c", &["a"]), now), "b");
         assert_eq!(keep(ask("v", "c", &["a", "b"]), now), "c");
@@ -89,7 +90,7 @@ mod tests {
         }
         let held = || kept.0.lock().map(|all| all.len()).unwrap_or_default();
         assert_eq!(held(), MOST);
-        // The old ones make room; a name that no controller sends takes none.
+        // Expired entries make room; a name that is too long is not kept.
         let later = now + LIFETIME;
         kept.keep_at(ask(&"x".repeat(LONGEST + 1), "a", &[]), later);
         kept.keep_at(ask("x", &"a".repeat(LONGEST + 1), &[]), later);

@@ -1,4 +1,4 @@
-//! What both programs share besides the protocol: TLS between them, sockets with gRPC, CSI Identity, logging of calls, metrics and
+//! Code that both programs share besides the protocol: TLS between them, sockets with gRPC, CSI Identity, logging of calls, metrics and
 //! their server, liveness and the service manager, tables for the command lines.
 
 #![allow(
@@ -12,6 +12,7 @@ pub mod authority;
 pub mod breakable;
 pub mod cli;
 pub mod dial;
+pub mod durations;
 pub mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -31,6 +32,7 @@ pub mod pick;
 pub mod printed;
 pub mod progress;
 pub mod rpc;
+pub mod sizes;
 pub mod smart_names;
 pub mod socket;
 pub mod state_trouble;
@@ -42,5 +44,5 @@ pub mod units;
 
 pub use identity::{IdentityConfig, IdentityService};
 
-/// What `--version` says: the version, and in a release build the commit.
+/// Output of `--version`: the version, and in a release build the commit.
 pub const VERSION: &str = env!("DRIVEBAY_VERSION");

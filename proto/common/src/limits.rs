@@ -1,14 +1,14 @@
-//! How many files this process may have open: each agent's session is one.
+//! Limit of open files of this process: each agent's session needs one.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The kernel does not let the limit be raised.
+/// The kernel refused to raise the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot raise the soft limit of open files to the hard one (ulimit -n, LimitNOFILE=)")]
 pub struct LimitError(#[from] nix::Error);
 
-/// Raises the soft limit of open files to the hard one, which it answers with. The soft one is 1024 by custom, for
-/// programs that call select(2); with 1024 agents nothing else could be opened.
+/// Raises the soft limit of open files to the hard limit, and returns that. The default soft limit is 1024, for programs that use
+/// select(2), which is too low for a controller with 1024 agents.
 ///
 /// # Errors
 /// [`LimitError`]; the limit is as it was.

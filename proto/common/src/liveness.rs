@@ -1,5 +1,5 @@
-//! Whether this process answers its own CSI socket. systemd's watchdog and an orchestrator's liveness probe restart it
-//! when it does not, and both use this judgment.
+//! Liveness of this process: it answers its own CSI socket. systemd's watchdog and an orchestrator's liveness probe restart the process
+//! otherwise, and both use this check.
 
 use std::{
     fmt,
@@ -14,14 +14,14 @@ use tokio::{sync::Mutex, time::timeout};
 
 use crate::dial;
 
-/// A result that is younger is not asked for again, so that requests from the network cost one call per second.
+/// A younger result is reused, so that requests from the network cost at most one call per second.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Why the process does not count as alive.
+/// Reason for which the process does not count as alive.
 type Reason = String;
 type Check = dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), Reason>> + Send>> + Send + Sync;
 
-/// The liveness check of this process.
+/// Liveness check of this process. Clones share the last result.
 #[derive(Clone)]
 pub struct Liveness {
     inner: Arc<Inner>,
@@ -42,7 +42,7 @@ impl fmt::Debug for Liveness {
 }
 
 impl Liveness {
-    /// `socket`: the CSI socket that this process serves. `also`: what else must succeed.
+    /// `socket`: the CSI socket that this process serves. `also`: a further check that must succeed.
     pub fn new<F>(socket: PathBuf, also: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), Reason>> + Send + 'static,
@@ -56,11 +56,11 @@ impl Liveness {
         }
     }
 
-    /// Calls Probe on the CSI socket. The answer's `ready` does not matter: a restart would not make drives
-    /// answer faster.
+    /// Calls Probe on the CSI socket over a new connection, then the further check, within `limit` in total. Ignores the answer's `ready`:
+    /// a restart would not make drives answer faster. Logs a failure and returns its reason.
     pub async fn check(&self, limit: Duration) -> Result<(), Reason> {
         let answers = async {
-            // As any other client would: a new connection, so that a server which accepts no more is noticed.
+            // A new connection, so that a server that accepts no more is noticed.
             let channel = dial::once(&self.inner.socket)
                 .await
                 .map_err(|error| error.to_string())?;
@@ -81,7 +81,7 @@ impl Liveness {
         result
     }
 
-    /// The same for callers that cannot be trusted: one check at a time, and at most one per `FRESH`.
+    /// Like [`check`](Self::check), for untrusted callers: one check at a time, and at most one per `FRESH`; otherwise the last result.
     pub async fn check_shared(&self, limit: Duration) -> Result<(), Reason> {
         let mut last = self.inner.last.lock().await;
         if let Some((at, result)) = &*last

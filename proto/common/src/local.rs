@@ -1,14 +1,14 @@
-//! Sessions between programs of one machine: addresses `unix:/PATH`, and which users are trusted at the other end.
+//! Sessions between programs on one machine: addresses `unix:/PATH`, and the users that are trusted as peers.
 
 use std::{io, path::PathBuf};
 
 use nix::unistd::geteuid;
 use tokio::net::UnixStream;
 
-/// sockaddr_un holds 108 bytes with its final NUL.
+/// Longest path of a socket, bytes: sockaddr_un has 108 with the final NUL.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// An address begins with `unix:`, and has no usable path after that.
+/// An address that begins with `unix:` and has no usable path after that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is not a unix socket: write unix: and an absolute path without '..', of at most {MAX_SOCKET_PATH} bytes, such as unix:/run/drivebay-controller/agents.sock"
@@ -17,7 +17,7 @@ pub struct NotASocketPath {
     given: String,
 }
 
-/// The path of `unix:/PATH` or `unix:///PATH`; None: the address is of another kind.
+/// Returns the path of `unix:/PATH` or `unix:///PATH`; None for an address of another kind. Errs if [`is_socket_path`] is false for it.
 pub fn unix_path(address: &str) -> Option<Result<PathBuf, NotASocketPath>> {
     let path = address.strip_prefix("unix:")?;
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -30,7 +30,7 @@ pub fn unix_path(address: &str) -> Option<Result<PathBuf, NotASocketPath>> {
     })
 }
 
-/// Whether a unix socket can have this path: absolute, plain, and short enough.
+/// True if this can be the path of a unix socket: absolute, no `..`, no control characters, at most [`MAX_SOCKET_PATH`] bytes.
 pub fn is_socket_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.ends_with('/')
@@ -39,25 +39,25 @@ pub fn is_socket_path(path: &str) -> bool {
         && path.len() <= MAX_SOCKET_PATH
 }
 
-/// The other end of a unix socket is not to be talked to.
+/// The peer of a unix socket is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// The kernel does not report its user.
+    /// The kernel does not report the peer's user.
     #[error("cannot tell which user is at the other end of the unix socket: {0}")]
     Unknown(#[source] io::Error),
-    /// Another user has it.
+    /// The peer runs as another user than root and this process.
     #[error(
         "user {peer} is at the other end of the unix socket; only root and user {own} are trusted there"
     )]
     OtherUser {
         peer: u32,
-        /// Of this process.
+        /// User id of this process.
         own: u32,
     },
 }
 
-/// Refuses a peer that is neither root nor the user of this process. Of who connected the kernel says which user that was then,
-/// of who listens which user began to.
+/// Errs unless the peer runs as root or as the user of this process. The kernel reports the user of a client as of connect(2), and of a
+/// server as of listen(2).
 pub fn check_peer(stream: &UnixStream) -> Result<(), PeerError> {
     let peer = stream.peer_cred().map_err(PeerError::Unknown)?.uid();
     judge(peer, geteuid().as_raw())

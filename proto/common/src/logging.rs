@@ -1,5 +1,4 @@
-//! Log lines: to stderr, as text for people or as JSON, and what is logged changed while the program runs. Shared by
-//! the controller and the agent.
+//! Log lines on stderr, as text or JSON, and changes of the filter at run time. Shared by the controller and the agent.
 
 use std::{
     borrow::Cow,
@@ -24,14 +23,14 @@ use crate::ask::{AskError, Asked, Program};
 
 /// Longest filter, bytes.
 const MAX_FILTER: usize = 1024;
-/// What is logged when nobody says otherwise.
+/// Filter when the environment sets none.
 const DEFAULT: &str = "info";
-/// Longest line, bytes: what a tool says in full, and not what a peer may say.
+/// Longest line, bytes: enough for the full output of a tool, and a bound for input of a peer.
 const MAX_LINE: usize = 32 << 10;
-/// What a filter may say of a level.
+/// Levels that a filter may name.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Text
@@ -46,10 +45,11 @@ struct Started {
     first: String,
 }
 
-// There is one log of a process.
+// Logging is per process.
 static STARTED: OnceLock<Started> = OnceLock::new();
 
-/// Starts logging; `variable` of the environment says what, if it is set. A second call changes nothing.
+/// Starts logging with the filter in the environment variable `variable`, or `info` if it is unset or invalid, which is logged. A second
+/// call changes nothing.
 pub fn start(format: LogFormat, variable: &str) {
     let given = std::env::var(variable).ok();
     let first = given.as_deref().unwrap_or(DEFAULT).to_owned();
@@ -69,7 +69,7 @@ pub fn start(format: LogFormat, variable: &str) {
         .with(filter)
         .with(lines)
         .try_init();
-    // Somebody has set up logging before: theirs stays.
+    // A subscriber that was installed before stays.
     if started.is_ok() {
         let _ = STARTED.set(Started {
             filter: handle,
@@ -81,8 +81,7 @@ pub fn start(format: LogFormat, variable: &str) {
     }
 }
 
-/// Standard error, which gets one line for each event, whatever the event's texts hold: a newline in one would begin a
-/// line that nobody logged.
+/// Standard error, with one line for each event whatever characters the event's texts have: a newline in one would forge a further line.
 #[derive(Debug, Clone, Copy)]
 struct Lines {
     format: LogFormat,
@@ -90,7 +89,7 @@ struct Lines {
 }
 
 impl Write for Lines {
-    // The layer writes an event as a whole.
+    // The layer writes an event in one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = one_line(&text, *self);
@@ -105,13 +104,13 @@ impl Write for Lines {
 
 fn one_line(event: &str, lines: Lines) -> Cow<'_, str> {
     let text = event.strip_suffix('\n').unwrap_or(event);
-    // Colours are for a terminal; there the layer escapes what is in texts.
+    // Escape characters (colours) are kept only for a terminal; there the layer escapes those in texts.
     let is_fine = |c: char| !c.is_control() || c == '\t' || (lines.terminal && c == '\u{1b}');
     if text.len() <= MAX_LINE && text.chars().all(is_fine) {
         return Cow::Borrowed(event);
     }
     if lines.format == LogFormat::Json && text.len() > MAX_LINE {
-        // Cut, it would be no JSON.
+        // A line that was cut would not be valid JSON.
         let bytes = text.len();
         let line =
             format!("{{\"level\":\"WARN\",\"message\":\"log line too long\",\"bytes\":{bytes}}}\n");
@@ -133,28 +132,25 @@ fn one_line(event: &str, lines: Lines) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// A filter says nothing that can be understood.
+/// A filter that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// A word alone that is no level; taken for a target it would silence everything else.
+    /// A word that is no level. As a target it would silence everything else.
     #[error(
         "{0:?} is no level: give one of off, error, warn, info, debug, trace, or target=level, separated by commas"
     )]
     NoLevel(String),
-    /// Longer than any that makes sense.
     #[error("a filter has at most {MAX_FILTER} bytes")]
     TooLong,
-    /// The library does not take it.
     #[error("{filter:?} cannot be understood: {source}")]
     Syntax {
-        /// What was given.
+        /// The filter as given.
         filter: String,
-        /// Why.
         source: ParseError,
     },
 }
 
-/// Reads a filter.
+/// Parses a filter. Errs if a part without `=` is no level.
 fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     if text.len() > MAX_FILTER {
         return Err(FilterError::TooLong);
@@ -172,12 +168,12 @@ fn parse(text: &str) -> Result<EnvFilter, FilterError> {
     })
 }
 
-/// Sees and changes what is logged.
+/// gRPC service that reads and changes the log filter.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LogService;
 
 impl LogService {
-    /// For a server on a socket that only root can use.
+    /// Returns the service for a server; its socket must be accessible to root only.
     pub fn server() -> LogServer<Self> {
         LogServer::new(Self)
     }
@@ -213,7 +209,7 @@ impl Log for LogService {
         };
         let filter = parse(wanted).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let now = filter.to_string();
-        // Said under either filter, so that a log that falls silent says why.
+        // Logged before and after the change, so that one of the filters shows it.
         tracing::warn!(now, "changing the log filter");
         started.filter.reload(filter).map_err(gone)?;
         tracing::warn!(now, "log filter changed");
@@ -221,7 +217,8 @@ impl Log for LogService {
     }
 }
 
-/// Asks a running program what it logs, after changing it if there is a filter. An empty one takes changes back.
+/// Returns the log filter of a running program, after changing it if `filter` is given. An empty one restores the filter of the program's
+/// start.
 pub async fn ask(
     program: &'static Program,
     socket: &Path,

@@ -1,5 +1,4 @@
-//! Notifications for the service manager (sd_notify): ready, stopping, and the watchdog, as long as
-//! they are. Without a manager all of it does nothing.
+//! Notifications for the service manager (sd_notify): ready, stopping and watchdog. Without a manager all of it does nothing.
 
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{files, liveness::Liveness};
 
-/// A manager that does not take a line for this long is not waited for.
+/// Longest time to wait for the manager to accept a notification.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Says READY once `ready` is true; a manager that orders others behind this service waits for it. `before` and
-/// `after` are what the status says until then and from then on.
+/// Notifies READY once `ready` is true; a manager starts dependent services only then. `before` and `after` are the status texts until and
+/// after that.
 pub async fn say_ready(
     mut ready: watch::Receiver<bool>,
     before: &'static str,
@@ -29,13 +28,13 @@ pub async fn say_ready(
     }
 }
 
-/// Says STOPPING.
+/// Notifies STOPPING.
 pub async fn say_stopping() {
     tell(|| sd_notify::notify(&[NotifyState::Stopping])).await;
 }
 
-/// Notifies the manager's watchdog, if this process has one, three times in its period for as long as the liveness check
-/// succeeds. A process whose check fails is restarted by the manager when the period ends: mounts and volumes stay.
+/// Notifies the manager's watchdog, if there is one, three times per period as long as the liveness check succeeds. If the check fails, the
+/// manager restarts the process after the period; mounts and volumes stay.
 pub async fn keep_alive(liveness: Liveness, stop: CancellationToken) {
     let Some(period) = sd_notify::watchdog_enabled() else {
         return;
@@ -48,14 +47,14 @@ pub async fn keep_alive(liveness: Liveness, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = turns.tick() => {}
         }
-        // The check logs why it fails.
+        // The check logs its failures.
         if liveness.check(turn).await.is_ok() {
             tell(|| sd_notify::notify(&[NotifyState::Watchdog])).await;
         }
     }
 }
 
-/// One datagram on the manager's socket, whose queue may be full: not on an async worker.
+/// Sends one datagram to the manager. Off the async workers: the queue of its socket may be full.
 async fn tell(send: impl FnOnce() -> std::io::Result<()> + Send + 'static) {
     if let Err(error) = files::work(PATIENCE, send).await {
         tracing::warn!(%error, "cannot notify the service manager");

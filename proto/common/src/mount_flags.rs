@@ -1,18 +1,18 @@
-//! Mount options that no volume may have, whoever asks for them: those that change *what* is mounted or *where*, that skip a
-//! journal, or that take the node down on an error. Pure.
+//! Mount options that are refused for every volume: those that change *what* is mounted or *where*, that skip a journal, or that take the
+//! node down on an error. Pure.
 //!
-//! Both programs refuse them by this one function. Whether a filesystem knows the rest is the kernel's to say.
+//! Both programs refuse them by this function. The kernel checks whether a filesystem knows the others.
 
 use crate::text;
 
-/// Most bytes that all flags of a request may have together (the CSI specification's limit).
+/// Largest total size of all mount flags of a request, bytes (limit of the CSI specification).
 pub const MAX_BYTES: usize = 4096;
 
 /// A refused option of a mount, or of mkfs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("option {option:?} is refused: {why}")]
 pub struct OptionError {
-    /// Its first 128 characters.
+    /// First 128 characters of the option.
     pub option: String,
     pub why: &'static str,
 }
@@ -30,7 +30,7 @@ const WHERE: &str = "it changes what is mounted or where";
 const JOURNAL: &str = "it skips the journal, without which the data may be inconsistent";
 const PANIC: &str = "one volume's error may not take the node down";
 
-/// Refused by name, whatever the value.
+/// Refused by name, with any value.
 const REFUSED: &[(&str, &str)] = &[
     ("bind", WHERE),
     ("rbind", WHERE),
@@ -76,7 +76,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("uhelper", "no helper program is run"),
 ];
 
-/// The options of these elements, in order: an element may hold several, separated by commas; commas inside double quotes (an
+/// Returns the options of these elements, in order. An element may hold several, separated by commas; commas inside double quotes (an
 /// SELinux context's categories) do not separate. Errs for the first one that is malformed or refused.
 pub fn mount_flags(flags: &[String]) -> Result<Vec<&str>, OptionError> {
     let words = words(flags)?;
@@ -138,7 +138,7 @@ fn is_context(word: &str) -> bool {
         .any(|name| word.starts_with(name))
 }
 
-/// What holds for every option of every kind.
+/// Errs if the text is empty or has characters that no mount or mkfs option may have.
 pub fn check_text(option: &str) -> Result<(), OptionError> {
     if option.is_empty() {
         return Err(OptionError::new(option, "it is empty"));

@@ -1,25 +1,24 @@
-//! Colour for words that say how bad it is: on a terminal, and never where NO_COLOR is set.
+//! Colour of words by severity: only on a terminal, and never if NO_COLOR is set.
 
 use std::io::{IsTerminal, stdout};
 
-/// Whether words are coloured.
+/// True if words are coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paint(bool);
 
 impl Paint {
-    /// Not at all.
     pub const PLAIN: Self = Self(false);
-    /// Always.
     pub const COLOURED: Self = Self(true);
 
-    /// As standard output takes it.
+    /// Returns the choice for standard output: colours if it is a terminal, NO_COLOR is unset or empty, and TERM is not `dumb`.
     pub fn of_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self(!refused && !dumb && stdout().is_terminal())
     }
 
-    /// A verdict, a status or the like: red for what is lost or failing, yellow for what may be, green for what is well.
+    /// Returns a verdict, status or state in its colour: red for lost or failing, yellow for degraded, green for good; other words
+    /// unchanged.
     pub fn word(self, word: &str) -> String {
         let colour = match word {
             "DATA_LOSS" | "INACCESSIBLE" | "MISSING" | "NO_ANSWER" | "DAMAGED" | "BAD" | "AWAY"

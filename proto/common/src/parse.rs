@@ -1,11 +1,11 @@
-//! Parsing the command line, with a hint where a command exists under another name.
+//! Parsing of the command line, with a hint if a command exists under another name.
 
 use clap::{
     Command, CommandFactory, Parser,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-/// What people type for what is called otherwise here; `list` has rows of its own.
+/// Words that users of other tools type, and the command here; `list` is handled separately.
 const SYNONYMS: [(&str, &str); 20] = [
     ("ls", "list"),
     ("get", "show"),
@@ -29,7 +29,7 @@ const SYNONYMS: [(&str, &str); 20] = [
     ("scan", "rescan"),
 ];
 
-/// Parses, or ends the program as clap does.
+/// Parses the arguments, or prints the error or help and exits, as clap does.
 pub fn parse<C: Parser>() -> C {
     match C::try_parse() {
         Ok(parsed) => parsed,
@@ -37,7 +37,7 @@ pub fn parse<C: Parser>() -> C {
     }
 }
 
-/// The error with what is hinted at.
+/// Returns the error with suggestions added.
 pub fn hinted<C: CommandFactory>(mut error: clap::Error) -> clap::Error {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
@@ -66,13 +66,13 @@ pub fn hinted<C: CommandFactory>(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The commands that were probably meant. `words`: all that were typed.
+/// Returns up to three suggestions for a mistyped command. `words`: all arguments.
 fn meant(command: &Command, words: &[String], wrong: &str) -> Vec<String> {
     let program = command.get_name();
     let of = words.iter().take_while(|word| *word != wrong).last();
     let synonym = SYNONYMS.iter().find(|(other, _)| *other == wrong);
     let name = synonym.map_or(wrong, |(_, name)| *name);
-    // Within `drive`, a list is `drives`.
+    // The list of `drive` is the command `drives`.
     let listed: Vec<&str> = match (name, of.map(String::as_str)) {
         ("list", Some(of)) => vec![of],
         ("list", None) => vec!["drive", "volume", "node"],

@@ -1,51 +1,51 @@
-//! The one drive or volume that is meant by what was typed: for every command of both programs.
+//! Resolution of the drive or volume that a user names, for every command of both programs.
 //!
-//! A command that only shows something takes the beginning of a name, too. One that changes something takes whole names alone:
-//! when `db` is deleted and `db-1` is not, a repeated `volume delete db` must not mean `db-1`.
+//! A command that only shows something also takes a unique prefix. One that changes something takes whole names only: after `db` is
+//! deleted, a repeated `volume delete db` must not delete `db-1`.
 
 use std::{borrow::Cow, path::Path};
 
-/// Candidates that are listed.
+/// Largest number of candidates that an error lists.
 const LISTED: usize = 10;
 
-/// What something is called.
+/// All names of one object.
 #[derive(Debug, Clone, Default)]
 pub struct Names<'a> {
-    /// Its identity, which wins over every other name.
+    /// Identity, which takes precedence over every other name.
     pub id: &'a str,
-    /// Its other names; empty ones do not count.
+    /// Other names; empty ones are ignored.
     pub others: Vec<&'a str>,
-    /// Deleted already: it is only meant where nothing else is called so.
+    /// True if it is deleted: it matches only if nothing else does.
     pub deleted: bool,
-    /// What tells a person which one it is, besides the identity.
+    /// Description for candidate lists, besides the identity.
     pub label: String,
 }
 
-/// Which part of a name has to be typed.
+/// Required part of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// All of it: the command changes something.
+    /// The whole name, for commands that change something.
     Whole,
-    /// Any beginning that nothing else has.
+    /// Any unique prefix.
     Beginning,
 }
 
-/// Among what something is looked for.
+/// Kind of the objects that are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
-    /// drive or volume.
+    /// "drive" or "volume".
     pub name: &'static str,
-    /// The command that lists them.
+    /// Command that lists them.
     pub list: &'static str,
 }
 
-/// Why nothing is meant by what was typed, or more than one thing.
+/// Reason for which the typed name matches no object, or several.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PickError {
     #[error("there is no {} {name:?}; `{}` shows all of them", kind.name, kind.list)]
     None {
         kind: Kind,
-        /// As typed.
+        /// The name as typed.
         name: String,
     },
     #[error(
@@ -77,7 +77,7 @@ fn lines(candidates: &[String]) -> String {
     text
 }
 
-/// What was typed, and the kernel's name of the device that it leads to.
+/// A typed name, and the kernel name of the device that it refers to, if any.
 #[derive(Debug, Clone, Copy)]
 pub struct Typed<'a> {
     name: &'a str,
@@ -85,7 +85,7 @@ pub struct Typed<'a> {
 }
 
 impl<'a> Typed<'a> {
-    /// `device`: as `device_behind` found it.
+    /// `device`: result of [`device_behind`].
     pub fn new(name: &'a str, device: Option<&'a str>) -> Self {
         Self { name, device }
     }
@@ -94,7 +94,7 @@ impl<'a> Typed<'a> {
         self.name.strip_prefix("/dev/").unwrap_or(self.name)
     }
 
-    /// Whether it could mean this one, as its whole name or a beginning.
+    /// True if it is a whole name or a prefix of a name of this object.
     pub fn fits(&self, names: &Names<'_>) -> bool {
         self.begins(names) || self.is_called(names) || names.id == self.name
     }
@@ -114,7 +114,7 @@ impl<'a> Typed<'a> {
     }
 }
 
-/// The kernel's name of the device to which a path or a name below /dev/disk/by-id leads. Asks no drive.
+/// Returns the kernel name of the device that a path, or a name below /dev/disk/by-id, resolves to. Does no I/O on a drive.
 pub fn device_behind(typed: &str) -> Option<String> {
     let path = match typed.starts_with('/') {
         true => Cow::Borrowed(Path::new(typed)),
@@ -126,7 +126,8 @@ pub fn device_behind(typed: &str) -> Option<String> {
     Some(name.to_str()?.to_owned())
 }
 
-/// The one that is meant.
+/// Returns the object that the typed name means. Precedence: identity, whole names, prefixes; objects that are not deleted before deleted
+/// ones. Errs if none or several match at the first level with a match, or if only a prefix does where `part` is `Whole`.
 pub fn pick<'a, T>(
     all: &'a [T],
     typed: Typed<'_>,
@@ -145,7 +146,7 @@ pub fn pick<'a, T>(
         by(&|names| !names.deleted && typed.begins(names)),
         by(&|names| typed.begins(names)),
     ];
-    // The last two are of beginnings.
+    // The last two levels are prefixes.
     let of_whole_names = found.len() - 2;
     let found = found.into_iter().enumerate();
     let Some((how, some)) = found.into_iter().find(|(_, some)| !some.is_empty()) else {
@@ -170,7 +171,7 @@ pub fn pick<'a, T>(
     }
 }
 
-/// Those that a list is asked for by one name: all that are called so, else all whose names begin so.
+/// Returns the indexes of objects for a list filtered by name: all with this whole name, else all with this prefix. Errs if there is none.
 pub fn select<'a, T>(
     all: &'a [T],
     typed: Typed<'_>,
@@ -204,12 +205,12 @@ fn candidate(names: &Names<'_>) -> String {
 }
 
 impl PickError {
-    /// Whether there is nothing of this name for certain.
+    /// True if the name matches no object at all.
     pub fn is_none(&self) -> bool {
         matches!(self, Self::None { .. })
     }
 
-    /// The exit code of a command that ends with this.
+    /// Returns the exit code of a command that fails with this error.
     pub fn code(&self) -> u8 {
         match self {
             Self::None { .. } => crate::cli::NOT_FOUND,

@@ -1,22 +1,22 @@
-//! Commands within messages: with the socket and the config that were given, so that they can be typed as they are printed.
+//! Commands printed in messages, with the given socket and config options added, so that they can be typed as they are printed.
 
 use std::borrow::Cow;
 
-/// What was given at the command line, to be repeated in printed commands of this program.
+/// Options of the command line, to be repeated in printed commands of this program.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     pub program: &'static str,
-    /// As ` --socket PATH`; empty when it was not given.
+    /// ` --socket PATH`; empty if it was not given.
     pub socket: String,
-    /// As ` --config FILE`.
+    /// ` --config FILE`; empty if it was not given.
     pub config: String,
     /// First words of the commands that take a socket.
     pub socket_commands: &'static [&'static str],
-    /// Beginnings of the commands that take a config, too.
+    /// Prefixes of the commands that take a config.
     pub config_commands: &'static [&'static str],
 }
 
-/// An option with its value, as it is typed.
+/// Returns an option with its value, quoted for a shell if necessary, and with a leading space.
 pub fn option(name: &str, value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
     match value.chars().all(plain) && !value.is_empty() {
@@ -26,7 +26,7 @@ pub fn option(name: &str, value: &str) -> String {
 }
 
 impl Given {
-    /// The text, with options added to the commands in it: in backquotes, or on a line of their own.
+    /// Returns the text with the options added to commands in it, which must be in backquotes or on a line of their own.
     pub fn repeated_in<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.socket.is_empty() && self.config.is_empty() {
             return Cow::Borrowed(text);
@@ -53,7 +53,7 @@ impl Given {
         text
     }
 
-    /// Of a command, its program taken off.
+    /// Returns the missing options of a command without its program name.
     fn options(&self, command: &str) -> String {
         let Some(words) = command.strip_prefix(' ') else {
             return String::new();

@@ -1,5 +1,5 @@
-//! Progress of long work, on standard error: lines that are rewritten where that is a terminal. Nobody reading along is no
-//! reason to stop, so writing errors are ignored.
+//! Progress of long work on standard error, as lines that are rewritten; nothing if that is no terminal. Write errors are ignored: progress
+//! output must not stop the work.
 
 use std::{
     future::Future,
@@ -9,15 +9,15 @@ use std::{
 
 use crate::table::{cut, human_seconds};
 
-/// What is over sooner shows nothing.
+/// Shorter work shows nothing.
 const PATIENCE: Duration = Duration::from_millis(700);
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lines about work that goes on.
+/// Progress lines of running work; cleared on drop.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
-    /// Lines on the terminal now, to be rewritten.
+    /// Number of lines on the terminal, to be rewritten.
     shown: usize,
     began: Instant,
 }
@@ -29,7 +29,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// From now on.
+    /// Starts measuring the elapsed time.
     pub fn begin() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
@@ -39,7 +39,7 @@ impl Progress {
         }
     }
 
-    /// Whether a person reads along.
+    /// True if standard error is a terminal that can rewrite lines.
     pub fn is_on_terminal(&self) -> bool {
         self.terminal
     }
@@ -48,12 +48,12 @@ impl Progress {
         self.began.elapsed()
     }
 
-    /// Rewrites the line; nothing where it is no terminal.
+    /// Rewrites the line; does nothing without a terminal.
     pub fn show(&mut self, line: &str) {
         self.write(&[line.to_owned()]);
     }
 
-    /// Rewrites all lines, each cut at the terminal's width: a line that the terminal broke would not be rewritten as a whole.
+    /// Rewrites all lines, each cut at the terminal's width: a line that the terminal wraps could not be rewritten as a whole.
     pub fn show_lines(&mut self, lines: &[String]) {
         let width = terminal_size::terminal_size_of(stderr());
         let room = width.map(|(width, _)| usize::from(width.0).saturating_sub(1));
@@ -70,7 +70,7 @@ impl Progress {
         }
     }
 
-    /// Takes the lines away.
+    /// Removes the lines.
     pub fn clear(&mut self) {
         let shown = std::mem::take(&mut self.shown);
         if shown > 0 {
@@ -80,7 +80,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the lines where they are.
+    /// Keeps the lines and moves below them.
     pub fn end(&mut self) {
         if std::mem::take(&mut self.shown) > 0 {
             let _ = writeln!(stderr().lock());
@@ -88,7 +88,7 @@ impl Progress {
     }
 }
 
-/// What takes so many lines away, from within the last one, and leaves the cursor where they began.
+/// Returns the control sequence that removes this many lines, with the cursor in the last one, and moves it to their beginning.
 fn rewritten(lines: usize) -> String {
     match lines.saturating_sub(1) {
         0 => "\r\x1b[K".to_owned(),
@@ -102,7 +102,7 @@ impl Drop for Progress {
     }
 }
 
-/// Waits for work, with a line that says what it is and for how long it has gone on.
+/// Awaits work; shows `what` and the elapsed time when it takes longer than `PATIENCE`.
 pub async fn waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
     let mut progress = Progress::begin();
     let mut work = std::pin::pin!(work);

@@ -1,17 +1,17 @@
-//! One RPC: logged and counted by its name, code and duration.
+//! Logging and counting of one RPC: method, code and duration.
 
 use tonic::{Code, Status};
 
 use crate::metrics::rpc;
 
-/// Whether a method changes nothing: then it is logged at debug as long as it works.
+/// True if a method changes nothing: it is logged at debug if it succeeds.
 fn is_read(method: &str) -> bool {
     ["Get", "List", "Probe", "Validate"]
         .iter()
         .any(|word| method.contains(word))
 }
 
-/// Runs one RPC, and logs and counts its name, code and duration; never what is in the request, which may hold secrets.
+/// Runs one RPC, and logs and counts its method, code and duration; never the request, which may hold secrets.
 pub async fn logged<T>(
     method: &'static str,
     rpc: impl Future<Output = Result<T, Status>>,

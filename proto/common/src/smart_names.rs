@@ -1,4 +1,4 @@
-//! What smartctl calls the numbers of a drive that have stable names in JSON and metrics, with their units: for people. Pure.
+//! Names that smartctl uses for readings of drives, whose names in JSON and metrics are stable, with their units. Pure.
 
 use crate::units::{human_seconds, human_size};
 
@@ -17,7 +17,7 @@ enum Unit {
 
 use Unit::{Bits, Bytes, Celsius, Count, Hours, Passed, Percent, Seconds, Thousandths};
 
-/// The stable name, smartctl's, and the unit. ATA attributes have their numbers beside them, by which other programs show them.
+/// Stable name, smartctl's name, unit. ATA attributes have their number appended, since other programs show that.
 const NAMES: [(&str, &str, Unit); 44] = [
     ("temperature-celsius", "Temperature", Celsius),
     ("wear-percent", "Percentage Used", Percent),
@@ -122,12 +122,12 @@ fn known(name: &str) -> Option<(&'static str, Unit)> {
     Some((row.1, row.2))
 }
 
-/// smartctl's name; the stable one where there is none.
+/// Returns smartctl's name; the stable name if there is none.
 pub fn label(name: &str) -> &str {
     known(name).map_or(name, |(label, _)| label)
 }
 
-/// A value with its unit.
+/// Returns a value with its unit.
 pub fn value(name: &str, value: i64) -> String {
     let unit = known(name).map_or(Count, |(_, unit)| unit);
     let number = value.unsigned_abs();
@@ -144,12 +144,12 @@ pub fn value(name: &str, value: i64) -> String {
     }
 }
 
-/// Both, as "Temperature 31 C".
+/// Returns name and value, as "Temperature 31 C".
 pub fn shown(name: &str, number: i64) -> String {
     format!("{} {}", label(name), value(name, number))
 }
 
-/// Years and months of a drive's life: days say little of a drive that is years old.
+/// Returns hours as years and months, since days are too precise for a drive's age.
 fn age(hours: u64) -> String {
     // A twelfth of a mean year has 730.5 hours.
     let months = hours.saturating_mul(2) / 1461;

@@ -1,5 +1,5 @@
-//! gRPC on unix sockets: private before anybody can see them, a dead predecessor's replaced in one
-//! step, a live one's left alone, one's own file removed at the end, the drain bounded.
+//! gRPC on unix sockets: created with mode 0600 before they are visible, a stale socket replaced atomically, a live one left alone, the own
+//! file removed at the end, the drain bounded.
 
 use std::{
     fs, io,
@@ -16,26 +16,25 @@ use tonic::{service::Routes, transport::Server};
 
 use crate::{answers, authority};
 
-/// A socket cannot be served on.
+/// A socket cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process serves there.
     #[error(
         "{path} is served by another process already; end that one first, or choose another path"
     )]
     InUse { path: PathBuf },
-    /// Something that is not a socket has that name.
+    /// A file that is not a socket has that name.
     #[error("{path} exists and is not a socket; remove it, or choose another path")]
     NotASocket { path: PathBuf },
-    /// Whether another process serves there cannot be found out.
+    /// Connecting failed in a way that does not show whether another process serves there.
     #[error("cannot tell whether {path} is served by another process; it is left alone")]
     Unclear {
         path: PathBuf,
-        /// What connecting to it said.
+        /// Error of connecting.
         #[source]
         source: io::Error,
     },
-    /// No room for its file.
+    /// The filesystem has no space or no inode for the socket's file.
     #[error(
         "cannot make the socket {path}: no space or no inode is left on its filesystem, so nothing can be served there; remove files there (`df -h`, `df -i`), or choose another path"
     )]
@@ -44,7 +43,6 @@ pub enum BindError {
         #[source]
         source: io::Error,
     },
-    /// Binding failed.
     #[error("cannot serve on {path}; see that its directory exists and may be written")]
     Bind {
         path: PathBuf,
@@ -53,16 +51,14 @@ pub enum BindError {
     },
 }
 
-/// A socket that listens; its file goes with it.
+/// A listening socket and its file.
 #[derive(Debug)]
 pub struct Bound {
-    /// What connections come from.
     pub listener: UnixListener,
-    /// Where they come in.
     pub file: SocketFile,
 }
 
-/// A bound socket's file; removed when this is dropped, unless another has taken its place.
+/// File of a bound socket; removed on drop, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -71,7 +67,6 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -80,7 +75,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
-            // Nothing is lost if it stays: the next start replaces it.
+            // A file that stays is harmless: the next start replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -90,15 +85,15 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Listens at `path`, mode 0600, in place of whatever socket a process that died left there. One that
-/// somebody answers on, and anything but a socket, is left alone and refused. The directory must exist.
+/// Listens at `path`, mode 0600, replacing the stale socket of a process that died. Errs with `InUse` if a process accepts connections
+/// there, and with `NotASocket` for any other file; both are left alone. The directory must exist.
 ///
-/// The socket is made under a hidden name beside it and renamed: nobody ever sees it with another mode, and
-/// the kubelet, which ignores hidden names, sees one appear, whole.
+/// Creates the socket under a hidden name in the same directory and renames it: it is never visible with another mode, and the kubelet,
+/// which ignores hidden names, sees a complete one appear.
 pub async fn bind(path: &Path) -> Result<Bound, BindError> {
     refuse_unless_stale(path).await?;
     let mut placed = place(path);
-    // The room of the dead one's file is enough for this one's.
+    // The space of the stale socket's file is enough for the new one.
     if placed.as_ref().is_err_and(is_full) && fs::remove_file(path).is_ok() {
         placed = place(path);
     }
@@ -159,7 +154,7 @@ async fn refuse_unless_stale(path: &Path) -> Result<(), BindError> {
     }
     match UnixStream::connect(path).await {
         Ok(_) => Err(BindError::InUse { path: owned() }),
-        // It may have been removed by the one that ended just now.
+        // NotFound: its process has ended in this moment and removed it.
         Err(error)
             if matches!(
                 error.kind(),
@@ -175,8 +170,8 @@ async fn refuse_unless_stale(path: &Path) -> Result<(), BindError> {
     }
 }
 
-/// Serves until `stop`; then running calls may finish for `drain`, and the socket is removed. A client
-/// that keeps its connection open does not keep the process. Errors are answered as [`answers`] has them.
+/// Serves until `stop`; then waits up to `drain` for running calls, and removes the socket. A client that keeps its connection open cannot
+/// delay the end further. Errors are answered as by [`answers`].
 pub async fn serve(
     routes: Routes,
     bound: Bound,

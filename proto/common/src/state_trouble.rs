@@ -1,21 +1,20 @@
-//! What can be wrong with a program's own state file: the same words for the agent and the controller.
+//! Problems of a program's own state file, with the same names for the agent and the controller.
 
-/// What is wrong with a state file.
+/// Problem of a state file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trouble {
-    /// It could not be replaced at the last attempt.
+    /// The last attempt to replace it failed.
     NotSaved,
-    /// It could not be read, is left alone, and not overwritten.
+    /// Reading it failed; it is left alone and not overwritten.
     NotRead,
-    /// It was damaged and moved aside.
+    /// The file was damaged and moved aside.
     SetAside,
 }
 
 impl Trouble {
-    /// Every one.
     pub const ALL: [Self; 3] = [Self::NotSaved, Self::NotRead, Self::SetAside];
 
-    /// The label in metrics.
+    /// Returns the label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotSaved => "not-saved",
@@ -24,7 +23,7 @@ impl Trouble {
         }
     }
 
-    /// The code of the finding.
+    /// Returns the code of the finding.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotSaved => "StateNotSaved",
@@ -33,7 +32,7 @@ impl Trouble {
         }
     }
 
-    /// Whether this is the code of a finding about state files: the program forgets, or has forgotten, what it should know.
+    /// True if this is the code of a finding about state files: the program loses, or has lost, persisted state.
     pub fn is_code(code: &str) -> bool {
         Self::ALL.iter().any(|trouble| trouble.code() == code)
     }

@@ -1,60 +1,58 @@
-//! Tables for a terminal: columns aligned by display width, nothing in a cell that could move the cursor. Pure.
+//! Tables for a terminal: columns aligned by display width, with control characters in cells escaped. Pure.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 pub use crate::units::{human_seconds, human_size};
 use crate::{paint::Paint, terminal::Terminal, text::acts};
 
-/// Between two columns.
+/// Separator of columns.
 const GAP: &str = "  ";
 
-/// How a column is aligned.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Texts.
     Left,
-    /// Numbers and sizes.
     Right,
 }
 
-/// Columns whose cells are coloured by how bad it is.
+/// Columns whose cells are coloured by severity.
 const PAINTED: [&str; 3] = ["HEALTH", "CONDITION", "STATE"];
 
-/// Columns that a name, cut in its middle, has at least: `wwn-0x50…a1b2c3d4`.
+/// Smallest width of a name column that is cut in its middle: `wwn-0x50…a1b2c3d4`.
 const LEAST_OF_NAME: usize = 17;
 
-/// Columns that the last one of texts, cut at its end, has at least.
+/// Smallest width of the last text column, which is cut at its end.
 const LEAST_OF_TEXT: usize = 12;
 
-/// Lines of a limited height that are not rows: the header, how many rows are not shown, a summary and two notes.
+/// Lines of a limited height that are not rows: the header, the number of rows not shown, a summary and two notes.
 const NOT_ROWS: usize = 5;
 
-/// How a table gives way where it does not fit.
+/// Columns that may be cut or left out if the table is too wide.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Yielding<'a> {
     /// Columns whose cells are cut in the middle.
     pub names: &'a [&'static str],
-    /// Columns that are left out, the first ones first; where one has no cell that says anything, before any other.
+    /// Columns that are left out, in this order; of these, columns without any value are left out first.
     pub dispensable: &'a [&'static str],
 }
 
 /// Rows under a header; a row may have lines of its own below it.
 ///
-/// On a terminal that is too narrow, in this order: empty columns are left out; names are cut in the middle and the last column
-/// of texts at its end; columns are left out, which the footnote says. Where the height is limited, the first rows are shown, and
-/// how many more there are.
+/// On a terminal that is too narrow, in this order: empty columns are left out; names are cut in the middle and the last text column at its
+/// end; further columns are left out, which the footnote says. If the height is limited, only the first rows are shown, and the number of
+/// the others.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Row>,
     terminal: Terminal,
-    // The first ones first.
+    // In the order in which they are left out.
     dispensable: Vec<&'static str>,
     left_out: Vec<&'static str>,
     header: bool,
-    // Whether `take` has shown the header.
+    // True if `take` has returned the header.
     begun: bool,
-    // Rows that were shown, and those that were not.
+    // Numbers of rows that were shown and not shown.
     shown: usize,
     unshown: usize,
 }
@@ -63,9 +61,9 @@ pub struct Table {
 struct Column {
     name: &'static str,
     align: Align,
-    // Of its widest cell.
+    // Width of its widest cell.
     width: usize,
-    // What is shown of it at most.
+    // Largest width that is shown.
     room: usize,
     empty: bool,
     hidden: bool,
@@ -79,7 +77,7 @@ struct Row {
 }
 
 impl Table {
-    /// A table with these columns, as a pipe gets it.
+    /// Creates a table with these columns, for a pipe: nothing is cut or left out.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         let columns = columns.iter().map(|(name, align)| Column {
             name,
@@ -103,7 +101,7 @@ impl Table {
         }
     }
 
-    /// Shown there, and giving way like this.
+    /// Sets the terminal, and the columns that may be cut or left out.
     pub fn on(mut self, terminal: Terminal, yielding: Yielding<'_>) -> Self {
         self.terminal = terminal;
         self.dispensable = yielding.dispensable.to_vec();
@@ -113,7 +111,7 @@ impl Table {
         self
     }
 
-    /// Rows alone.
+    /// Leaves out the header.
     pub fn without_header(mut self) -> Self {
         self.header = false;
         self
@@ -137,17 +135,17 @@ impl Table {
         self.rows.push(Row { cells, below });
     }
 
-    /// Rows that were added and not yet taken.
+    /// Returns the number of rows that were added and not yet taken.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there is no row that was not yet taken.
+    /// True if `len` is 0.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The text, each line ended by a newline; no spaces at line ends.
+    /// Returns the text; each line ends with a newline, without trailing spaces.
     pub fn render(mut self) -> String {
         self.fit();
         let mut text = self.head();
@@ -155,8 +153,8 @@ impl Table {
         text + &self.footnote()
     }
 
-    /// The rows so far, which are then forgotten, so that a table of any length fits into memory: the
-    /// header comes once, and columns only ever grow wider. Nothing when there is no new row.
+    /// Returns the rows added so far and drops them, so that a table of any length fits into memory; the header comes once, and columns
+    /// only become wider. Empty if there is no new row.
     pub fn take(&mut self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -173,7 +171,7 @@ impl Table {
         text
     }
 
-    /// How many rows and which columns are not shown.
+    /// Returns the number of rows and the names of columns that are not shown; empty if all are.
     pub fn footnote(&self) -> String {
         let more = match self.unshown {
             0 => String::new(),
@@ -191,7 +189,7 @@ impl Table {
         let Some(most) = self.terminal.width else {
             return;
         };
-        // `-o wide` is what somebody takes who wants everything.
+        // A table without such columns is `-o wide`, which shows everything.
         if self.dispensable.is_empty() && self.columns.iter().all(|column| !column.is_name) {
             return;
         }
@@ -213,7 +211,7 @@ impl Table {
         self.share(most.saturating_sub(self.least()));
     }
 
-    /// Gives what is left of the width to columns that are cut: to the last one, then to names, from the shortest on.
+    /// Distributes the spare width among columns that are cut: first the last one, then names, from the narrowest on.
     fn share(&mut self, mut spare: usize) {
         let last = self.last();
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
@@ -228,14 +226,14 @@ impl Table {
             let least = column.least(Some(at) == last);
             let more = spare.min(column.width - least);
             spare -= more;
-            // The others have what they need, also those of later rows.
+            // The other columns are not limited, so that wider cells of later rows fit.
             if column.is_name || Some(at) == last {
                 column.room = least + more;
             }
         }
     }
 
-    /// The last column that is shown, if it is one of texts.
+    /// Returns the index of the last column that is shown, if it is left-aligned.
     fn last(&self) -> Option<usize> {
         let shown = self.columns.iter().rposition(|column| !column.hidden)?;
         let column = self.columns.get(shown)?;
@@ -279,7 +277,7 @@ impl Table {
             let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
             text.push_str(&self.cells(&cells, self.terminal.paint));
             for line in &row.below {
-                // What follows the code or the name at its beginning is below itself.
+                // Continuation lines are indented below the code or the name at the line's beginning.
                 text.push_str(&self.terminal.hanging("    ", "      ", line));
             }
         }
@@ -315,7 +313,7 @@ impl Table {
 }
 
 impl Column {
-    /// Its width when it gives way. `last`: it is the last one, and of texts.
+    /// Returns the smallest width to which it can be cut. `last`: it is the last column and left-aligned.
     fn least(&self, last: bool) -> usize {
         match (self.is_name, last) {
             (true, _) => self.width.min(LEAST_OF_NAME.max(self.name.width())),
@@ -325,12 +323,12 @@ impl Column {
     }
 }
 
-/// Columns that a text takes.
+/// Returns the display width of a text in columns.
 pub fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Text that takes at most this many columns; None: all of it.
+/// Returns text cut to at most this many columns; None: not cut.
 pub fn cut(text: &str, room: Option<usize>) -> String {
     let Some(room) = room.filter(|room| text.width() > *room) else {
         return text.to_owned();
@@ -348,7 +346,7 @@ pub fn cut(text: &str, room: Option<usize>) -> String {
     }
 }
 
-/// A name that takes at most this many columns: its beginning and its end, which tell it from others, and `…` between them.
+/// Returns a name cut to at most this many columns: its beginning and its end, which distinguish it, with `…` between them.
 fn cut_in_middle(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
@@ -369,8 +367,8 @@ fn cut_in_middle(text: &str, room: usize) -> String {
     first.into_iter().chain(['…']).chain(last).collect()
 }
 
-/// Text that came from a drive or a user, with everything that a terminal could act upon escaped:
-/// control characters, and marks that turn the writing direction.
+/// Returns text of a drive or a user with everything escaped that a terminal could interpret: control characters, and marks that change the
+/// writing direction.
 pub fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -468,7 +466,7 @@ wwn-0x5000c500a1b2c3d4  10 GiB  BAD     -     100%  Filesystem, Mounted
             width: Some(width),
             ..Terminal::NONE
         };
-        // An empty column goes first and without a word.
+        // An empty column is left out first, without a note.
         assert_eq!(
             table(narrow(70)),
             "\

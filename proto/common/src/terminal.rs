@@ -1,4 +1,4 @@
-//! Where an answer is shown: how wide it is, and whether it has colours. Through a pipe nothing is broken or left out.
+//! Properties of the output terminal: width, height and colours. Output through a pipe is neither wrapped nor cut.
 
 use std::{
     borrow::Cow,
@@ -9,18 +9,18 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::paint::Paint;
 
-/// Narrower ones are taken as this wide.
+/// Smallest width that is assumed.
 const NARROWEST: usize = 40;
 
-/// Lines of the screen that a watched list leaves to others: the shell's next line and how the watch ends.
+/// Lines of the screen that a watched list leaves free: the shell's next line and the note on how to end the watch.
 const SPARED: usize = 2;
 
-/// How standard output is read.
+/// Properties of an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal {
-    /// Columns; None: it is no terminal.
+    /// Columns; None: no terminal.
     pub width: Option<usize>,
-    /// Lines that an answer may have; None: any number. Limited only while a list is watched.
+    /// Largest number of lines of an answer; None: unlimited. Limited only while a list is watched.
     pub height: Option<usize>,
     pub paint: Paint,
 }
@@ -33,7 +33,7 @@ impl Terminal {
         paint: Paint::PLAIN,
     };
 
-    /// Standard output as it is now.
+    /// Returns the properties of standard output at this time.
     pub fn of_stdout() -> Self {
         let size = terminal_size::terminal_size_of(stdout());
         Self {
@@ -43,7 +43,7 @@ impl Terminal {
         }
     }
 
-    /// Standard output as it is now, for a list that is shown in place again and again.
+    /// The same for a list that is redrawn in place, with its height limited.
     pub fn watched() -> Self {
         let size = terminal_size::terminal_size_of(stdout());
         Self {
@@ -52,7 +52,7 @@ impl Terminal {
         }
     }
 
-    /// Standard error as it is now, without colours.
+    /// Returns the properties of standard error at this time, without colours.
     pub fn of_stderr() -> Self {
         let size = terminal_size::terminal_size_of(stderr());
         Self {
@@ -61,8 +61,8 @@ impl Terminal {
         }
     }
 
-    /// A message of one or several lines after a beginning. Each is broken at the width, but for one that is indented: a command to
-    /// be typed, or a row of a table.
+    /// Returns a message of one or several lines after a prefix. Each line is wrapped at the width, except for indented ones: commands to
+    /// be typed, or rows of a table.
     pub fn message(&self, beginning: &str, text: &str) -> String {
         let mut shown = String::new();
         for (index, line) in text.lines().enumerate() {
@@ -78,13 +78,13 @@ impl Terminal {
         shown
     }
 
-    /// Text after a beginning, broken at the width and indented alike; each line ended. A word that is longer stays whole, and so
-    /// does a command in backticks, so that it can be copied.
+    /// Returns text after a prefix, wrapped at the width and indented by the prefix's width; each line ends with a newline. A longer word
+    /// is not broken, nor is a command in backticks, so that it can be copied.
     pub fn wrapped(&self, beginning: &str, text: &str) -> String {
         self.hanging(beginning, &" ".repeat(beginning.width()), text)
     }
 
-    /// The same, with its own indentation of all lines but the first.
+    /// The same with the given indentation of all lines but the first.
     pub fn hanging(&self, beginning: &str, indent: &str, text: &str) -> String {
         let Some(width) = self.width else {
             return format!("{beginning}{text}\n");
@@ -99,11 +99,11 @@ impl Terminal {
     }
 }
 
-/// Stands for a space at which no line is broken.
+/// Placeholder for a space at which lines must not be wrapped.
 const HELD: char = '\u{e000}';
 
 fn with_whole_commands(text: &str) -> Cow<'_, str> {
-    // An odd backtick quotes nothing.
+    // An unpaired backtick quotes nothing.
     if !text.contains('`') || !text.matches('`').count().is_multiple_of(2) {
         return Cow::Borrowed(text);
     }

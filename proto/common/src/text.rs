@@ -1,13 +1,13 @@
-//! Text that came from a drive, a user or another node, made fit for a terminal, a log line or a status.
+//! Untrusted text, from a drive, a user or another node, made safe for a terminal, a log line or a status.
 
-/// Whether a terminal, or whatever shows the text, could act upon the character instead of showing it: control characters,
-/// separators of lines, and marks that turn the writing direction.
+/// True if a terminal or another viewer could interpret the character instead of showing it: control characters, line separators, and marks
+/// that change the writing direction.
 pub fn acts(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// The text with each such character written out.
+/// Returns the text with each such character escaped.
 pub fn escaped(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -20,7 +20,7 @@ pub fn escaped(text: &str) -> String {
     clean
 }
 
-/// At most `most` bytes of the text: its beginning, which says what failed, and its end, which says why.
+/// Returns at most `most` bytes of the text: its beginning, which has what failed, and its end, which has the reason.
 pub fn both_ends(text: &str, most: usize) -> String {
     const GAP: &str = " … ";
     if text.len() <= most {
@@ -32,7 +32,7 @@ pub fn both_ends(text: &str, most: usize) -> String {
     format!("{}{GAP}{}", &text[..head], &text[tail..])
 }
 
-/// The elements of a comma-separated list; commas inside double quotes do not separate.
+/// Splits a comma-separated list; commas inside double quotes do not separate.
 pub fn split_options(list: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     list.split(move |c| {
@@ -50,7 +50,7 @@ mod tests {
         let hostile = "a\r\n\u{1b}[2J\0\u{7f}\u{85}\u{202e}b\u{2066}\u{61c}\u{feff}ü体🦀";
         let shown = r"a\r\n\u{1b}[2J\u{0}\u{7f}\u{85}\u{202e}b\u{2066}\u{61c}\u{feff}ü体🦀";
         assert_eq!(escaped(hostile), shown);
-        // Each of the ranges, by its ends.
+        // Both ends of each range.
         for c in "\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}".chars() {
             assert!(acts(c), "{c:?}");
         }

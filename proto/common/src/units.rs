@@ -1,16 +1,16 @@
-//! Sizes, durations and numbers of things as a person reads them: the one formatter of messages, tables and documents. Pure.
+//! Formatting of sizes, durations and counts for people: the one formatter of messages, tables and documents. Pure.
 
 use std::time::Duration;
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-/// MiB of a TiB. Of sizes that differ by less, all bytes are shown.
+/// Largest number of decimals: shows single MiB of a TiB. Sizes that differ by less are shown in bytes.
 const MOST_DECIMALS: u32 = 6;
 
-/// A size in the largest unit of which there is a whole one, cut to decimals.
+/// A size in the largest unit of which it has at least one, truncated to some decimals.
 #[derive(Clone, Copy)]
 struct Cut {
     unit: usize,
-    /// By ten to the power of `decimals`.
+    /// The size in the unit, times ten to the power of `decimals`.
     number: u128,
     decimals: u32,
 }
@@ -25,7 +25,7 @@ impl Cut {
         }
     }
 
-    /// As [`human_size`] shows it.
+    /// Returns the precision of [`human_size`].
     fn usual(bytes: u64) -> Self {
         let (whole, tenths) = (Self::of(bytes, 0), Self::of(bytes, 1));
         match whole.number >= 100 || (whole.number >= 10 && tenths.number == whole.number * 10) {
@@ -34,7 +34,7 @@ impl Cut {
         }
     }
 
-    /// Equal where two texts show the same number.
+    /// Returns a key that is equal if two texts show the same number.
     fn key(self) -> (usize, u128) {
         let missing = MOST_DECIMALS.saturating_sub(self.decimals);
         (self.unit, self.number * 10_u128.pow(missing))
@@ -56,14 +56,14 @@ impl Cut {
     }
 }
 
-/// Bytes in binary units, one decimal below 10, cut and not rounded up: free space that is shown exists, and a size that is typed
-/// as it is shown fits.
+/// Returns bytes in binary units, with one decimal below 10. Truncated, not rounded up: free space that is shown exists, and a size that is
+/// typed as shown fits.
 pub fn human_size(bytes: u64) -> String {
     Cut::usual(bytes).text(bytes)
 }
 
-/// Sizes that a reader compares. As [`human_size`], with as many more decimals as tell different ones apart, and if six do not, in
-/// bytes.
+/// Returns sizes to be compared: like [`human_size`], with as many more decimals as distinguish different ones; in bytes if six do not
+/// suffice.
 pub fn human_sizes<const N: usize>(sizes: [u64; N]) -> [String; N] {
     let more = (1..=MOST_DECIMALS).map(|decimals| sizes.map(|bytes| Cut::of(bytes, decimals)));
     let told_apart = |cuts: &[Cut; N]| {
@@ -80,18 +80,18 @@ pub fn human_sizes<const N: usize>(sizes: [u64; N]) -> [String; N] {
     texts
 }
 
-/// A size that stands beside another one in a message, precise enough to tell the two apart; see [`human_sizes`].
+/// Returns a size to be shown beside another one, precise enough to distinguish the two; see [`human_sizes`].
 pub fn size_beside(bytes: u64, other: u64) -> String {
     let [text, _] = human_sizes([bytes, other]);
     text
 }
 
-/// A size that has to be typed elsewhere, with its bytes.
+/// Returns a size to be typed elsewhere, with its exact bytes.
 pub fn exact_size(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", human_size(bytes))
 }
 
-/// Seconds: the two largest units, the second one only when it is not zero.
+/// Returns seconds in the two largest units; the second one is left out if it is zero.
 pub fn human_seconds(seconds: u64) -> String {
     let parts = [
         (seconds / 86_400, "d"),
@@ -116,7 +116,7 @@ pub fn human_seconds(seconds: u64) -> String {
         .collect()
 }
 
-/// A limit in milliseconds: in seconds and larger units where it has whole ones.
+/// Returns milliseconds in seconds and larger units if they are whole seconds or at least a minute.
 pub fn human_millis(milliseconds: u64) -> String {
     match milliseconds % 1000 {
         0 => human_seconds(milliseconds / 1000),
@@ -125,12 +125,12 @@ pub fn human_millis(milliseconds: u64) -> String {
     }
 }
 
-/// The same of a duration.
+/// Returns a duration, as [`human_millis`] does.
 pub fn human_duration(duration: Duration) -> String {
     human_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A number of things: "1 drive", "2 drives", "0 entries". `noun`: of one of them, the last word of which is regular.
+/// Returns a count with its noun: "1 drive", "2 drives", "0 entries". `noun`: singular, and regular.
 pub fn count<N: Into<Number>>(number: N, noun: &str) -> String {
     let Number(number) = number.into();
     if number == 1 {
@@ -146,7 +146,7 @@ pub fn count<N: Into<Number>>(number: N, noun: &str) -> String {
     }
 }
 
-/// Of any width.
+/// An unsigned integer of any width.
 #[derive(Debug, Clone, Copy)]
 pub struct Number(u64);
 

@@ -1,4 +1,4 @@
-//! Volume capabilities: what of CSI's many combinations a local volume can be.
+//! Volume capabilities: the subset of CSI's combinations that a local volume supports.
 
 use drivebay_proto::{
     csi::{
@@ -11,28 +11,28 @@ use drivebay_proto::{
 use crate::validate::{self, InvalidRequest, MAX_MAP_BYTES};
 use drivebay_common::mount_flags::mount_flags;
 
-/// How a volume is reached.
+/// Access type of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// As a raw device.
+    /// Raw device.
     Block,
-    /// As a mounted filesystem.
+    /// Mounted filesystem.
     Mount {
-        /// The filesystem, when the capability names one.
+        /// Filesystem, if the capability names one.
         fs_type: Option<&'static str>,
-        /// Mount flags, none of which is refused by name; 4 KiB in all.
+        /// Mount flags, none of which is refused by name; at most 4 KiB in total.
         flags: Vec<String>,
     },
 }
 
 impl Access {
-    /// As a filesystem, without flags.
+    /// Returns access as a filesystem, without flags.
     pub fn mount(fs_type: Option<&'static str>) -> Self {
         let flags = Vec::new();
         Self::Mount { fs_type, flags }
     }
 
-    /// The word in the agent's protocol: `block` or `mount`.
+    /// Returns the word in the agent's protocol: `block` or `mount`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Block => Mode::Block.as_str(),
@@ -41,18 +41,17 @@ impl Access {
     }
 }
 
-/// One capability that can be served.
+/// A supported capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capability {
-    /// Block or mount.
     pub access: Access,
-    /// SINGLE_NODE_READER_ONLY.
+    /// Access mode SINGLE_NODE_READER_ONLY.
     pub read_only: bool,
-    /// SINGLE_NODE_SINGLE_WRITER: one target only.
+    /// Access mode SINGLE_NODE_SINGLE_WRITER: only one target path.
     pub single_writer: bool,
 }
 
-/// Checks one capability. The field is `volume_capability` or `volume_capabilities`.
+/// Checks one capability of a request. Errs for one that is malformed, and then for one that is not supported.
 pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest> {
     let access_type = given
         .access_type
@@ -63,7 +62,7 @@ pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest
         .as_ref()
         .and_then(|mode| CsiMode::try_from(mode.mode).ok())
         .ok_or(InvalidRequest::NoAccessMode)?;
-    // Malformed before unsupported: a request that is both is malformed.
+    // Malformed takes precedence over unsupported.
     let access = match access_type {
         AccessType::Block(_) => Access::Block,
         AccessType::Mount(mount) => {
@@ -112,7 +111,8 @@ pub fn capability(given: &VolumeCapability) -> Result<Capability, InvalidRequest
     }
 }
 
-/// Checks all capabilities of a request, of which there must be one, and that they go together: as one, with the flags of all.
+/// Checks all capabilities of a request. Errs if there is none or if they are of different access types or filesystems; returns one access
+/// with the flags of all.
 pub fn capabilities(given: &[VolumeCapability]) -> Result<Access, InvalidRequest> {
     if given.is_empty() {
         return Err(InvalidRequest::Missing {

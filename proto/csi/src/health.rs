@@ -1,4 +1,4 @@
-//! Conditions of volumes and storage, as both generations of CSI's health API say them, within Kubernetes' limits.
+//! Conditions of volumes and storage in both generations of CSI's health API, within Kubernetes' limits.
 
 use std::collections::BTreeSet;
 
@@ -13,42 +13,42 @@ use csi::{
     volume_health::VolumeHealthEntry,
 };
 
-/// Most conditions of one volume that Kubernetes takes.
+/// Largest number of conditions of one volume that Kubernetes accepts.
 pub const MAX_CONDITIONS: usize = 16;
-/// Longest reason Kubernetes takes, bytes.
+/// Longest reason that Kubernetes accepts, bytes.
 pub const MAX_REASON_BYTES: usize = 256;
-/// Longest message Kubernetes takes, bytes.
+/// Longest message that Kubernetes accepts, bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1024;
 
-/// Reason given for volumes of a node whose agent is away.
+/// Reason for volumes of a node whose agent is disconnected.
 pub const NODE_UNREACHABLE: &str = "NodeUnreachable";
 
-/// Reason given for a volume whose drive was moved to another node.
+/// Reason for a volume whose drive was moved to another node.
 pub const VOLUME_MOVED: &str = "VolumeMoved";
 
-/// Where a volume is, as far as its usability goes.
+/// Node of a volume, compared with the node in its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whereabouts<'a> {
-    /// Where its id says, and the agent there is connected.
+    /// On the node in its id, whose agent is connected.
     Here,
-    /// Where its id says, by the last word of an agent that is away.
+    /// On the node in its id by the last report of an agent that is disconnected.
     Away,
-    /// The node its id names is another than the one that has it, `now`.
+    /// On another node than the one in its id.
     Moved {
-        /// The node in the id.
+        /// Node in the id.
         from: &'a str,
-        /// The node that has it.
+        /// Node that has the volume.
         now: &'a str,
     },
 }
 
-/// The message without a condition; CSI requires one either way.
+/// Message without a condition; CSI requires one in either case.
 pub const HEALTHY: &str = "no trouble is known";
 
-/// What is wrong with a volume, in a stable order, each (status, reason) once, within Kubernetes' limits.
+/// Returns the conditions of a volume, worst first, each (status, reason) once, within Kubernetes' limits.
 ///
-/// A state that says that the volume cannot be used is a condition even when the agent
-/// sent none. Of one that is away or was moved, what was said last is not known to hold, or does not help.
+/// MISSING and AMBIGUOUS give a condition even if the agent reported none. A volume on a disconnected or another node gets a further
+/// condition, since its last report may be outdated.
 pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthEntry> {
     let mut all: Vec<VolumeHealthEntry> = entries_of(&volume.conditions);
     let mut add = |reason: &str, message: String| {
@@ -99,13 +99,13 @@ pub fn entries(volume: &agent::Volume, at: Whereabouts<'_>) -> Vec<VolumeHealthE
     tidy(all)
 }
 
-/// As [`entries`], of conditions alone.
+/// Like [`entries`], for conditions alone.
 pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
     let abnormal = conditions.iter().filter(|condition| condition.abnormal);
     tidy(
         abnormal
             .map(|condition| VolumeHealthEntry {
-                // A word of a newer agent is trouble all the same.
+                // A status of a newer agent counts as degraded.
                 status: match condition.known_status() {
                     Some(Status::DataLoss) => Kind::DataLoss,
                     Some(Status::Inaccessible) => Kind::Inaccessible,
@@ -119,7 +119,7 @@ pub fn entries_of(conditions: &[agent::Condition]) -> Vec<VolumeHealthEntry> {
     )
 }
 
-/// Worst first, so that a cut loses the least, and within the limits.
+/// Sorts conditions worst first, so that truncation drops the least severe, and applies [`within_limits`].
 pub fn tidy<E: Entry>(mut all: Vec<E>) -> Vec<E> {
     all.sort_by(|a, b| {
         (b.weight(), a.reason(), a.message()).cmp(&(a.weight(), b.reason(), b.message()))
@@ -127,7 +127,7 @@ pub fn tidy<E: Entry>(mut all: Vec<E>) -> Vec<E> {
     within_limits(all)
 }
 
-/// In the order they are in: each (status, reason) once, as many and as long as Kubernetes takes.
+/// Applies Kubernetes' limits, keeping the order: each (status, reason) once, and limited number and lengths; escapes control characters.
 pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
     let mut seen = BTreeSet::new();
     for entry in &mut all {
@@ -136,7 +136,7 @@ pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
             "Abnormal".clone_into(reason);
         }
         for (text, most) in [(reason, MAX_REASON_BYTES), (message, MAX_MESSAGE_BYTES)] {
-            // What a drive calls itself, or a node says.
+            // Texts may come from a drive or another node.
             if text.chars().any(acts) {
                 *text = escaped(text);
             }
@@ -150,13 +150,13 @@ pub fn within_limits<E: Entry>(mut all: Vec<E>) -> Vec<E> {
 
 /// One condition of CSI 1.13, of a volume or of storage.
 pub trait Entry {
-    /// How bad it is: the numbers of both enums grow with the damage.
+    /// Returns the severity: the numbers of both enums increase with it.
     fn weight(&self) -> i32;
-    /// Why, CamelCase.
+    /// Returns the reason, in CamelCase.
     fn reason(&self) -> &str;
-    /// For a person.
+    /// Returns the message for users.
     fn message(&self) -> &str;
-    /// Both, to be shortened.
+    /// Returns reason and message, to be shortened.
     fn texts(&mut self) -> (&mut String, &mut String);
 }
 
@@ -196,8 +196,7 @@ impl Entry for StorageBackendHealth {
     }
 }
 
-/// The condition of CSI 1.12 and earlier: one message, at most [`MAX_MESSAGE_BYTES`], that
-/// stays the same while the trouble does.
+/// Returns the condition of CSI 1.12 and earlier: one message, at most [`MAX_MESSAGE_BYTES`], that depends only on `entries`.
 pub fn legacy(entries: &[VolumeHealthEntry]) -> csi::VolumeCondition {
     if entries.is_empty() {
         return csi::VolumeCondition {
@@ -223,10 +222,10 @@ pub fn legacy(entries: &[VolumeHealthEntry]) -> csi::VolumeCondition {
     }
 }
 
-/// Which generation of CSI's volume-health API is advertised. All its RPCs are served regardless.
+/// Generation of CSI's volume-health API whose capabilities are advertised. All its RPCs are served regardless.
 ///
-/// Each kind of caller insists on its own: external-health-monitor 0.18 exits unless the older
-/// one is there, and csi-sanity up to 5.5 fails on capabilities that it does not know.
+/// Callers differ: external-health-monitor 0.18 exits unless the older one is advertised, and csi-sanity up to 5.5 fails on capabilities
+/// that it does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum HealthApi {
     /// VOLUME_CONDITION, of CSI 1.12 and earlier
@@ -245,12 +244,12 @@ pub enum HealthApi {
 }
 
 impl HealthApi {
-    /// Whether VOLUME_CONDITION is advertised and filled in.
+    /// True if VOLUME_CONDITION is advertised and filled in.
     pub fn legacy(self) -> bool {
         matches!(self, Self::Legacy | Self::Both)
     }
 
-    /// Whether the capabilities of CSI 1.13 are advertised.
+    /// True if the capabilities of CSI 1.13 are advertised.
     pub fn v1_13(self) -> bool {
         matches!(self, Self::V1_13 | Self::Both)
     }

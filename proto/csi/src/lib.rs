@@ -1,5 +1,5 @@
-//! What both programs know of CSI beyond its messages: which requests are valid, which capabilities a volume may have, the
-//! exact size that a request means, topology, and health in the words of either generation. Pure.
+//! Rules of CSI beyond its messages that both programs share: validity of requests, supported capabilities, exact sizes, topology, and
+//! health in either generation of the API. Pure.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -9,6 +9,7 @@
 
 mod capability;
 pub mod health;
+pub mod new_group_snapshot;
 pub mod new_snapshot;
 pub mod new_volume;
 pub mod size;
@@ -18,6 +19,7 @@ pub mod topology;
 pub mod validate;
 
 pub use health::HealthApi;
+pub use new_group_snapshot::NewGroupSnapshot;
 pub use new_snapshot::{NewSnapshot, Reserve};
 pub use new_volume::{Content, NewVolume};
 pub use source::Source;

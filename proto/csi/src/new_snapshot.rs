@@ -1,8 +1,9 @@
-//! A CreateSnapshot request, parsed once: by the controller from CSI's message, by an agent from the controller's. Pure.
+//! A CreateSnapshot request, parsed once: by the controller from CSI's message, by an agent from the controller's. Its parameters are
+//! those of a group snapshot as well. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
-use drivebay_common::units::size_beside;
+use drivebay_common::{durations::parse_duration, sizes::parse_size, units::size_beside};
 use drivebay_proto::{agent, csi, names};
 
 use crate::{
@@ -12,21 +13,8 @@ use crate::{
 
 /// The largest share of a volume's size that its snapshot's reserve can be, in hundredths.
 const MAX_PERCENT: u32 = 100;
-/// Units of sizes, bytes. A bare "G" is none: it could be binary or decimal.
-const UNITS: [(&str, u64); 12] = [
-    ("B", 1),
-    ("kB", 1000),
-    ("KB", 1000),
-    ("KiB", 1 << 10),
-    ("MB", 1_000_000),
-    ("MiB", 1 << 20),
-    ("GB", 1_000_000_000),
-    ("GiB", 1 << 30),
-    ("TB", 1_000_000_000_000),
-    ("TiB", 1 << 40),
-    ("PB", 1_000_000_000_000_000),
-    ("PiB", 1 << 50),
-];
+/// The shortest age limit, seconds.
+const LEAST_MAX_AGE: u64 = 60;
 
 /// A snapshot to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +23,8 @@ pub struct NewSnapshot {
     /// The volume that it is of. Any text: one that Drivebay never gave out is of no volume.
     pub volume_id: String,
     pub reserve: Reserve,
+    /// Age at which it is deleted, seconds, at least 60; None: never.
+    pub max_age: Option<u64>,
 }
 
 /// Room for what is written to a volume while it has the snapshot: a share of the volume's size, within bounds.
@@ -58,13 +48,31 @@ impl Default for Reserve {
     }
 }
 
-impl TryFrom<&HashMap<String, String>> for Reserve {
+/// The parameters of a VolumeSnapshotClass or VolumeGroupSnapshotClass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    pub(crate) reserve: Reserve,
+    /// As in [`NewSnapshot`].
+    pub(crate) max_age: Option<u64>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            reserve: Reserve::default(),
+            max_age: Some(names::DEFAULT_SNAPSHOT_MAX_AGE),
+        }
+    }
+}
+
+impl TryFrom<&HashMap<String, String>> for Parameters {
     type Error = InvalidRequest;
 
-    /// Reads a VolumeSnapshotClass's parameters; an unknown one is an error, so that a typing mistake is not a default.
+    /// Reads a class's parameters; an unknown one is an error, so that a typing mistake is not a default.
     fn try_from(parameters: &HashMap<String, String>) -> Result<Self, InvalidRequest> {
         validate::map_size("parameters", parameters)?;
-        let mut reserve = Self::default();
+        let mut parsed = Self::default();
+        let reserve = &mut parsed.reserve;
         // Sorted, so that of two mistakes the same one is always reported.
         for (key, value) in parameters.iter().collect::<BTreeMap<_, _>>() {
             match key.as_str() {
@@ -75,6 +83,7 @@ impl TryFrom<&HashMap<String, String>> for Reserve {
                 names::PARAM_SNAPSHOT_MOST => {
                     reserve.most = Some(size(names::PARAM_SNAPSHOT_MOST, value)?);
                 }
+                names::PARAM_SNAPSHOT_MAX_AGE => parsed.max_age = max_age(value)?,
                 known if names::SNAPSHOT_METADATA.contains(&known) => {}
                 _ => {
                     return Err(InvalidRequest::UnknownSnapshotParameter { key: key.clone() });
@@ -86,58 +95,122 @@ impl TryFrom<&HashMap<String, String>> for Reserve {
                 least: reserve.least,
                 most,
             }),
-            _ => Ok(reserve),
+            _ => Ok(parsed),
         }
     }
 }
 
-/// The digits that a text begins with, and the rest of it.
-fn number(text: &str) -> (&str, &str) {
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    text.split_at(digits.unwrap_or(text.len()))
+impl Parameters {
+    /// Parses the fields of the agent's requests. A percentage of 0, an upper bound of 0 and an absent age limit stand for the defaults.
+    pub(crate) fn from_agent(
+        reserve_percent: u32,
+        least: u64,
+        most: u64,
+        max_age_seconds: Option<u64>,
+    ) -> Result<Self, InvalidField> {
+        let invalid = |field, why| Err(InvalidField { field, why });
+        let percent = match reserve_percent {
+            0 => names::DEFAULT_RESERVE_PERCENT,
+            percent if percent <= MAX_PERCENT => percent,
+            percent => {
+                let why = format!("must be at most {MAX_PERCENT}, got {percent}");
+                return invalid("reserve_percent", why);
+            }
+        };
+        if most != 0 && most < least {
+            let why = format!(
+                "{} is less than least_reserve_bytes {}",
+                size_beside(most, least),
+                size_beside(least, most)
+            );
+            return invalid("most_reserve_bytes", why);
+        }
+        let max_age = match max_age_seconds {
+            None => Self::default().max_age,
+            Some(0) => None,
+            Some(age @ LEAST_MAX_AGE..) => Some(age),
+            Some(age) => {
+                let why = format!("must be 0 (never) or at least {LEAST_MAX_AGE}, got {age}");
+                return invalid("max_age_seconds", why);
+            }
+        };
+        Ok(Self {
+            reserve: Reserve {
+                percent,
+                least,
+                most: (most != 0).then_some(most),
+            },
+            max_age,
+        })
+    }
+}
+
+/// Parses an age limit to whole seconds: a duration of at least a minute ("36h", "7d"), or "none", which is None.
+///
+/// # Errors
+/// Anything else; the text gives the accepted forms.
+pub fn parse_max_age(text: &str) -> Result<Option<u64>, &'static str> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let age = parse_duration(text).ok().map(|age| age.as_secs());
+    let age = age.filter(|age| *age >= LEAST_MAX_AGE);
+    age.map(Some).ok_or(
+        "write a duration of at least 1 minute, like 36h or 7d, or none to keep snapshots until they are deleted",
+    )
+}
+
+fn bad(key: &'static str, value: &str, reason: &'static str) -> InvalidRequest {
+    InvalidRequest::BadSnapshotParameter {
+        key,
+        value: value.to_owned(),
+        reason,
+    }
+}
+
+/// Parses the parameter `maxAge`, for example "7d".
+fn max_age(text: &str) -> Result<Option<u64>, InvalidRequest> {
+    validate::text("parameters.maxAge", text, MAX_STRING_BYTES)?;
+    parse_max_age(text).map_err(|reason| bad(names::PARAM_SNAPSHOT_MAX_AGE, text, reason))
 }
 
 /// "20%".
 fn percent(text: &str) -> Result<u32, InvalidRequest> {
     validate::text("parameters.reserve", text, MAX_STRING_BYTES)?;
-    let parsed: Option<u32> = match number(text) {
-        (digits, "%") => digits.parse().ok(),
-        _ => None,
-    };
+    let digits = text.strip_suffix('%');
+    // A sign would parse.
+    let digits = digits.filter(|digits| digits.starts_with(|c: char| c.is_ascii_digit()));
+    let parsed: Option<u32> = digits.and_then(|digits| digits.parse().ok());
     let parsed = parsed.filter(|percent| (1..=MAX_PERCENT).contains(percent));
-    parsed.ok_or_else(|| InvalidRequest::BadSnapshotParameter {
-        key: names::PARAM_SNAPSHOT_RESERVE,
-        value: text.to_owned(),
-        reason: "write a share of the volume's size in whole percent, from 1% to 100%",
+    parsed.ok_or_else(|| {
+        let reason = "write a share of the volume's size in whole percent, from 1% to 100%";
+        bad(names::PARAM_SNAPSHOT_RESERVE, text, reason)
     })
 }
 
 /// "1GiB".
 fn size(key: &'static str, text: &str) -> Result<u64, InvalidRequest> {
     validate::text("parameters", text, MAX_STRING_BYTES)?;
-    let (digits, unit) = number(text);
-    let unit = UNITS.iter().find(|(name, _)| *name == unit.trim_start());
-    let bytes = unit.and_then(|(_, factor)| digits.parse::<u64>().ok()?.checked_mul(*factor));
-    let bytes = bytes.filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| InvalidRequest::BadSnapshotParameter {
-        key,
-        value: text.to_owned(),
-        reason: "write a whole number above 0 and its unit, like 1GiB (binary) or 1GB (decimal)",
+    let bytes = parse_size(text).ok().filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| {
+        let reason = "write a size above 0 with its unit, like 1GiB (binary) or 1GB (decimal)";
+        bad(key, text, reason)
     })
 }
 
 impl TryFrom<csi::CreateSnapshotRequest> for NewSnapshot {
     type Error = InvalidRequest;
 
-    /// Its `accessibility_requirements` are not looked at.
+    /// Ignores `accessibility_requirements`, which the caller must compare with the node of the volume.
     fn try_from(request: csi::CreateSnapshotRequest) -> Result<Self, InvalidRequest> {
         validate::volume_name(&request.name)?;
         validate::required("source_volume_id", &request.source_volume_id)?;
-        let reserve = Reserve::try_from(&request.parameters)?;
+        let Parameters { reserve, max_age } = Parameters::try_from(&request.parameters)?;
         Ok(Self {
             name: request.name,
             volume_id: request.source_volume_id,
             reserve,
+            max_age,
         })
     }
 }
@@ -151,6 +224,7 @@ impl NewSnapshot {
             reserve_percent: self.reserve.percent,
             least_reserve_bytes: self.reserve.least,
             most_reserve_bytes: self.reserve.most.unwrap_or(0),
+            max_age_seconds: Some(self.max_age.unwrap_or(0)),
         }
     }
 }
@@ -159,168 +233,28 @@ impl TryFrom<agent::CreateSnapshotRequest> for NewSnapshot {
     type Error = InvalidField;
 
     fn try_from(request: agent::CreateSnapshotRequest) -> Result<Self, InvalidField> {
-        let invalid = |field, why| Err(InvalidField { field, why });
         agent_name(&request.name)?;
         if request.volume_id.is_empty() {
-            return invalid("volume_id", "is missing".to_owned());
+            return Err(InvalidField {
+                field: "volume_id",
+                why: "is missing".to_owned(),
+            });
         }
-        let percent = match request.reserve_percent {
-            0 => names::DEFAULT_RESERVE_PERCENT,
-            percent if percent <= MAX_PERCENT => percent,
-            percent => {
-                let why = format!("must be at most {MAX_PERCENT}, got {percent}");
-                return invalid("reserve_percent", why);
-            }
-        };
-        let (least, most) = (request.least_reserve_bytes, request.most_reserve_bytes);
-        if most != 0 && most < least {
-            let why = format!(
-                "{} is less than least_reserve_bytes {}",
-                size_beside(most, least),
-                size_beside(least, most)
-            );
-            return invalid("most_reserve_bytes", why);
-        }
+        let Parameters { reserve, max_age } = Parameters::from_agent(
+            request.reserve_percent,
+            request.least_reserve_bytes,
+            request.most_reserve_bytes,
+            request.max_age_seconds,
+        )?;
         Ok(Self {
             name: request.name,
             volume_id: request.volume_id,
-            reserve: Reserve {
-                percent,
-                least,
-                most: (most != 0).then_some(most),
-            },
+            reserve,
+            max_age,
         })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(parameters: &[(&str, &str)]) -> csi::CreateSnapshotRequest {
-        let parameters = parameters
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        csi::CreateSnapshotRequest {
-            name: "snapshot-1".into(),
-            source_volume_id: "v@n".into(),
-            parameters: parameters.collect(),
-            ..csi::CreateSnapshotRequest::default()
-        }
-    }
-
-    #[test]
-    fn an_agent_parses_from_the_controllers_request_what_the_controller_parsed() {
-        for (parameters, percent, least, most) in [
-            (&[("mostReserve", "2GB")][..], 20, 0, Some(2_000_000_000)),
-            (&[], 20, 0, None),
-            (
-                &[("reserve", "100%"), ("leastReserve", "1 GiB")],
-                100,
-                1 << 30,
-                None,
-            ),
-            (
-                &[
-                    ("reserve", "1%"),
-                    ("leastReserve", "64MiB"),
-                    ("mostReserve", "64MiB"),
-                    ("csi.storage.k8s.io/volumesnapshot/name", "s"),
-                    ("csi.storage.k8s.io/volumesnapshot/namespace", "n"),
-                    ("csi.storage.k8s.io/volumesnapshotcontent/name", "c"),
-                ],
-                1,
-                64 << 20,
-                Some(64 << 20),
-            ),
-        ] {
-            let requested = NewSnapshot::try_from(request(parameters)).unwrap();
-            let reserve = Reserve {
-                percent,
-                least,
-                most,
-            };
-            assert_eq!(requested.reserve, reserve, "{parameters:?}");
-            let wire = requested.agent_request(&requested.volume_id);
-            assert_eq!(NewSnapshot::try_from(wire), Ok(requested));
-        }
-    }
-
-    #[test]
-    fn a_parameter_that_is_unknown_or_cannot_be_used_is_refused_with_what_to_write() {
-        for (parameters, text) in [
-            (&[("reserve", "0%")][..], "from 1% to 100%"),
-            (&[("reserve", "101%")], "from 1% to 100%"),
-            (&[("reserve", "20")], "from 1% to 100%"),
-            (&[("reserve", "+20%")], "from 1% to 100%"),
-            (&[("reserve", "2.5%")], "from 1% to 100%"),
-            (&[("reserve", "%")], "from 1% to 100%"),
-            (&[("reserve", "")], "from 1% to 100%"),
-            (&[("leastReserve", "1G")], "like 1GiB"),
-            (&[("leastReserve", "1024")], "like 1GiB"),
-            (&[("leastReserve", "0GiB")], "like 1GiB"),
-            (&[("mostReserve", "GiB")], "like 1GiB"),
-            (&[("mostReserve", "99999PiB")], "like 1GiB"),
-            (&[("mostReserve", "-1GiB")], "like 1GiB"),
-            (
-                &[("leastReserve", "2GiB"), ("mostReserve", "1GiB")],
-                "mostReserve 1 GiB is less than leastReserve 2 GiB",
-            ),
-            (
-                &[("Reserve", "20%")],
-                "\"Reserve\" is not known; the parameters are reserve, leastReserve, mostReserve",
-            ),
-            (&[("byHand", "true")], "\"byHand\" is not known"),
-        ] {
-            let refused = NewSnapshot::try_from(request(parameters)).unwrap_err();
-            let refused = refused.to_string();
-            assert!(refused.contains(text), "{refused}");
-            assert!(refused.contains("VolumeSnapshotClass"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn a_name_and_a_volume_are_required() {
-        let edited = |edit: fn(&mut csi::CreateSnapshotRequest)| {
-            let mut request = request(&[]);
-            edit(&mut request);
-            NewSnapshot::try_from(request).unwrap_err()
-        };
-        let missing = |field| InvalidRequest::Missing { field };
-        assert_eq!(edited(|r| r.name.clear()), missing("name"));
-        let no_volume = edited(|r| r.source_volume_id.clear());
-        assert_eq!(no_volume, missing("source_volume_id"));
-        let long = edited(|r| r.name = "x".repeat(129));
-        assert!(matches!(long, InvalidRequest::TooLong { .. }));
-    }
-
-    #[test]
-    fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
-        type Change = fn(&mut agent::CreateSnapshotRequest);
-        let rows: [(&str, Change); 5] = [
-            ("name: must have 1 to 128 bytes", |r| r.name.clear()),
-            ("name: holds control characters", |r| r.name = "a\nb".into()),
-            ("volume_id: is missing", |r| r.volume_id.clear()),
-            ("reserve_percent: must be at most 100, got 101", |r| {
-                r.reserve_percent = 101;
-            }),
-            (
-                "most_reserve_bytes: 1 B is less than least_reserve_bytes 2 B",
-                |r| (r.least_reserve_bytes, r.most_reserve_bytes) = (2, 1),
-            ),
-        ];
-        let good = agent::CreateSnapshotRequest {
-            name: "s".into(),
-            volume_id: "v".into(),
-            ..agent::CreateSnapshotRequest::default()
-        };
-        let parsed = NewSnapshot::try_from(good.clone());
-        assert_eq!(parsed.map(|parsed| parsed.reserve), Ok(Reserve::default()));
-        for (text, change) in rows {
-            let mut request = good.clone();
-            change(&mut request);
-            let refused = NewSnapshot::try_from(request).unwrap_err();
-            assert_eq!(refused.to_string(), text);
-        }
-    }
-}
+#[path = "new_snapshot_tests.rs"]
+mod tests;

@@ -27,7 +27,7 @@ pub struct NewVolume {
     pub content: Content,
     /// An agent is asked for the exact size as `required`, a multiple of 1 MiB above 0.
     pub range: SizeRange,
-    /// What it is made as a copy of; None: it is empty.
+    /// Source of its contents; None: it is empty.
     pub source: Option<Source>,
     /// Those of the request and the anti-affinity group; kept with the volume, and compared when a request is repeated.
     pub parameters: BTreeMap<String, String>,
@@ -37,7 +37,45 @@ pub struct NewVolume {
     pub manual: bool,
 }
 
-/// How a volume is used, with what only that use has.
+/// Handling of 4 KiB blocks that cannot be read on the source of a copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CopyUnreadable {
+    /// The volume is not created if there is such a block.
+    #[default]
+    Fail,
+    /// The volume has zeros in their place, and their number of bytes is kept with it ([`unreadable_bytes`]).
+    Zeros,
+}
+
+impl CopyUnreadable {
+    /// Parses the value of the StorageClass parameter; an unknown one is an error.
+    pub fn parse(value: &str) -> Result<Self, InvalidRequest> {
+        match value {
+            names::COPY_UNREADABLE_FAIL => Ok(Self::Fail),
+            names::COPY_UNREADABLE_ZEROS => Ok(Self::Zeros),
+            _ => Err(InvalidRequest::BadParameter {
+                key: names::PARAM_COPY_UNREADABLE,
+                reason: "write fail, so that what does not read everywhere is not copied, or zeros, so that the copy has zeros there",
+            }),
+        }
+    }
+
+    /// Returns the requested handling from the parameters that are kept with a volume; `Fail` if absent or invalid.
+    pub fn of(parameters: &BTreeMap<String, String>) -> Self {
+        let value = parameters.get(names::PARAM_COPY_UNREADABLE);
+        let parsed = value.and_then(|value| Self::parse(value).ok());
+        parsed.unwrap_or_default()
+    }
+}
+
+/// Returns the number of bytes that could not be read on a copy's source and are zeros in the copy, from the parameters that are kept
+/// with the volume. 0: all of the source was read, or the volume is no copy.
+pub fn unreadable_bytes(kept: &BTreeMap<String, String>) -> u64 {
+    let bytes = kept.get(names::KEPT_UNREADABLE_BYTES);
+    bytes.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+}
+
+/// Access mode of a new volume, with the parameters of that mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// A raw device; never formatted.
@@ -65,7 +103,10 @@ impl Content {
         }
     }
 
-    /// What capabilities and parameters ask for together. A raw volume has none of the options.
+    /// Combines capabilities and parameters. A block volume has none of the options.
+    ///
+    /// # Errors
+    /// Both name a filesystem, and they differ.
     pub fn new(access: Access, parameters: &Parameters) -> Result<Self, InvalidRequest> {
         Ok(match access {
             Access::Block => Self::Block,
@@ -148,7 +189,7 @@ fn created_for(parameters: &HashMap<String, String>) -> CreatedFor {
     }
 }
 
-/// A field of an agent's CreateVolumeRequest or CreateSnapshotRequest that cannot be used.
+/// A field of an agent's CreateVolumeRequest, CreateSnapshotRequest or CreateGroupSnapshotRequest that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct InvalidField {
@@ -189,6 +230,14 @@ impl TryFrom<agent::CreateVolumeRequest> for NewVolume {
             ("volume_capabilities", &request.mount_flags),
         ] {
             mount_flags(flags).map_err(|error| invalid(field, error.to_string()))?;
+        }
+        let copy_unreadable = request.parameters.get(names::PARAM_COPY_UNREADABLE);
+        if let Some(value) = copy_unreadable
+            && CopyUnreadable::parse(value).is_err()
+        {
+            let (fail, zeros) = (names::COPY_UNREADABLE_FAIL, names::COPY_UNREADABLE_ZEROS);
+            let why = format!("{value:?} is neither {fail} nor {zeros}");
+            return Err(invalid(names::PARAM_COPY_UNREADABLE, why));
         }
         let content = match is_block {
             true => Content::Block,

@@ -116,11 +116,47 @@ fn a_source_reaches_the_agent_and_two_sources_are_refused() {
 }
 
 #[test]
+fn what_becomes_of_unreadable_blocks_reaches_the_agent_and_is_fail_unless_it_says_zeros() {
+    let with = |value: Option<&str>, capability| {
+        let mut request = csi_request(vec![capability]);
+        let value = value.map(|value| ("copyUnreadable".to_owned(), value.to_owned()));
+        request.parameters.extend(value);
+        NewVolume::try_from(request)
+    };
+    for (value, expected) in [
+        (None, CopyUnreadable::Fail),
+        (Some("fail"), CopyUnreadable::Fail),
+        (Some("zeros"), CopyUnreadable::Zeros),
+    ] {
+        for how in [
+            mount("xfs", "noatime"),
+            capability(AccessType::Block(BlockVolume {})),
+        ] {
+            let requested = with(value, how).unwrap();
+            assert_eq!(CopyUnreadable::of(&requested.parameters), expected);
+            // It is kept like any other parameter, and compared if the request is repeated.
+            let kept = requested.parameters.get(names::PARAM_COPY_UNREADABLE);
+            assert_eq!(kept.map(String::as_str), value);
+            let wire = requested.agent_request("hdd", 300 * MIB);
+            let parsed = NewVolume::try_from(wire).unwrap();
+            assert_eq!(CopyUnreadable::of(&parsed.parameters), expected);
+        }
+    }
+    for value in ["", "zero", "Fail", "true"] {
+        let refused = with(Some(value), mount("xfs", "noatime")).unwrap_err();
+        let text = refused.to_string();
+        let expected = "copyUnreadable is not usable: write fail";
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
+#[test]
 fn what_drivebay_keeps_with_a_volume_is_no_parameter_of_a_request() {
     for key in [
         names::KEPT_SOURCE_SNAPSHOT,
         names::KEPT_SOURCE_VOLUME,
         names::KEPT_COPIED_FS,
+        names::KEPT_UNREADABLE_BYTES,
         names::KEPT_BY_HAND,
         names::KEPT_CREATED_AT,
     ] {
@@ -149,7 +185,7 @@ fn the_capability_and_the_parameters_name_one_filesystem() {
 #[test]
 fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
     type Change = fn(&mut agent::CreateVolumeRequest);
-    let rows: [(&str, Change); 15] = [
+    let rows: [(&str, Change); 16] = [
         ("name: must have 1 to 128 bytes", |r| r.name.clear()),
         ("name: must have 1 to 128 bytes", |r| {
             r.name = "a".repeat(129)
@@ -186,7 +222,7 @@ fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
             "volume_capabilities: option \"loop\" is refused: it changes what is mounted or where",
             |r| r.mount_flags = vec!["loop".into()],
         ),
-        // Of a raw volume as well.
+        // Also for a raw volume.
         (
             "mountOptions: option \"bind\" is refused: it changes what is mounted or where",
             |r| {
@@ -194,7 +230,11 @@ fn an_agent_refuses_a_field_in_the_words_of_its_own_protocol() {
                 r.mount_options = "bind".into();
             },
         ),
-        // Of two mistakes the first one.
+        ("copyUnreadable: \"Zeros\" is neither fail nor zeros", |r| {
+            let bad = ("copyUnreadable".to_owned(), "Zeros".to_owned());
+            r.parameters.extend([bad]);
+        }),
+        // Of two mistakes the first one is reported.
         ("name: must have 1 to 128 bytes", |r| {
             r.name.clear();
             r.mode.clear();

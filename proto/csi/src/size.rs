@@ -1,43 +1,40 @@
-//! From what a request says about size to the exact bytes a volume gets. Pure.
+//! Exact sizes of volumes, computed from requests. Pure.
 
 use drivebay_common::units::{human_size, human_sizes, size_beside};
 use drivebay_proto::names;
 
 use crate::validate::SizeRange;
 
-/// The largest size that is taken seriously: 1 EiB. No drive comes near it, and sums of such sizes stay within 64 bits.
+/// Largest accepted size: 1 EiB. No drive comes near it, and sums of such sizes fit in 64 bits.
 pub const MAX_VOLUME_BYTES: u64 = 1 << 60;
-/// Extent of a class that does not say its own, bytes.
+/// Extent of a class that sets none, bytes.
 pub const DEFAULT_EXTENT_BYTES: u64 = 1 << 20;
 
 /// No size satisfies the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Beyond anything that exists.
     #[error(
         "capacity_range asks for {}; a volume has at most {}",
         size_beside(*required, MAX_VOLUME_BYTES),
         size_beside(MAX_VOLUME_BYTES, *required)
     )]
     TooLarge {
-        /// What was asked for, bytes.
+        /// Requested size, bytes.
         required: u64,
     },
-    /// The smallest possible volume is over the limit.
     #[error(
         "capacity_range.limit_bytes {} is less than the smallest volume, {} for {what}",
         size_beside(*limit, *smallest),
         size_beside(*smallest, *limit)
     )]
     LimitBelowSmallest {
-        /// limit_bytes.
+        /// limit_bytes of the request.
         limit: u64,
-        /// The smallest volume, bytes.
+        /// Smallest volume, bytes.
         smallest: u64,
-        /// A filesystem, or `block`.
+        /// Filesystem, or `block`.
         what: String,
     },
-    /// Sizes are multiples of the extent, and the next one is over the limit.
     #[error(
         "capacity_range.required_bytes {} rounds up to {}, a multiple of {}, which exceeds limit_bytes {}",
         human_sizes([*required, *rounded, *limit])[0],
@@ -46,51 +43,49 @@ pub enum SizeError {
         human_sizes([*required, *rounded, *limit])[2]
     )]
     RoundingExceedsLimit {
-        /// required_bytes.
+        /// required_bytes of the request.
         required: u64,
-        /// After rounding.
+        /// Rounded size, bytes.
         rounded: u64,
-        /// The class's extent, bytes.
+        /// Extent of the class, bytes.
         extent: u64,
-        /// limit_bytes.
+        /// limit_bytes of the request.
         limit: u64,
     },
-    /// A volume does not shrink.
     #[error(
         "capacity_range.limit_bytes {} is less than the volume has already, {}; volumes do not shrink",
         size_beside(*limit, *size),
         size_beside(*size, *limit)
     )]
     LimitBelowCurrent {
-        /// limit_bytes.
+        /// limit_bytes of the request.
         limit: u64,
-        /// What it has, bytes.
+        /// Current size of the volume, bytes.
         size: u64,
     },
-    /// A copy has room for all of its source.
     #[error(
         "capacity_range.{field} {} is less than the source has, {}; a copy is at least as large as its source",
         size_beside(*size, *source_size),
         size_beside(*source_size, *size)
     )]
     BelowSource {
-        /// required_bytes or limit_bytes.
+        /// Name of the field: required_bytes or limit_bytes.
         field: &'static str,
-        /// What it says, bytes.
+        /// Value of the field, bytes.
         size: u64,
-        /// Bytes of the source.
+        /// Size of the source, bytes.
         source_size: u64,
     },
 }
 
-/// What a class says about sizes.
+/// Rules of a class for sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeRules {
-    /// Sizes are multiples of this, bytes; 0 counts as 1 MiB.
+    /// Sizes are multiples of this, bytes; 0 means 1 MiB.
     pub extent: u64,
-    /// The class's smallest volume, bytes.
+    /// Smallest volume of the class, bytes.
     pub smallest: u64,
-    /// The volume's filesystem; None for block.
+    /// Filesystem of the volume; None for block.
     pub fs_type: Option<&'static str>,
 }
 
@@ -103,7 +98,7 @@ impl SizeRules {
         }
     }
 
-    /// The smallest volume these rules allow, bytes; a multiple of the extent.
+    /// Returns the size of the smallest volume that these rules allow, bytes; a multiple of the extent.
     pub fn smallest_volume(&self) -> u64 {
         let filesystem = self
             .fs_type
@@ -117,10 +112,10 @@ fn round_up(bytes: u64, extent: u64) -> u64 {
     bytes.checked_next_multiple_of(extent).unwrap_or(u64::MAX)
 }
 
-/// The size a new volume gets, bytes.
+/// Returns the size of a new volume, bytes.
 ///
-/// Nothing asked for is 1 GiB, or the limit if that is less. What is asked for is raised to
-/// the smallest volume and rounded up to the extent, as far as the limit allows.
+/// The default is 1 GiB, or the limit if that is less. A required size is raised to the smallest volume and rounded up to the extent. Errs
+/// if the result exceeds the limit or [`MAX_VOLUME_BYTES`].
 pub fn new_volume(range: SizeRange, rules: SizeRules) -> Result<u64, SizeError> {
     let SizeRange { required, limit } = range;
     if required > MAX_VOLUME_BYTES {
@@ -145,8 +140,8 @@ pub fn new_volume(range: SizeRange, rules: SizeRules) -> Result<u64, SizeError> 
     within(required, rounded, extent, limit)
 }
 
-/// The size a new volume gets that is a copy of `source_size` bytes. Nothing asked for is the source's size; what is asked for is
-/// rounded as for any volume, and must not come to less than the source has.
+/// Returns the size of a new volume that is a copy of `source_size` bytes. The default is the source's size; a required size is rounded as
+/// for any volume. Errs if the result is less than the source's size.
 pub fn copied_volume(
     range: SizeRange,
     rules: SizeRules,
@@ -171,7 +166,7 @@ pub fn copied_volume(
     Ok(bytes)
 }
 
-/// The size an existing volume of `current` bytes is grown to, bytes; `current` when it is large enough.
+/// Returns the size to which an existing volume of `current` bytes is expanded, bytes; `current` if that is large enough.
 pub fn grown_volume(range: SizeRange, current: u64, extent: u64) -> Result<u64, SizeError> {
     let SizeRange { required, limit } = range;
     if required > MAX_VOLUME_BYTES {
@@ -287,7 +282,7 @@ mod tests {
             (0, 0, None, Ok(5 * MIB)),
             (0, 5 * MIB, None, Ok(5 * MIB)),
             (5 * MIB, 0, None, Ok(5 * MIB)),
-            // As its source was asked for, which was rounded, too.
+            // The size that was requested for its source, which was rounded as well.
             (5 * MIB - 1, 0, None, Ok(5 * MIB)),
             (1, 0, Some("ext4"), Ok(16 * MIB)),
             (7 * MIB, 0, None, Ok(7 * MIB)),

@@ -1,4 +1,4 @@
-//! What a new volume is made as a copy of, in CSI's message and in the agent's fields. Pure.
+//! Source of a new volume that is made as a copy, in CSI's message and in the agent's fields. Pure.
 
 use std::fmt;
 
@@ -15,7 +15,8 @@ use crate::{
     validate::{self, InvalidRequest},
 };
 
-/// What a new volume is made as a copy of, by its id. Any text: one that Drivebay never gave out is of nothing that exists.
+/// Id of the snapshot or volume whose contents a new volume gets. Not empty, and otherwise not checked: an id that Drivebay never issued
+/// is found not to exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Snapshot(String),
@@ -37,7 +38,7 @@ impl Source {
         }
     }
 
-    /// What this volume was made as a copy of, as its agent says.
+    /// Returns the source of this volume as its agent reports it; None: the volume was created empty.
     pub fn of(volume: &agent::Volume) -> Option<Self> {
         let set = |id: &String| (!id.is_empty()).then(|| id.clone());
         let snapshot = set(&volume.source_snapshot).map(Self::Snapshot);

@@ -1,25 +1,24 @@
-//! From errors to statuses: a code for each variant, and the same text wherever one is answered.
+//! gRPC statuses of errors: one code per variant, and one text for an error in every answer.
 //!
-//! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean
-//! "may still be running, call again"; every other is final, and the caller may forget the volume.
+//! The codes are a protocol with the sidecars: UNAVAILABLE, ABORTED and DEADLINE_EXCEEDED mean "may still be running, call again"; every
+//! other is final, and the caller may forget the volume.
 
 use drivebay_common::{answers, cli::chain};
 use tonic::{Code, Status};
 
 use crate::{size::SizeError, validate::InvalidRequest};
 
-/// An error that a caller is answered with.
+/// An error that is returned to a client.
 pub trait HasCode: std::error::Error {
-    /// Its code.
     fn code(&self) -> Code;
 }
 
-/// The answer: the error's code, and its text with all reasons, cut and escaped.
+/// Returns the status of an error: its code, and its text with all sources, shortened and escaped.
 pub fn status(error: &(impl HasCode + 'static)) -> Status {
     answers::fit(error.code(), &chain(error))
 }
 
-/// Makes statuses of errors by `?`.
+/// Implements `From` for `Status`, so that `?` converts these errors.
 #[macro_export]
 macro_rules! statuses {
     ($($error:ty),+ $(,)?) => {
@@ -53,6 +52,8 @@ impl HasCode for InvalidRequest {
             | Self::UnknownSnapshotParameter { .. }
             | Self::BadSnapshotParameter { .. }
             | Self::ReserveBounds { .. }
+            | Self::TooMany { .. }
+            | Self::Repeated { .. }
             | Self::Negative { .. }
             | Self::LimitBelowRequired { .. }
             | Self::DriverName { .. } => Code::InvalidArgument,

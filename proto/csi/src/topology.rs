@@ -5,25 +5,25 @@ use drivebay_proto::{
     names,
 };
 
-/// The topology key of one driver.
+/// Topology key of one driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyKey(String);
 
 impl TopologyKey {
-    /// The key of this driver.
+    /// Returns the key of this driver.
     pub fn new(driver: &str) -> Self {
         Self(names::topology_key(driver))
     }
 
-    /// The topology from which a node's volumes are reachable.
+    /// Returns the topology from which a node's volumes are accessible.
     pub fn of(&self, node: &str) -> Topology {
         Topology {
             segments: [(self.0.clone(), node.to_owned())].into(),
         }
     }
 
-    /// Whether the node is in it. A topology that says nothing contains every node; one with
-    /// a key that is not ours contains none, since no node of ours has that key.
+    /// True if the node is in the topology. An empty topology contains every node; one with any other key contains none, since no node has
+    /// that key.
     pub fn contains(&self, topology: &Topology, node: &str) -> bool {
         topology
             .segments
@@ -31,7 +31,7 @@ impl TopologyKey {
             .all(|(key, value)| *key == self.0 && value == node)
     }
 
-    /// The one node that can be in it; None when that is not said by our key alone.
+    /// Returns the node of a topology with this driver's key alone; None for any other.
     pub fn only_node<'a>(&self, topology: &'a Topology) -> Option<&'a str> {
         let mut segments = topology.segments.iter();
         match (segments.next(), segments.next()) {
@@ -40,7 +40,7 @@ impl TopologyKey {
         }
     }
 
-    /// The nodes on which a volume may be, when each of `requisite` is one node; None when it may be on more.
+    /// Returns the nodes on which a volume may be, if each term of `requisite` is one node; None if it may be on others.
     pub fn only_nodes<'a>(&self, wanted: Option<&'a TopologyRequirement>) -> Option<Vec<&'a str>> {
         let requisite = &wanted?.requisite;
         if requisite.is_empty() {
@@ -52,12 +52,11 @@ impl TopologyKey {
             .collect()
     }
 
-    /// The key itself.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The requirement that this node alone meets.
+    /// Returns a requirement that only this node meets.
     pub fn only(&self, node: &str) -> TopologyRequirement {
         TopologyRequirement {
             requisite: vec![self.of(node)],
@@ -65,7 +64,7 @@ impl TopologyKey {
         }
     }
 
-    /// Whether a volume may be on the node: in one of `requisite`, or anywhere when there is none.
+    /// True if a volume may be on the node: it is in a term of `requisite`, or there is none.
     pub fn allows(&self, wanted: Option<&TopologyRequirement>, node: &str) -> bool {
         wanted.is_none_or(|wanted| {
             wanted.requisite.is_empty()
@@ -76,7 +75,7 @@ impl TopologyKey {
         })
     }
 
-    /// The node's place in `preferred`, the first being 0; nodes not preferred come last.
+    /// Returns the node's index in `preferred`; `usize::MAX` if it is not preferred.
     pub fn preference(&self, wanted: Option<&TopologyRequirement>, node: &str) -> usize {
         wanted
             .and_then(|wanted| {

@@ -1,7 +1,7 @@
-//! What a CSI request must look like, for the Controller service here and the
-//! Node service of the agent: names, capabilities, sizes, parameters.
+//! Validation of CSI requests, for the Controller service here and the Node service
+//! of the agent: names, capabilities, sizes, parameters.
 //!
-//! Nothing here looks at what exists; each answer follows from the request alone.
+//! Each result follows from the request alone, not from existing volumes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,6 +10,7 @@ use drivebay_proto::{csi, names};
 pub mod anti_affinity;
 
 pub use crate::capability::{Access, Capability, capabilities, capability};
+use crate::new_volume::CopyUnreadable;
 use drivebay_common::{
     mount_flags::{OptionError, mount_flags},
     units::size_beside,
@@ -30,7 +31,7 @@ pub enum InvalidRequest {
     #[error("{field} is {bytes} bytes long; at most {limit} are allowed")]
     TooLong {
         field: &'static str,
-        /// Its length, bytes.
+        /// Length of the string, bytes.
         bytes: usize,
         /// The limit, bytes.
         limit: usize,
@@ -70,9 +71,7 @@ pub enum InvalidRequest {
         filesystems()
     )]
     UnknownFilesystem {
-        /// Where it was named.
         field: &'static str,
-        /// What was asked for.
         fs_type: String,
     },
     /// The VOLUME_MOUNT_GROUP field, which is not advertised.
@@ -94,7 +93,7 @@ pub enum InvalidRequest {
     #[error("parameters: {key} is not usable: {reason}. Correct the StorageClass")]
     BadParameter {
         key: &'static str,
-        /// What is wrong with its value.
+        /// Completes "is not usable: ".
         reason: &'static str,
     },
     /// A pattern over names of claims that cannot be used.
@@ -103,7 +102,7 @@ pub enum InvalidRequest {
     )]
     BadPattern {
         pattern: String,
-        /// What is wrong with it.
+        /// Error of the pattern's parser, or the rule that it breaks.
         reason: String,
     },
     /// A pattern over names of claims, and no name.
@@ -117,23 +116,25 @@ pub enum InvalidRequest {
     /// Mutable parameters (VolumeAttributesClass).
     #[error("mutable_parameters are not supported; remove the VolumeAttributesClass")]
     MutableParameters,
-    /// A VolumeSnapshotClass parameter that does not exist.
+    /// An unknown parameter of a VolumeSnapshotClass or VolumeGroupSnapshotClass.
     #[error(
-        "parameters: {key:?} is not known; the parameters are {}. Correct the VolumeSnapshotClass",
+        "parameters: {key:?} is not known; the parameters are {}. Correct the VolumeSnapshotClass or VolumeGroupSnapshotClass",
         names::SNAPSHOT_PARAMETERS.join(", ")
     )]
     UnknownSnapshotParameter { key: String },
-    /// A VolumeSnapshotClass parameter whose value cannot be used.
-    #[error("parameters: {key} {value:?} is not usable: {reason}. Correct the VolumeSnapshotClass")]
+    /// A parameter of a VolumeSnapshotClass or VolumeGroupSnapshotClass with an invalid value.
+    #[error(
+        "parameters: {key} {value:?} is not usable: {reason}. Correct the VolumeSnapshotClass or VolumeGroupSnapshotClass"
+    )]
     BadSnapshotParameter {
         key: &'static str,
         value: String,
-        /// What to write instead.
+        /// Completes "is not usable: ", with a valid value.
         reason: &'static str,
     },
     /// Bounds of a snapshot's reserve that no size is in.
     #[error(
-        "parameters: mostReserve {} is less than leastReserve {}. Correct the VolumeSnapshotClass",
+        "parameters: mostReserve {} is less than leastReserve {}. Correct the VolumeSnapshotClass or VolumeGroupSnapshotClass",
         size_beside(*most, *least),
         size_beside(*least, *most)
     )]
@@ -143,6 +144,16 @@ pub enum InvalidRequest {
         /// mostReserve, bytes.
         most: u64,
     },
+    /// A list with more entries than are allowed.
+    #[error("{field} has {count} entries; at most {limit} are allowed")]
+    TooMany {
+        field: &'static str,
+        count: usize,
+        limit: usize,
+    },
+    /// A list with a duplicate entry.
+    #[error("{field} names {value:?} twice; name each once")]
+    Repeated { field: &'static str, value: String },
     /// A size or a count below zero.
     #[error("{field} is negative ({value})")]
     Negative { field: &'static str, value: i64 },
@@ -190,6 +201,8 @@ impl InvalidRequest {
             | Self::ControlCharacter { .. }
             | Self::NoAccessType
             | Self::NoAccessMode
+            | Self::TooMany { .. }
+            | Self::Repeated { .. }
             | Self::Negative { .. }
             | Self::LimitBelowRequired { .. }
             | Self::DriverName { .. } => false,
@@ -271,10 +284,10 @@ pub fn driver_name(name: &str) -> Result<&str, InvalidRequest> {
     Ok(name)
 }
 
-/// What a capacity_range asks for, bytes.
+/// A valid capacity_range, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SizeRange {
-    /// At least this; 0: not said.
+    /// At least this; 0: no lower limit.
     pub required: u64,
     /// At most this; None: no limit.
     pub limit: Option<u64>,
@@ -342,7 +355,7 @@ pub fn map_size(field: &'static str, map: &HashMap<String, String>) -> Result<()
 /// The parameters of a StorageClass, taken apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// The class of drives; None when not said.
+    /// The class of drives; None if the StorageClass names none.
     pub class: Option<String>,
     /// Filesystem for capabilities that name none.
     pub fs_type: Option<&'static str>,
@@ -377,6 +390,9 @@ pub fn parameters(map: &HashMap<String, String>) -> Result<Parameters, InvalidRe
             // Checked below, together.
             names::PARAM_ANTI_AFFINITY_PATTERN | names::PARAM_ANTI_AFFINITY => {}
             names::PARAM_MOUNT_OPTIONS => parsed.mount_options = mount_options(value)?,
+            names::PARAM_COPY_UNREADABLE => {
+                CopyUnreadable::parse(value)?;
+            }
             names::RESERVED_FS_TYPE => {
                 reserved_fs_type = filesystem("parameters.csi.storage.k8s.io/fstype", value)?;
             }

@@ -1,4 +1,4 @@
-//! Options that both command lines have.
+//! Options that both command lines share.
 
 use clap::{Args, ValueEnum};
 use drivebay_proto::agent::{Drive, LocateDriveResponse};
@@ -12,7 +12,7 @@ use super::{
     table::printable,
 };
 
-/// What becomes of a drive's light.
+/// State to which a drive's light is switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Light {
     On,
@@ -24,12 +24,12 @@ impl Light {
         self == Self::On
     }
 
-    /// What was switched, where the drive is, and by what it was done.
+    /// Returns a message with the drive, its bay, the light's state, and the method that switched it.
     pub fn outcome(self, drive: &Drive, answer: &LocateDriveResponse) -> String {
         let light = if self.is_on() { "on" } else { "off" };
         let bay = match drive.bay().as_str() {
             "" => String::new(),
-            bay => format!(" (bay {bay})"),
+            bay => format!(" ({bay})"),
         };
         printable(&format!(
             "the light of drive {}{bay} is {light}, by {}",
@@ -38,12 +38,12 @@ impl Light {
     }
 }
 
-/// What is to be logged, as the service takes it: None to see, empty to take changes back.
+/// Returns the filter for the log service: None to query it, empty to reset it.
 pub fn log_filter(level: Option<&str>) -> Option<&str> {
     level.map(|level| if level == "reset" { "" } else { level })
 }
 
-/// How one thing is shown.
+/// Output format of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Table
@@ -57,7 +57,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format for programs; none: it is for people.
+    /// Returns the format for programs; None for a table.
     pub fn document(self) -> Option<Document> {
         match self {
             Self::Json => Some(Document::Json),
@@ -67,7 +67,7 @@ impl Format {
     }
 }
 
-/// How a list is shown.
+/// Output format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
     /// Table, with fewer columns on a narrow terminal
@@ -83,12 +83,12 @@ pub enum ListFormat {
 }
 
 impl ListFormat {
-    /// Whether it has every column.
+    /// True if it shows every column.
     pub fn is_wide(self) -> bool {
         self == Self::Wide
     }
 
-    /// The format for programs; none: it is for people.
+    /// Returns the format for programs; None for a table or names.
     pub fn document(self) -> Option<Document> {
         match self {
             Self::Json => Some(Document::Json),
@@ -109,7 +109,7 @@ pub struct ListArgs {
     pub no_headers: bool,
 }
 
-/// What a list of drives is sorted by.
+/// Sort key of a list of drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DriveSort {
     /// Kernel name
@@ -130,7 +130,7 @@ pub enum DriveSort {
     Wear,
 }
 
-/// What a list of volumes is sorted by.
+/// Sort key of a list of volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum VolumeSort {
     /// Name
@@ -165,7 +165,7 @@ pub struct PvClaimArgs {
     pub output: PvFormat,
 }
 
-/// How a manifest is printed: as kubectl takes it.
+/// Output format of a manifest for kubectl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PvFormat {
     /// JSON
@@ -175,7 +175,7 @@ pub enum PvFormat {
 }
 
 impl PvFormat {
-    /// The format for programs.
+    /// Returns the format for programs.
     pub fn document(self) -> Document {
         match self {
             Self::Json => Document::Json,

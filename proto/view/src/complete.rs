@@ -1,5 +1,5 @@
-//! Words that complete a command line at the Tab key: what nodes, drives, volumes and classes are called. Pure; each program asks for
-//! what there is, only reads, and has nothing to say where nobody answers.
+//! Words that complete a command line at the Tab key: names of nodes, drives, volumes and classes. Pure; each program queries the names
+//! with read-only calls, and completes nothing where no program answers.
 //!
 //! The shell's script runs the program itself with `COMPLETE` set (`clap_complete::CompleteEnv`); packages hold the scripts.
 
@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Arg, Command};
 use clap_complete::engine::ArgValueCandidates;
 pub use clap_complete::{CompleteEnv, engine::CompletionCandidate};
-use drivebay_common::pick::Names;
+use drivebay_common::{pick::Names, units::count};
 use drivebay_proto::{
     agent::{Class, Drive, Volume},
     words::VolumeState,
@@ -17,7 +17,7 @@ use drivebay_proto::{
 use super::{
     drives::is_noise,
     show::{claim, drive_names, volume_names},
-    snapshots::entries,
+    snapshots::{SnapshotEntry, entries, groups},
     table::{human_size, printable},
     volumes::state,
 };
@@ -25,7 +25,7 @@ use super::{
 /// Longest time for which a completion waits for an answer.
 pub const LIMIT: Duration = Duration::from_millis(500);
 
-/// What an argument names.
+/// Kind of object that an argument names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Named {
     Node,
@@ -34,6 +34,8 @@ pub enum Named {
     /// A volume that was deleted and is kept for a while.
     Quarantined,
     Snapshot,
+    /// A snapshot that was taken alone, or a group.
+    SnapshotOrGroup,
     Class,
 }
 
@@ -58,7 +60,8 @@ fn within(command: Command, group: &str, of: fn(Named) -> Vec<CompletionCandidat
     command.mut_subcommands(|sub| within(sub, &name, of))
 }
 
-/// What an argument names, by the name of its value in the help. A confirmation is never completed: it has to be typed.
+/// Returns the kind of object that an argument names, by the name of its value in the help. None for a confirmation, which has to be
+/// typed.
 fn named(group: &str, command: &str, arg: &Arg) -> Option<Named> {
     let value = arg.get_value_names()?.first()?.as_str();
     Some(match (group, command, value) {
@@ -69,6 +72,7 @@ fn named(group: &str, command: &str, arg: &Arg) -> Option<Named> {
         ("volume", "create", _) => return None,
         (_, _, "VOLUME") => Named::Volume,
         (_, _, "SNAPSHOT") => Named::Snapshot,
+        (_, _, "SNAPSHOT|GROUP") => Named::SnapshotOrGroup,
         ("volume", _, "ID" | "NAME" | "NAME|DIR") if arg.is_positional() => Named::Volume,
         (_, _, "NODE") => Named::Node,
         ("node", _, "NAME") if arg.is_positional() => Named::Node,
@@ -114,7 +118,7 @@ pub fn typed(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     arguments.collect()
 }
 
-/// Where the program listens that is asked: as is being typed, else as the environment says, else where it does by itself.
+/// Returns the socket to connect to: of `--socket` in the typed words, else of the environment, else the default.
 pub fn socket(words: &[OsString], environment: Option<OsString>, default: &str) -> PathBuf {
     option_value(words, "--socket")
         .or(environment)
@@ -171,13 +175,29 @@ pub fn of_quarantined<'a>(
 
 /// Each snapshot of these volumes by its name.
 pub fn of_snapshots<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Vec<CompletionCandidate> {
-    let each = entries(volumes).into_iter().flat_map(|entry| {
-        let size = human_size(entry.snapshot.size_bytes);
-        let help = format!("{size} of {}, {}", entry.volume.name, entry.snapshot.state);
-        let name = &entry.snapshot.name;
-        words_of(name, &entry.names(), Vec::new(), &help, false)
+    entries(volumes).into_iter().flat_map(of_snapshot).collect()
+}
+
+/// Returns candidates for each group, and for each snapshot of these volumes that is in none.
+pub fn of_snapshots_and_groups<'a>(
+    volumes: impl IntoIterator<Item = &'a Volume>,
+) -> Vec<CompletionCandidate> {
+    let all = entries(volumes);
+    let groups = groups(&all).into_iter().flat_map(|entry| {
+        let help = format!("group of {}", count(entry.members.len(), "snapshot"));
+        words_of(&entry.group.name, &entry.names(), Vec::new(), &help, false)
     });
-    each.collect()
+    let alone = all.iter().filter(|entry| entry.snapshot.group.is_none());
+    groups
+        .chain(alone.flat_map(|entry| of_snapshot(*entry)))
+        .collect()
+}
+
+fn of_snapshot(entry: SnapshotEntry<'_>) -> Vec<CompletionCandidate> {
+    let size = human_size(entry.snapshot.size_bytes);
+    let help = format!("{size} of {}, {}", entry.volume.name, entry.snapshot.state);
+    let name = &entry.snapshot.name;
+    words_of(name, &entry.names(), Vec::new(), &help, false)
 }
 
 fn of_volume(volume: &Volume, hidden: bool) -> Vec<CompletionCandidate> {
@@ -216,8 +236,8 @@ fn words_of(
     all.enumerate().map(candidate).collect()
 }
 
-/// Whether a word stands for itself on every shell's command line, and is no option. Names come from whoever may create volumes, and a
-/// shell puts what is chosen there as it is.
+/// True if a word needs no quoting in any shell and is no option. Names come from any client that may create volumes, and a shell inserts
+/// the chosen candidate unquoted.
 fn is_plain(word: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "-_./:@+,".contains(c);
     !word.is_empty() && !word.starts_with('-') && word.chars().all(plain)
@@ -228,7 +248,7 @@ mod tests {
     use std::ffi::OsStr;
 
     use clap::arg;
-    use drivebay_proto::agent::{CreatedFor, VolumeSnapshot};
+    use drivebay_proto::agent::{CreatedFor, SnapshotGroup, VolumeSnapshot};
 
     use super::*;
 
@@ -301,6 +321,12 @@ mod tests {
                 Some(Named::Snapshot),
             ),
             ("snapshot", "restore", option("NAME"), None),
+            (
+                "snapshot",
+                "delete",
+                positional("SNAPSHOT|GROUP"),
+                Some(Named::SnapshotOrGroup),
+            ),
             (
                 "snapshot",
                 "create",
@@ -429,6 +455,17 @@ mod tests {
         assert_eq!(offered(&all, "uuid-1"), ["uuid-1"]);
         let help = all[1].get_help().unwrap().to_string();
         assert!(help.contains("of db, ready"), "{help}");
+        // The snapshots of a group are not offered: they are deleted only with it.
+        let mut db = db;
+        db.snapshots[0].group = Some(SnapshotGroup {
+            id: "uuid-3@n1".into(),
+            name: "nightly".into(),
+            members: 1,
+        });
+        let all = of_snapshots_and_groups([&db]);
+        assert_eq!(offered(&all, ""), ["nightly", "uuid-2"]);
+        assert_eq!(offered(&all, "uuid-3"), ["uuid-3"]);
+        assert_eq!(offered(&all, "db"), [""; 0]);
     }
 
     #[test]

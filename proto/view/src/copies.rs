@@ -5,7 +5,7 @@ use drivebay_proto::agent::{Volume, VolumeCopy};
 
 use super::{moves::percent, table::human_seconds};
 
-/// What a volume was made as a copy of, as `snapshot ID` or `volume ID`; empty: of nothing.
+/// Returns the source of a volume that was created as a copy, as `snapshot ID` or `volume ID`; empty if it is no copy.
 pub fn source(volume: &Volume) -> String {
     Source::of(volume).map_or_else(String::new, |source| source.to_string())
 }

@@ -1,4 +1,4 @@
-//! Cordoning a drive, in the words of both command lines. Pure.
+//! Messages of `drive cordon` and `drive uncordon`, for both command lines. Pure.
 
 use drivebay_proto::agent::{Cordon, CordonDriveResponse, Drive};
 
@@ -7,7 +7,7 @@ use super::{
     volumes::count,
 };
 
-/// What came of it.
+/// Returns the message about a completed request.
 pub fn outcome(answer: &CordonDriveResponse) -> String {
     let mut text = match answer.changed {
         true => String::new(),
@@ -21,7 +21,7 @@ pub fn outcome(answer: &CordonDriveResponse) -> String {
     text
 }
 
-/// What the command would do to a drive with so many volumes, or that it would do nothing.
+/// Returns the plan for a drive with this number of volumes; `uncordon` selects the command.
 pub fn plan(volumes: u64, drive: &Drive, uncordon: bool) -> String {
     let id = printable(&drive.id);
     let free = human_size(drive.free_bytes);

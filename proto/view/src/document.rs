@@ -1,4 +1,4 @@
-//! Answers for programs: as JSON, or the same fields as YAML.
+//! Output for programs: JSON, or the same fields as YAML.
 
 use serde::{Serialize, ser::Error};
 
@@ -10,7 +10,7 @@ pub enum Document {
 }
 
 impl Document {
-    /// A whole answer.
+    /// Returns the value as a whole document.
     pub fn write(self, value: &impl Serialize) -> serde_json::Result<String> {
         match self {
             Self::Json => Ok(serde_json::to_string_pretty(value)? + "\n"),
@@ -19,8 +19,8 @@ impl Document {
     }
 }
 
-/// In kubectl's layout, with each text on one line. What YAML 1.1 or 1.2 would take for a number or a truth value is quoted, and
-/// control characters are escaped.
+/// Returns YAML in kubectl's layout, with each text on one line. Texts that YAML 1.1 or 1.2 would parse as a number or a boolean are
+/// quoted, and control characters are escaped.
 pub fn yaml(value: &impl Serialize) -> serde_json::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(value, options).map_err(serde_json::Error::custom)

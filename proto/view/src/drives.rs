@@ -1,4 +1,4 @@
-//! A drive as both command lines show it: cells of a table, the lines below. Pure.
+//! Drives in tables of both command lines: cells and the lines below a row. Pure.
 
 use std::cmp::Ordering;
 
@@ -19,10 +19,10 @@ use super::{
     wrong::reasons,
 };
 
-/// Codes of devices that are only shown with `--all`.
+/// Codes of devices that are shown only with `--all`.
 const NOISE: [&str; 2] = ["NotADisk", "Partition"];
 
-/// Whether it is only shown with `--all`.
+/// True if the drive is shown only with `--all`.
 pub fn is_noise(drive: &Drive) -> bool {
     let codes: Vec<&str> = drive
         .rejects
@@ -32,13 +32,13 @@ pub fn is_noise(drive: &Drive) -> bool {
     is_rejected(drive) && is_nobodys(&codes, drive.known_transport() == Some(Transport::Loop))
 }
 
-/// Whether a device was never anybody's drive: a virtual one, a partition, a loop device with nothing attached.
-/// A real drive of size 0 has failed to start, and is shown.
+/// True if a device cannot be a drive: a virtual device, a partition, a loop device with nothing attached. A real drive of size 0 has
+/// failed to start, and is shown.
 pub fn is_nobodys(codes: &[&str], is_loop: bool) -> bool {
     codes.iter().any(|code| NOISE.contains(code)) || (is_loop && codes.contains(&"ZeroSize"))
 }
 
-/// `(3 virtual devices are not shown; …)`
+/// Returns a note on the number of devices that are not shown; empty for 0.
 pub fn hidden_note(count: usize) -> String {
     match count {
         0 => String::new(),
@@ -47,7 +47,7 @@ pub fn hidden_note(count: usize) -> String {
     }
 }
 
-/// The columns of a drive.
+/// Returns the columns of a list of drives.
 pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![
         ("DRIVE", Left),
@@ -78,7 +78,7 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     columns
 }
 
-/// How a list of drives gives way where it does not fit.
+/// Returns the columns that may be cut or left out if the table is too wide.
 pub fn yielding(wide: bool) -> Yielding<'static> {
     match wide {
         true => Yielding::default(),
@@ -91,7 +91,7 @@ pub fn yielding(wide: bool) -> Yielding<'static> {
     }
 }
 
-/// The cells of a drive, one per column. `now`: seconds since 1970.
+/// Returns the cells of a drive, one per column. `now`: seconds since 1970.
 fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
     let size = |bytes: u64| match drive.takes_new_volumes() {
         true => human_size(bytes),
@@ -137,7 +137,7 @@ fn cells(drive: &Drive, wide: bool, now: u64) -> Vec<String> {
     cells
 }
 
-/// Space that volumes have on the drive; 0 of one that is not claimed.
+/// Returns the bytes that volumes use on the drive; 0 if it is not claimed.
 pub fn used_bytes(drive: &Drive) -> u64 {
     match drive.known_state() {
         Some(DriveState::Claimed) => drive.usable_bytes.saturating_sub(drive.free_bytes),
@@ -145,7 +145,7 @@ pub fn used_bytes(drive: &Drive) -> u64 {
     }
 }
 
-/// Per cent of the usable space that volumes have, rounded up; None of a drive that is not claimed.
+/// Returns the percentage of the usable space that volumes use, rounded up; None if the drive is not claimed.
 fn used_percent(drive: &Drive) -> Option<u64> {
     let used = u128::from(used_bytes(drive)) * 100;
     let all = u128::from(drive.usable_bytes);
@@ -154,8 +154,8 @@ fn used_percent(drive: &Drive) -> Option<u64> {
     (is_claimed && all > 0).then(|| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
-/// Codes of what keeps the drive from being used, or should be known of it, each once.
-fn codes(drive: &Drive) -> String {
+/// Returns the codes of the drive's reasons, each once.
+pub fn codes(drive: &Drive) -> String {
     let reasons = reasons(drive);
     let codes: Vec<&str> = reasons.iter().map(|one| one.code.as_str()).collect();
     let mut codes = match codes.contains(&"NotSelected") {
@@ -175,21 +175,21 @@ fn reading(drive: &Drive, name: &str) -> Option<i64> {
     Some(readings.find(|one| one.name == name)?.value)
 }
 
-/// Degrees Celsius, as the drive last said.
+/// Temperature in °C of the last successful SMART poll.
 fn temperature(drive: &Drive) -> Option<i64> {
     reading(drive, "temperature-celsius")
 }
 
-/// Per cent of its rated endurance that is used, as the drive last said.
+/// Percentage of the rated endurance that is used, of the last successful SMART poll.
 fn wear(drive: &Drive) -> Option<i64> {
     reading(drive, "wear-percent")
 }
 
-/// Since when its health is what it is, seconds since 1970.
+/// Returns the time since which its health is unchanged, seconds since 1970.
 fn since(drive: &Drive) -> Option<u64> {
     let health = drive.health.as_ref()?;
     let findings = health.findings.iter().map(|finding| finding.since);
-    // The verdict rests on the findings; the drive's own word is older where nothing is found.
+    // The verdict depends on the findings; without any, on the drive's own assessment.
     let oldest = findings.filter(|since| *since > 0).min();
     oldest.or_else(|| {
         smart(drive)
@@ -198,19 +198,19 @@ fn since(drive: &Drive) -> Option<u64> {
     })
 }
 
-/// Whether no class wants the drive, and it holds nothing of Drivebay: it is of little interest.
+/// True if no class selects the drive, nothing is wrong with it and it holds nothing of Drivebay.
 pub fn is_unwanted(drive: &Drive) -> bool {
     let codes: Vec<&str> = drive.rejects.iter().map(|one| one.code.as_str()).collect();
     let is_well = drive.trouble.is_empty() && !has_bad_verdict(drive);
     is_rejected(drive) && is_well && are_unwanted(&codes)
 }
 
-/// The same, by the codes of what speaks against using it.
+/// The same, by the codes of the reasons for which a drive is rejected.
 pub fn are_unwanted(codes: &[&str]) -> bool {
     codes.contains(&"NotSelected") && !codes.iter().any(|code| code.starts_with("Ours"))
 }
 
-/// Codes of what speaks against a drive that no class wants, in one line.
+/// Returns the reject codes of a drive that no class selects, in one line.
 pub fn in_short(codes: &[&str]) -> String {
     let others: Vec<&str> = codes
         .iter()
@@ -223,7 +223,7 @@ pub fn in_short(codes: &[&str]) -> String {
     }
 }
 
-/// A drive as a row. `whole`: with every reason and note below it, as when it is asked for by name.
+/// Returns the row of a drive. `whole`: with every reason and note below it, for a drive that was named.
 pub fn row(drive: &Drive, wide: bool, whole: bool, now: u64) -> Row {
     Row {
         cells: cells(drive, wide, now),
@@ -234,8 +234,8 @@ pub fn row(drive: &Drive, wide: bool, whole: bool, now: u64) -> Row {
     }
 }
 
-/// Its reasons and notes for the legend of a list: none of a drive that no class wants, which is of little interest.
-/// `node`: where it is, in a list of several nodes.
+/// Returns a drive's reasons and notes for the legend of a list; none for a drive that no class selects. `node`: name to be shown in a list
+/// of several nodes.
 pub fn legend_of(drive: &Drive, node: Option<&str>) -> Vec<Reasoned> {
     if is_unwanted(drive) {
         return Vec::new();
@@ -262,8 +262,7 @@ pub fn legend_of(drive: &Drive, node: Option<&str>) -> Vec<Reasoned> {
     reasoned.collect()
 }
 
-/// Puts drives into the order that is wanted, by their kernel names where nothing else decides: those that no class wants come
-/// last, and before them those that are missing.
+/// Sorts drives by the key, then by kernel name, with missing drives last; drives that no class selects come after all others.
 pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Drive) {
     drives.sort_by(|a, b| {
         let (a, b) = (of(a), of(b));
@@ -285,7 +284,7 @@ pub fn sort<T>(drives: &mut [T], by: Option<DriveSort>, of: impl Fn(&T) -> &Driv
     });
 }
 
-/// The worse, the more: missing or without an answer, then by verdict.
+/// Returns a number that increases with severity: missing or unresponsive drives are worst, then by verdict.
 fn badness(drive: &Drive) -> u8 {
     let is_lost = drive.known_state() == Some(DriveState::Missing) || !drive.trouble.is_empty();
     let acknowledged = drive.is_acknowledged();
@@ -299,7 +298,7 @@ fn badness(drive: &Drive) -> u8 {
     }
 }
 
-/// Every reason, then every note, one per line.
+/// Returns every reason, then every note, one per line.
 pub fn below(drive: &Drive) -> Vec<String> {
     let reasons = drive
         .rejects
@@ -310,7 +309,7 @@ pub fn below(drive: &Drive) -> Vec<String> {
         .collect()
 }
 
-/// For programs, which get all notes.
+/// Returns the drive for programs, with all notes.
 pub fn printed(drive: &Drive) -> Drive {
     Drive {
         notes: drive.all_notes(),
@@ -318,7 +317,7 @@ pub fn printed(drive: &Drive) -> Drive {
     }
 }
 
-/// `Code: detail`, or the code alone.
+/// Returns `Code: detail`, or the code alone.
 pub fn reason(code: &str, detail: &str) -> String {
     if detail.is_empty() {
         code.to_owned()
@@ -327,7 +326,7 @@ pub fn reason(code: &str, detail: &str) -> String {
     }
 }
 
-/// Whether a drive is not well: missing, or with a verdict other than GOOD and UNKNOWN.
+/// True if a drive is missing, or has a verdict other than GOOD and UNKNOWN.
 pub fn in_trouble(drive: &Drive) -> bool {
     drive.known_state() == Some(DriveState::Missing) || has_bad_verdict(drive)
 }
@@ -336,7 +335,7 @@ fn is_rejected(drive: &Drive) -> bool {
     drive.known_state() == Some(DriveState::Rejected)
 }
 
-/// A verdict of a newer agent is a bad one, too.
+/// A verdict of a newer agent counts as a bad one.
 fn has_bad_verdict(drive: &Drive) -> bool {
     let takes = drive.known_verdict().map(Verdict::takes_new_volumes);
     !drive.verdict.is_empty() && takes != Some(true)

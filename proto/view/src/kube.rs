@@ -1,4 +1,4 @@
-//! Names as Kubernetes allows them.
+//! Names of Kubernetes objects.
 
 /// A claim by its namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,22 +7,20 @@ pub struct ClaimRef {
     pub name: String,
 }
 
-/// A text that is no name.
+/// A text that is not a valid name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not an object's name.
     #[error(
         "not a name: at most 253 lower-case letters, digits, '-' and '.', no part empty or with '-' at an end"
     )]
     Subdomain,
-    /// Not a claim's.
     #[error("not NAMESPACE/NAME of a PersistentVolumeClaim")]
     Claim,
     #[error("not NAMESPACE/NAME of a ServiceAccount")]
     ServiceAccount,
 }
 
-/// A DNS label (RFC 1123): up to 63 lower-case letters, digits and '-', none of them at an end.
+/// True for a DNS label (RFC 1123): up to 63 lower-case letters, digits and '-', neither first nor last of which is '-'.
 pub fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && is_part(text)
 }
@@ -36,12 +34,12 @@ fn is_part(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
-/// A DNS subdomain as Kubernetes takes it for names: up to 253 characters, parts as in a label but of any length.
+/// True for a DNS subdomain as Kubernetes accepts it for names: up to 253 characters, parts as in a label but of any length.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-/// Reads the name of an object.
+/// Parses the name of an object.
 pub fn subdomain(text: &str) -> Result<String, NameError> {
     if is_subdomain(text) {
         Ok(text.to_owned())
@@ -50,7 +48,7 @@ pub fn subdomain(text: &str) -> Result<String, NameError> {
     }
 }
 
-/// Reads `NAMESPACE/NAME`.
+/// Parses `NAMESPACE/NAME` of a claim.
 pub fn claim_ref(text: &str) -> Result<ClaimRef, NameError> {
     let (namespace, name) = text.split_once('/').ok_or(NameError::Claim)?;
     if !is_label(namespace) || !is_subdomain(name) {
@@ -62,7 +60,7 @@ pub fn claim_ref(text: &str) -> Result<ClaimRef, NameError> {
     })
 }
 
-/// A name that Kubernetes takes, like `text` as far as it allows; empty when nothing of it can be kept.
+/// Returns a name that is valid in Kubernetes and similar to `text`, of at most `limit` characters; empty if no character can be kept.
 pub fn resembling(text: &str, limit: usize) -> String {
     let mut name = String::new();
     for c in text.chars() {

@@ -1,41 +1,41 @@
-//! What the codes of a list mean: each once, below it. Pure.
+//! Legend of the codes in a list: each code once, below the list. Pure.
 
 use std::collections::BTreeMap;
 
 use super::{table::printable, terminal::Terminal};
 
-/// Drives or volumes that are named for a code.
+/// Largest number of drives or volumes that are named for a code.
 const NAMED: usize = 3;
 
-/// A code of one row.
+/// A code of one row, with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reasoned {
-    /// What the row is called in short.
+    /// Short name of the row.
     pub label: String,
     pub code: String,
     pub text: String,
 }
 
-/// The codes of the rows so far. Bounded by the number of codes there are, not by the rows.
+/// The codes of the rows so far. Its size is bounded by the number of codes, not by that of the rows.
 #[derive(Debug, Default)]
 pub struct Legend {
-    // In the order in which they came.
+    // In the order in which they were added.
     codes: Vec<String>,
     entries: BTreeMap<String, Entry>,
-    /// A code has other texts than the one that is shown.
+    /// True if a code has other texts than the one that is shown.
     differ: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
-    // Of the first row that has it.
+    // Text of the first row that has the code.
     text: String,
     labels: Vec<String>,
     more: usize,
 }
 
 impl Legend {
-    /// Takes up a row's codes. What has no text needs none.
+    /// Adds the codes of a row; ignores those without a text.
     pub fn add(&mut self, reasoned: Vec<Reasoned>) {
         for Reasoned { label, code, text } in reasoned {
             if text.is_empty() {
@@ -58,7 +58,7 @@ impl Legend {
         }
     }
 
-    /// A line for each code. `show`: the command that has every text of one row.
+    /// Returns a line for each code. `show`: the command that shows every text of one row.
     pub fn text(&self, show: &str, terminal: Terminal) -> String {
         let mut text = String::new();
         for code in &self.codes {

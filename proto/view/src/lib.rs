@@ -1,5 +1,5 @@
-//! Drives and volumes as both command lines show them: tables, sort orders, JSON and YAML, what is wrong and what to do
-//! about it. Pure, over the messages of the protocols.
+//! Drives and volumes as both command lines show them: tables, sort orders, JSON and YAML, problems and their remedies. Pure, over the
+//! messages of the protocols.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -32,7 +32,7 @@ pub mod volumes;
 pub mod watch;
 pub mod wrong;
 
-/// Whether what failed was not permitted, by the reasons of an error.
+/// True if permission was denied, by the sources of an error.
 pub fn denied(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -45,12 +45,12 @@ pub fn denied(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// A moment or a limit as JSON has it: of the wire, 0 stands for none.
+/// Returns a time or a limit for JSON: None for 0, which the protocol uses for none.
 pub fn moment(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
 }
 
-/// Seconds since 1970; 0 when the clock stands before it.
+/// Returns the time in seconds since 1970; 0 if the clock is before that.
 pub fn unix_seconds() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())

@@ -1,4 +1,4 @@
-//! Moving volumes to other drives, in the words of both command lines.
+//! Moves of volumes to other drives, in the output of both command lines.
 //!
 //! Everything but [`run()`] and [`Shown`] is pure.
 
@@ -19,12 +19,12 @@ mod run;
 pub use plan::plan;
 pub use run::{Answer, MovesClient, MovesError, Order, Shown, Verb, interrupted, run};
 
-/// Drives by identity, with the kernel names that they have now.
+/// Drives by identity, with their current kernel names.
 #[derive(Debug, Clone, Default)]
 pub struct Devices(BTreeMap<String, String>);
 
 impl Devices {
-    /// Of these drives.
+    /// Collects the kernel names of these drives.
     pub fn of<'a>(drives: impl IntoIterator<Item = &'a Drive>) -> Self {
         let named = drives.into_iter();
         let named = named.filter(|drive| !drive.kernel_name.is_empty());
@@ -35,19 +35,19 @@ impl Devices {
         )
     }
 
-    /// The kernel name of a drive, or its identity where it has none.
+    /// Returns the kernel name of a drive, or its identity if it has none.
     fn short<'a>(&'a self, id: &'a str) -> &'a str {
         self.0.get(id).map_or(id, String::as_str)
     }
 }
 
-/// How much of a move or of a copy is done, percent; not known of one whose size is not.
+/// Returns the completed share of a move or copy in percent, at most 100; None if its size is not known.
 pub(crate) fn percent(done: u64, total: u64) -> Option<u64> {
     let percent = (u128::from(done) * 100).checked_div(u128::from(total))?;
     u64::try_from(percent.min(100)).ok()
 }
 
-/// Why a move stands where it does, in one line; empty: nothing is to be said.
+/// Returns the reason for the current phase of a move, in one line; empty if there is none.
 fn reason(one: &Move, in_use: bool) -> String {
     match (one.waits_for.as_str(), one.known_phase()) {
         ("", Some(MovePhase::Waiting)) if in_use => "it is in use".to_owned(),
@@ -55,7 +55,7 @@ fn reason(one: &Move, in_use: bool) -> String {
     }
 }
 
-/// What is to be known of a source that could not be written; None: it could.
+/// Returns a warning about a source that could not be marked as outdated; None if it was.
 fn unfenced(one: &Move) -> Option<String> {
     one.unfenced.then(|| {
         format!(

@@ -1,13 +1,13 @@
-//! Orders that a person expects: `nvme2n1` before `nvme10n1`, `sdz` before `sdaa`, `pvc-9` before `pvc-10`. Pure.
+//! Natural sort orders: `nvme2n1` before `nvme10n1`, `sdz` before `sdaa`, `pvc-9` before `pvc-10`. Pure.
 
 use std::cmp::Ordering;
 
 use alphanumeric_sort::compare_str;
 
-/// Prefixes of kernel names in which letters count as digits of base 26: after `z` comes `aa`.
+/// Prefixes of kernel names whose letters are digits of base 26: `aa` follows `z`.
 const LETTERED: [&str; 5] = ["sd", "vd", "xvd", "hd", "dasd"];
 
-/// Kernel names of devices; an empty one, of a drive that is missing, comes last.
+/// Compares kernel names of devices; an empty one, of a missing drive, comes last.
 pub fn by_device(a: &str, b: &str) -> Ordering {
     let lettered = |name: &str| {
         let rest = LETTERED
@@ -24,7 +24,7 @@ pub fn by_device(a: &str, b: &str) -> Ordering {
     last.then(order).then_with(|| compare_str(a, b))
 }
 
-/// Names of volumes: numbers in those that people gave count as numbers, the digits of a UUID do not.
+/// Compares names of volumes: digits count as numbers, except between two names that end with a UUID.
 pub fn by_name(a: &str, b: &str) -> Ordering {
     match ends_with_uuid(a) && ends_with_uuid(b) {
         true => a.cmp(b),

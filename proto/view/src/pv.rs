@@ -1,4 +1,4 @@
-//! The PersistentVolume for a volume where it is now. Pure.
+//! PersistentVolume for a volume on its current node. Pure.
 
 use drivebay_proto::{
     VolumeId,
@@ -18,37 +18,37 @@ use super::{
 use drivebay_common::units::exact_size;
 use drivebay_csi::validate::{InvalidRequest, driver_name};
 
-/// Why there is no PersistentVolume for a volume.
+/// Reason for which there is no PersistentVolume for a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum PvError {
-    /// The controller's answer is not of one piece.
+    /// The controller's answer is inconsistent.
     #[error(
         "the controller's answer cannot be used: {0}; is it of another version, or the record damaged?"
     )]
     Answer(&'static str),
-    /// The driver's name cannot be one.
+    /// The driver's name is invalid.
     #[error("the controller's answer cannot be used")]
     Driver(#[from] InvalidRequest),
-    /// It was deleted.
     #[error(
         "volume {id} was deleted ({state}); a PersistentVolume would bring back what was to be erased"
     )]
     Deleted {
         id: String,
-        /// `erasing` or `quarantined`.
+        /// State: `erasing` or `quarantined`.
         state: String,
     },
 }
 
-/// A manifest, and what to know and do before it is applied.
+/// A manifest, and the instructions for applying it.
 #[derive(Debug)]
 pub struct Manifest {
     pub value: Value,
-    /// Lines for a person; nothing in them acts on a terminal, and none is broken.
+    /// Lines of instructions, escaped for a terminal and not wrapped.
     pub first: Vec<String>,
 }
 
-/// The manifest for a volume as its node's agent or the controller knows it.
+/// Returns the manifest for a volume as reported by its node's agent or the controller. Errs if the answer is inconsistent, or if the
+/// volume was deleted.
 pub fn manifest(
     answer: &GetVolumeResponse,
     wanted: &VolumeId,
@@ -108,7 +108,7 @@ pub fn manifest(
             "operator": "In",
             "values": [there.node_id],
         }]}]}},
-        // Applying a manifest must never be a step towards deleting data.
+        // Applying a manifest must never lead to the deletion of data.
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": args.storage_class.as_deref().unwrap_or_default(),
         "volumeMode": mode,
@@ -126,8 +126,8 @@ pub fn manifest(
         "kind": "PersistentVolume",
         "metadata": {
             "name": name,
-            // As external-provisioner would have it: it deletes only what carries its driver's name, so
-            // that policy Delete works again once somebody sets it.
+            // As external-provisioner sets it: it deletes only volumes with its driver's name, so that the policy Delete works once a user
+            // sets it.
             "annotations": { "pv.kubernetes.io/provisioned-by": driver },
         },
         "spec": spec,
@@ -138,8 +138,8 @@ pub fn manifest(
     })
 }
 
-/// The CSI name, which is the name of the PersistentVolume that external-provisioner made; one that Kubernetes
-/// does not take is changed, and made unique by the first part of the uuid.
+/// Returns the CSI name, which is the name of the PersistentVolume that external-provisioner made. If that is not valid in Kubernetes,
+/// returns a similar one with the first part of the uuid, which makes it unique.
 fn name(volume: &Volume, id: &VolumeId) -> String {
     if is_subdomain(&volume.name) {
         return volume.name.clone();
@@ -191,7 +191,7 @@ fn first(
                 .into(),
         );
     }
-    // A name that Kubernetes takes is safe in a shell, too.
+    // A valid Kubernetes name is also safe in a shell.
     let old = if is_subdomain(&volume.name) {
         &volume.name
     } else {

@@ -1,6 +1,6 @@
 //! One row of a list.
 
-/// One of a list as rows have it.
+/// A row and the lines below it.
 #[derive(Debug, Default)]
 pub struct Row {
     pub cells: Vec<String>,

@@ -1,4 +1,4 @@
-//! One drive and one volume, with everything that is known of them, as both command lines show them. Pure.
+//! One drive or one volume with all known details, as both command lines show it. Pure.
 
 use drivebay_common::{
     paint::Paint,
@@ -21,18 +21,18 @@ use super::{
     wrong::{Reason, is_not_polled},
 };
 
-/// Drives, to be picked from.
+/// Kind of drives, for picking.
 pub const DRIVE: Kind = Kind {
     name: "drive",
     list: "drivebay-controller drives --all",
 };
-/// Volumes, to be picked from.
+/// Kind of volumes, for picking.
 pub const VOLUME: Kind = Kind {
     name: "volume",
     list: "drivebay-controller volumes --deleted",
 };
 
-/// The volumes that have a place on a drive, wherever they are served from.
+/// Returns the volumes that have a place on a drive, also those served from another drive.
 pub fn with_place_on<'a>(
     volumes: impl IntoIterator<Item = &'a Volume>,
     drive: &str,
@@ -44,7 +44,7 @@ pub fn with_place_on<'a>(
     volumes.filter(here).collect()
 }
 
-/// What a drive is called.
+/// Returns the words by which a user can name a drive.
 pub fn drive_names(drive: &Drive) -> Names<'_> {
     let label = [&drive.kernel_name, &drive.model].map(String::as_str);
     let label: Vec<&str> = label.into_iter().filter(|word| !word.is_empty()).collect();
@@ -56,7 +56,7 @@ pub fn drive_names(drive: &Drive) -> Names<'_> {
     }
 }
 
-/// What a volume is called: its id and uuid, its name, its PersistentVolume, its claim, its device, where it is mounted.
+/// Returns the words by which a user can name a volume: id, uuid, name, PersistentVolume, claim, device and mount points.
 pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
     let uuid = volume.id.split('@').next().unwrap_or_default();
     let mut others = vec![uuid, &volume.name, &volume.device, claim];
@@ -75,7 +75,7 @@ pub fn volume_names<'a>(volume: &'a Volume, claim: &'a str) -> Names<'a> {
     }
 }
 
-/// The claim that a volume was created for, or what Nomad's user calls it, as NAMESPACE/NAME; empty where that is not known.
+/// Returns the claim that a volume was created for, or its Nomad volume, as NAMESPACE/NAME; empty if not known.
 pub fn claim(volume: &Volume) -> String {
     match &volume.created_for {
         Some(known) if !known.claim.is_empty() => format!("{}/{}", known.namespace, known.claim),
@@ -86,7 +86,7 @@ pub fn claim(volume: &Volume) -> String {
     }
 }
 
-/// Lines about one thing, each with a name in front.
+/// Lines with the details of one object, each with a label.
 pub struct Sheet {
     pub text: String,
     now: u64,
@@ -118,7 +118,7 @@ impl Sheet {
             .push_str(&self.terminal.wrapped(&beginning, value));
     }
 
-    // A value that is already fit for a terminal.
+    // The value must be safe for a terminal already.
     pub fn painted(&mut self, name: &str, value: &str) {
         self.text.push_str(&format!("  {name:<11}{value}\n"));
     }
@@ -128,7 +128,7 @@ impl Sheet {
         self.item(&told);
     }
 
-    // One of a list.
+    // Adds an entry of a list.
     fn item(&mut self, told: &str) {
         self.text
             .push_str(&self.terminal.hanging("  ", "    ", told));
@@ -142,7 +142,8 @@ impl Sheet {
     }
 }
 
-/// A drive for a person. `node`: of a cluster. `volumes`: those with a place on it, wherever they are served from. `now`: seconds since 1970.
+/// Returns the details of a drive as text. `node`: its node in a cluster. `volumes`: those with a place on it, also those served from
+/// another drive. `now`: seconds since 1970.
 pub fn drive(
     node: Option<&str>,
     drive: &Drive,
@@ -279,7 +280,7 @@ pub fn drive(
     sheet.text
 }
 
-/// The verdict with its colour; a drive that is BAD stays red, acknowledged or not.
+/// Returns the verdict in colour; BAD stays red if it is acknowledged.
 fn verdict(drive: &Drive, paint: Paint) -> String {
     let word = paint.word(&printable(&drive.verdict));
     match drive.is_acknowledged() {
@@ -340,7 +341,7 @@ fn findings<'a>(sheet: &mut Sheet, title: &str, findings: impl Iterator<Item = &
     }
 }
 
-/// Who acknowledged a drive's findings, why, and for how long.
+/// Returns operator, reason and duration of an acknowledgement.
 fn acknowledged(given: &Acknowledged, now: u64) -> String {
     let ago = human_seconds(now.saturating_sub(given.at));
     let note = match given.note.as_str() {
@@ -370,7 +371,7 @@ fn list(sheet: &mut Sheet, title: &str, lines: impl Iterator<Item = String>) {
     }
 }
 
-/// A volume for a person; `its_drive` where that is known, `copy` where it is being copied and that is known.
+/// Returns the details of a volume as text; `its_drive` and `copy` (a running copy to it) if they are known.
 pub fn volume(
     node: Option<&str>,
     volume: &Volume,

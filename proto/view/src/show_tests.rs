@@ -1,4 +1,4 @@
-//! Sheets of one volume and one drive, literally.
+//! Exact output for one volume and one drive.
 
 use drivebay_proto::agent::{CreatedFor, VolumePlace, VolumeSnapshot};
 
@@ -53,8 +53,8 @@ fn a_volume_is_shown_with_its_snapshots_its_source_and_how_far_its_copying_is() 
 ";
     assert!(text.contains(lines), "{text}");
     let lines = "\
-  snapshots  one (10 GiB, 1h old, 50% of 2 GiB reserve used): ready
-             two (10 GiB, 1h old, reserve 2 GiB): ready
+  snapshots  one (10 GiB, 1h old, never expires, 50% of 2 GiB reserve used): ready
+             two (10 GiB, 1h old, never expires, reserve 2 GiB): ready
 ";
     assert!(text.contains(lines), "{text}");
     let text = volume(None, &db, None, None, false, 4600, Terminal::NONE);
@@ -98,7 +98,7 @@ fn a_volume_that_moved_is_shown_with_its_other_places_on_both_drives() {
         "{text}"
     );
     assert!(!text.contains("Volumes on it:"), "{text}");
-    // A drive of which there is no name but its identity.
+    // A drive whose only known name is its identity.
     let text = volume(None, &moved, Some(&old), None, false, 0, Terminal::NONE);
     assert!(text.contains("  drive      wwn-a\n"), "{text}");
     moved.places.clear();

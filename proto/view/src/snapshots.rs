@@ -1,10 +1,10 @@
-//! Snapshots of volumes as both command lines show them: rows of a list, what they add up to, names, JSON. Pure.
+//! Snapshots of volumes, and groups of them, as both command lines show them: rows of a list, sums, names, JSON. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drivebay_common::{pick::Names, units::count};
 use drivebay_proto::{
-    agent::{Volume, VolumeSnapshot},
+    agent::{SnapshotGroup, Volume, VolumeSnapshot},
     words::SnapshotState,
 };
 use schemars::JsonSchema;
@@ -22,6 +22,9 @@ use super::{
     terminal::Terminal,
 };
 
+/// Largest number of groups that a summary names.
+const NAMED_GROUPS: usize = 8;
+
 /// A snapshot with its volume: there is none without one.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotEntry<'a> {
@@ -29,7 +32,7 @@ pub struct SnapshotEntry<'a> {
     pub snapshot: &'a VolumeSnapshot,
 }
 
-/// All snapshots of these volumes: by the name of the volume, then by the moment that they are of.
+/// Returns all snapshots of these volumes, in any state, ordered by the volume's name, then by creation time.
 pub fn entries<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Vec<SnapshotEntry<'a>> {
     let of_one = |volume: &'a Volume| {
         let snapshots = volume.snapshots.iter();
@@ -45,6 +48,46 @@ pub fn entries<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> Vec<Snapsho
     all
 }
 
+/// Snapshots that were taken at one moment.
+#[derive(Debug, Clone)]
+pub struct GroupEntry<'a> {
+    pub group: &'a SnapshotGroup,
+    /// At least one, in the order of the list. The group is complete if there are `group.members`.
+    pub members: Vec<SnapshotEntry<'a>>,
+}
+
+/// Returns the groups of these snapshots, ordered by id.
+pub fn groups<'a>(entries: &[SnapshotEntry<'a>]) -> Vec<GroupEntry<'a>> {
+    let mut groups = BTreeMap::<&str, GroupEntry<'a>>::new();
+    for entry in entries {
+        if let Some(group) = &entry.snapshot.group {
+            let members = Vec::new();
+            let known = groups.entry(&group.id);
+            let known = known.or_insert(GroupEntry { group, members });
+            known.members.push(*entry);
+        }
+    }
+    groups.into_values().collect()
+}
+
+impl<'a> GroupEntry<'a> {
+    /// Returns the words by which a user can name the group: id, uuid and name.
+    pub fn names(&self) -> Names<'a> {
+        let group = self.group;
+        let uuid = group.id.split('@').next().unwrap_or_default();
+        Names {
+            id: &group.id,
+            others: vec![uuid, &group.name],
+            deleted: false,
+            label: format!(
+                "{}, group of {}",
+                group.name,
+                count(self.members.len(), "snapshot")
+            ),
+        }
+    }
+}
+
 /// The columns of a list.
 pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![
@@ -52,32 +95,53 @@ pub fn columns(wide: bool) -> Vec<(&'static str, Align)> {
         ("VOLUME", Left),
         ("SIZE", Right),
         ("AGE", Right),
+        ("EXPIRES", Right),
         ("RESERVE", Right),
         ("USED%", Right),
         ("STATE", Left),
     ];
     if wide {
-        columns.extend([("DRIVE", Left), ("ID", Left), ("VOLUME-ID", Left)]);
+        let more = ["DRIVE", "GROUP", "ID", "VOLUME-ID"];
+        columns.extend(more.map(|name| (name, Left)));
     }
     columns
 }
 
-/// How a list gives way where it does not fit.
+/// Columns that a list shortens or drops where it does not fit; none with `wide`.
 pub fn yielding(wide: bool) -> Yielding<'static> {
     match wide {
         true => Yielding::default(),
         false => Yielding {
             names: &["NAME", "VOLUME"],
-            dispensable: &["RESERVE", "SIZE", "USED%", "AGE"],
+            dispensable: &["RESERVE", "SIZE", "USED%", "AGE", "EXPIRES"],
         },
     }
 }
 
-/// How much of the reserve is used, per cent, rounded up; None: that is not known.
+/// Returns the used part of the reserve in per cent, rounded up; None if the usage is not known or there is no reserve.
 fn used_percent(snapshot: &VolumeSnapshot) -> Option<u128> {
     let all = u128::from(snapshot.reserve_bytes);
     let used = u128::from(snapshot.used_bytes?) * 100;
     (used + all.saturating_sub(1)).checked_div(all)
+}
+
+/// Returns the time until its age limit: `6d23h`; `now` when that has passed, as while it is still being copied; `never` without one.
+/// `now`: seconds since 1970.
+fn expires(snapshot: &VolumeSnapshot, now: u64) -> String {
+    match moment(snapshot.expires_at) {
+        None => "never".to_owned(),
+        Some(at) if at <= now => "now".to_owned(),
+        Some(at) => human_seconds(at - now),
+    }
+}
+
+/// Returns the same as a phrase: `expires in 6d23h`, `expires now`, `never expires`. `now`: seconds since 1970.
+pub fn expiry(snapshot: &VolumeSnapshot, now: u64) -> String {
+    match moment(snapshot.expires_at) {
+        None => "never expires".to_owned(),
+        Some(at) if at <= now => "expires now".to_owned(),
+        Some(_) => format!("expires in {}", expires(snapshot, now)),
+    }
 }
 
 impl<'a> SnapshotEntry<'a> {
@@ -91,12 +155,19 @@ impl<'a> SnapshotEntry<'a> {
             volume.name.clone(),
             human_size(snapshot.size_bytes),
             age.unwrap_or_default(),
+            expires(snapshot, now),
             human_size(snapshot.reserve_bytes),
             used.unwrap_or_default(),
             snapshot.state.clone(),
         ];
         if wide {
-            cells.extend([volume.drive.clone(), snapshot.id.clone(), volume.id.clone()]);
+            let group = snapshot.group.as_ref();
+            cells.extend([
+                volume.drive.clone(),
+                group.map(|group| group.name.clone()).unwrap_or_default(),
+                snapshot.id.clone(),
+                volume.id.clone(),
+            ]);
         }
         let message = Some(snapshot.message.clone()).filter(|message| !message.is_empty());
         Row {
@@ -105,7 +176,7 @@ impl<'a> SnapshotEntry<'a> {
         }
     }
 
-    /// What a snapshot is called: its id, uuid and name.
+    /// Returns the words by which a user can name the snapshot: id, uuid and name.
     pub fn names(self) -> Names<'a> {
         let Self { volume, snapshot } = self;
         let uuid = snapshot.id.split('@').next().unwrap_or_default();
@@ -127,13 +198,18 @@ pub(super) fn describe(snapshot: &VolumeSnapshot, now: u64) -> String {
         Some(used) => format!("{used}% of {reserve} reserve used"),
         None => format!("reserve {reserve}"),
     };
+    let group = match &snapshot.group {
+        Some(group) => format!(", in group {}", group.name),
+        None => String::new(),
+    };
+    let expiry = expiry(snapshot, now);
     let why = match snapshot.message.as_str() {
         "" => String::new(),
         why => format!(": {why}"),
     };
     let (name, state) = (&snapshot.name, &snapshot.state);
     let size = human_size(snapshot.size_bytes);
-    format!("{name} ({size}{age}, {reserve}): {state}{why}")
+    format!("{name} ({size}{age}, {expiry}, {reserve}{group}): {state}{why}")
 }
 
 /// A snapshot for programs.
@@ -157,7 +233,7 @@ impl<'a> From<SnapshotEntry<'a>> for ListedSnapshot<'a> {
     }
 }
 
-/// What the snapshots of a list add up to.
+/// Sums over the snapshots of a list. Each must be added once.
 #[derive(Debug, Default)]
 pub struct SnapshotTally {
     // By their ids.
@@ -166,6 +242,8 @@ pub struct SnapshotTally {
     // None: not known of any.
     used_bytes: Option<u64>,
     reserve_bytes: u64,
+    // By group id: the name, the number of snapshots added, and the number taken.
+    groups: BTreeMap<String, (String, u32, u32)>,
 }
 
 impl SnapshotTally {
@@ -177,9 +255,15 @@ impl SnapshotTally {
         if let Some(used) = snapshot.used_bytes {
             self.used_bytes = Some(self.used_bytes.unwrap_or(0).saturating_add(used));
         }
+        if let Some(group) = &snapshot.group {
+            let new = || (group.name.clone(), 0, group.members);
+            let known = self.groups.entry(group.id.clone()).or_insert_with(new);
+            known.1 += 1;
+        }
     }
 
-    /// `3 snapshots of 2 volumes: 2 ready, 1 overflowed; 5 of 40 GiB reserve used`. Nothing for no snapshot.
+    /// Returns `3 snapshots of 2 volumes: 2 ready, 1 overflowed; 5 of 40 GiB reserve used`, and below it the groups:
+    /// `groups: nightly (2 of 2)`. Empty without snapshots.
     pub fn text(&self, terminal: Terminal) -> String {
         let snapshots: u64 = self.states.values().sum();
         if snapshots == 0 {
@@ -201,147 +285,23 @@ impl SnapshotTally {
             count(self.volumes.len(), "volume"),
             states.join(", ")
         );
+        terminal.hanging("", "  ", &printable(&line)) + &self.groups(terminal)
+    }
+
+    fn groups(&self, terminal: Terminal) -> String {
+        let named = self.groups.values().take(NAMED_GROUPS);
+        let named = named.map(|(name, counted, all)| format!("{name} ({counted} of {all})"));
+        let mut named: Vec<String> = named.collect();
+        match self.groups.len().checked_sub(NAMED_GROUPS) {
+            _ if named.is_empty() => return String::new(),
+            Some(more @ 1..) => named.push(format!("{more} more")),
+            _ => {}
+        }
+        let line = format!("groups: {}", named.join(", "));
         terminal.hanging("", "  ", &printable(&line))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::table::Table;
-
-    fn snapshot(name: &str, at: u64, state: &str, used_mib: Option<u64>) -> VolumeSnapshot {
-        VolumeSnapshot {
-            id: format!("uuid-{name}@n"),
-            name: name.into(),
-            created_at: at,
-            size_bytes: 10 << 30,
-            state: state.into(),
-            reserve_bytes: 2 << 30,
-            used_bytes: used_mib.map(|used| used << 20),
-            ..VolumeSnapshot::default()
-        }
-    }
-
-    fn volume(name: &str, snapshots: Vec<VolumeSnapshot>) -> Volume {
-        Volume {
-            id: format!("uuid-{name}@n"),
-            name: name.into(),
-            drive: "wwn-a".into(),
-            snapshots,
-            ..Volume::default()
-        }
-    }
-
-    fn volumes() -> [Volume; 3] {
-        let mut lost = snapshot("a", 1000, "overflowed", Some(2048));
-        lost.message = "more was written than its reserve holds; delete it".into();
-        [
-            volume("db-10", vec![lost, snapshot("z", 0, "ambiguous", None)]),
-            volume("web", Vec::new()),
-            volume(
-                "db-9",
-                vec![
-                    snapshot("new\u{1b}", 4000, "ready", Some(205)),
-                    snapshot("old", 2000, "ready", Some(0)),
-                ],
-            ),
-        ]
-    }
-
-    fn shown(volumes: &[Volume], wide: bool, width: Option<usize>) -> String {
-        let terminal = Terminal {
-            width,
-            ..Terminal::NONE
-        };
-        let mut table = Table::new(&columns(wide)).on(terminal, yielding(wide));
-        let mut tally = SnapshotTally::default();
-        for entry in entries(volumes) {
-            let row = entry.row(wide, 4600);
-            table.row(row.cells, row.below);
-            tally.add(entry);
-        }
-        table.render() + &tally.text(terminal)
-    }
-
-    #[test]
-    fn snapshots_are_listed_by_volume_and_moment_with_what_is_used_of_their_reserve() {
-        assert_eq!(
-            shown(&volumes(), false, None),
-            "\
-NAME       VOLUME    SIZE     AGE  RESERVE  USED%  STATE
-old        db-9    10 GiB  43m20s    2 GiB     0%  ready
-new\\u{1b}  db-9    10 GiB     10m    2 GiB    11%  ready
-z          db-10   10 GiB       -    2 GiB      -  ambiguous
-a          db-10   10 GiB      1h    2 GiB   100%  overflowed
-    more was written than its reserve holds; delete it
-4 snapshots of 2 volumes: 2 ready, 1 ambiguous, 1 overflowed; 2.2 of 8 GiB reserve used
-"
-        );
-        let wide = shown(&volumes(), true, Some(40));
-        assert!(
-            wide.contains("  ready       wwn-a  uuid-old@n        uuid-db-9@n\n"),
-            "{wide}"
-        );
-        assert_eq!(SnapshotTally::default().text(Terminal::NONE), "");
-        let unknown = [volume("db", vec![snapshot("a", 1, "creating", None)])];
-        let text = shown(&unknown, false, None);
-        assert!(
-            text.ends_with("\n1 snapshot of 1 volume: 1 creating; 2 GiB reserve\n"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn snapshots_of_claims_fit_80_columns_and_columns_without_a_value_go_first() {
-        let claim = "pvc-3f2c9d1e-5b0c-4a6e-9a57-0d5d8f0c8a11";
-        let of = |state, used| {
-            let name = format!("{claim}-20261128-020000");
-            let snapshots = vec![snapshot(&name, 1000, state, used); 2];
-            shown(&[volume(claim, snapshots)], false, Some(80))
-        };
-        let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
-        let text = of("overflowed", Some(2048));
-        assert!(widest(&text) <= Some(80), "{text}");
-        assert!(text.contains("pvc-3f2c…8-020000  pvc-3f2c"), "{text}");
-        assert!(text.contains("  overflowed\n"), "{text}");
-        let text = of("ready", None);
-        assert!(widest(&text) <= Some(80), "{text}");
-        assert!(
-            text.contains("RESERVE") && !text.contains("USED%") && !text.contains("-o wide"),
-            "{text}"
-        );
-    }
-
-    #[test]
-    fn programs_get_bytes_with_the_volume_and_no_use_that_is_not_known() {
-        let volumes = volumes();
-        let json: Vec<serde_json::Value> = entries(&volumes)
-            .into_iter()
-            .map(|entry| serde_json::to_value(ListedSnapshot::from(entry)).unwrap())
-            .collect();
-        let (old, unknown) = (&json[0], &json[2]);
-        assert_eq!(old["id"], "uuid-old@n");
-        assert_eq!(old["volume"], "uuid-db-9@n");
-        assert_eq!(old["volume_name"], "db-9");
-        assert_eq!(old["size_bytes"], 10_u64 << 30);
-        assert_eq!(
-            (&old["used_bytes"], &old["state"]),
-            (&0.into(), &"ready".into())
-        );
-        assert!(unknown.get("used_bytes").is_none(), "{unknown}");
-    }
-
-    #[test]
-    fn a_snapshot_of_a_sheet_has_its_state_and_why() {
-        let [db, ..] = volumes();
-        assert_eq!(
-            describe(&db.snapshots[0], 4600),
-            "a (10 GiB, 1h old, 100% of 2 GiB reserve used): overflowed: more was written than its reserve holds; delete it"
-        );
-        assert_eq!(
-            describe(&db.snapshots[1], 4600),
-            "z (10 GiB, reserve 2 GiB): ambiguous"
-        );
-    }
-}
+#[path = "snapshots_tests.rs"]
+mod tests;

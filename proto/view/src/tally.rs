@@ -1,4 +1,4 @@
-//! The last line below drives: what they add up to. Pure.
+//! Summary line below a list of drives. Pure.
 
 use drivebay_proto::{
     agent::Drive,
@@ -9,7 +9,7 @@ use drivebay_common::units::count;
 
 use super::{drives::used_bytes, table::human_size, terminal::Terminal};
 
-/// Drives so far.
+/// Sums over the drives added so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     drives: u64,
@@ -20,12 +20,12 @@ pub struct Tally {
     missing: u64,
     rejected: u64,
     used_bytes: u64,
-    // What is used, and what is offered to new volumes.
+    // Used space, and free space that is available to new volumes.
     all_bytes: u64,
 }
 
 impl Tally {
-    /// Counts a drive.
+    /// Adds a drive.
     pub fn add(&mut self, drive: &Drive) {
         let counter = match (drive.known_state(), drive.known_verdict()) {
             (Some(DriveState::Rejected), _) => &mut self.rejected,
@@ -46,7 +46,8 @@ impl Tally {
         self.all_bytes = self.all_bytes.saturating_add(used).saturating_add(free);
     }
 
-    /// `24 drives: 21 GOOD, 2 SUSPECT, 1 BAD; 63 of 140 GiB used`: free space is what new volumes can have. Nothing for no drive.
+    /// Returns `24 drives: 21 GOOD, 2 SUSPECT, 1 BAD; 63 of 140 GiB used`; free space is counted only if it is available to new volumes.
+    /// Empty without drives.
     pub fn text(&self, terminal: Terminal) -> String {
         let parts = [
             (self.good, "GOOD"),
@@ -73,7 +74,7 @@ impl Tally {
     }
 }
 
-/// `63 of 140 GiB`: the unit once, where it is the same.
+/// Returns `63 of 140 GiB`, with the unit once if it is the same.
 pub(crate) fn part_of(part: u64, all: u64) -> String {
     let (part, all) = (human_size(part), human_size(all));
     let unit = all.split_once(' ').map_or("", |(_, unit)| unit);

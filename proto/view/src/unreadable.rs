@@ -1,4 +1,4 @@
-//! What of a drive or volume does not read, for a person. Pure.
+//! Unreadable ranges of a drive or volume as text. Pure.
 
 use drivebay_proto::{
     agent::{Drive, UnreadableRange, Volume},
@@ -12,7 +12,7 @@ fn sectors(bytes: u64, sector: u64) -> String {
     count(bytes.div_ceil(sector.max(512)), "sector")
 }
 
-/// Where a range lies, in words.
+/// Returns the location of a range in words.
 fn place(range: &UnreadableRange) -> String {
     let Some(content) = range.known_content() else {
         return format!("in {}", range.holds);
@@ -46,7 +46,7 @@ fn files(range: &UnreadableRange) -> String {
     }
 }
 
-/// A volume's, a line for each thing that is affected: "3 sectors unreadable, in /db/base/16384/2619".
+/// Returns the unreadable ranges of a volume, a line for each affected object: "3 sectors unreadable, in /db/base/16384/2619".
 pub fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<String> {
     let sector = its_drive.map_or(0, |drive| u64::from(drive.logical_sector_bytes));
     let mut places: Vec<(String, u64)> = Vec::new();
@@ -64,7 +64,7 @@ pub fn of_volume(volume: &Volume, its_drive: Option<&Drive>) -> Vec<String> {
     lines.collect()
 }
 
-/// A drive's, a line for each range.
+/// Returns the unreadable ranges of a drive, one per line.
 pub fn of_drive(drive: &Drive, volumes: &[&Volume]) -> Vec<String> {
     let Some(health) = &drive.health else {
         return Vec::new();

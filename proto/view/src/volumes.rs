@@ -1,4 +1,4 @@
-//! A volume as both command lines show it: cells of a table, the lines below. Pure.
+//! Volumes in tables of both command lines: cells and the lines below a row. Pure.
 
 use std::cmp::Ordering;
 
@@ -20,12 +20,12 @@ use super::{
     },
 };
 
-/// So many volumes, in words.
+/// Returns a number of volumes in words.
 pub fn count(volumes: u64) -> String {
     drivebay_common::units::count(volumes, "volume")
 }
 
-/// The columns of a volume. `usage`: how full it is and which pods have it can be known, which only the node's own agent tells.
+/// Returns the columns of a list of volumes. `usage`: with used space and pods, which only the node's own agent reports.
 pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
     let mut columns = vec![("NAME", Left), ("CLASS", Left), ("SIZE", Right)];
     if usage {
@@ -56,7 +56,7 @@ pub fn columns(wide: bool, usage: bool) -> Vec<(&'static str, Align)> {
     columns
 }
 
-/// How a list of volumes gives way where it does not fit.
+/// Returns the columns that may be cut or left out if the table is too wide.
 pub fn yielding(wide: bool) -> Yielding<'static> {
     match wide {
         true => Yielding::default(),
@@ -67,23 +67,23 @@ pub fn yielding(wide: bool) -> Yielding<'static> {
     }
 }
 
-/// What a list knows of a volume besides.
+/// Values of a list that take precedence over those of the volume.
 #[derive(Debug, Default)]
 pub struct Besides {
-    /// Who uses it, where that is known better than from the volume itself.
+    /// User of the volume, if better known than from the volume.
     pub used_by: Option<String>,
-    /// What its drive is called in short; its identity by default.
+    /// Short name of its drive; by default its identity.
     pub drive: Option<String>,
-    /// Where it is in its life, with how far the copying to it is.
+    /// State with the progress of the copy to it.
     pub state: Option<String>,
 }
 
-/// The cells of a volume, one per column. `now`: seconds since 1970.
+/// Returns the cells of a volume, one per column. `now`: seconds since 1970.
 pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u64) -> Vec<String> {
     let mut cells = vec![
         volume.name.clone(),
         volume.class.clone(),
-        // Of one that is only expected, the size is not known.
+        // The size of a volume that is only expected is not known.
         match volume.size_bytes {
             0 => String::new(),
             bytes => human_size(bytes),
@@ -134,7 +134,7 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
     cells
 }
 
-/// By whom it was made. Nomad's plugin does what a person does by hand.
+/// Returns the origin of the volume. Nomad's plugin creates volumes with the manual commands.
 fn made_by(volume: &Volume) -> &'static str {
     let created_for = volume.created_for.as_ref();
     let is_nomads = created_for.is_some_and(|known| !known.nomad_volume.is_empty());
@@ -149,7 +149,7 @@ fn abnormal(volume: &Volume) -> impl Iterator<Item = &Condition> {
     volume.conditions.iter().filter(|one| one.abnormal)
 }
 
-/// Its abnormal conditions for the legend of a list.
+/// Returns its abnormal conditions for the legend of a list.
 pub fn legend_of(volume: &Volume) -> Vec<Reasoned> {
     let reasoned = abnormal(volume).map(|one| Reasoned {
         label: volume.name.clone(),
@@ -159,14 +159,14 @@ pub fn legend_of(volume: &Volume) -> Vec<Reasoned> {
     reasoned.collect()
 }
 
-/// How full a filesystem is, in per cent, as df says it: rounded up, of what an ordinary user can have.
+/// Returns the used percentage of a filesystem as df shows it: rounded up, of the space available to unprivileged users.
 pub fn full(usage: &VolumeUsage) -> Option<u128> {
     let used = u128::from(usage.used_bytes);
     let all = used + u128::from(usage.available_bytes);
     (used * 100 + all.saturating_sub(1)).checked_div(all)
 }
 
-/// Whom it is for: the claim, else the pod, else where it is mounted.
+/// Returns the user of a volume: the claim, else the pod, else the first mount point.
 fn used_by(volume: &Volume) -> String {
     let claim = claim(volume);
     if !claim.is_empty() {
@@ -185,7 +185,7 @@ fn used_by(volume: &Volume) -> String {
     first.unwrap_or_default()
 }
 
-/// Puts volumes into the order that is wanted, by their names where nothing else decides.
+/// Sorts volumes by the key, then by name and id.
 pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Volume) {
     let used = |volume: &Volume| volume.usage.map_or(0, |usage| usage.used_bytes);
     let fullness = |volume: &Volume| volume.usage.as_ref().and_then(full).unwrap_or(0);
@@ -198,7 +198,7 @@ pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Vo
             Some(VolumeSort::Size) => b.size_bytes.cmp(&a.size_bytes),
             Some(VolumeSort::Used) => used(b).cmp(&used(a)),
             Some(VolumeSort::Full) => fullness(b).cmp(&fullness(a)),
-            // What is not known is oldest.
+            // Volumes of unknown age come first.
             Some(VolumeSort::Age) => a.created_at.cmp(&b.created_at),
             Some(VolumeSort::Condition) => badness(b).cmp(&badness(a)),
         };
@@ -208,7 +208,7 @@ pub fn sort<T>(volumes: &mut [T], by: Option<VolumeSort>, of: impl Fn(&T) -> &Vo
     });
 }
 
-/// The worse, the more.
+/// Returns a number that increases with severity.
 fn badness(volume: &Volume) -> u8 {
     match worst(volume) {
         None => u8::from(is_abnormal(volume)),
@@ -218,12 +218,12 @@ fn badness(volume: &Volume) -> u8 {
     }
 }
 
-/// Whether something is wrong with it.
+/// True if it has an abnormal condition.
 pub fn is_abnormal(volume: &Volume) -> bool {
     abnormal(volume).next().is_some()
 }
 
-/// Every abnormal condition, one per line.
+/// Returns every abnormal condition, one per line.
 pub fn below(volume: &Volume) -> Vec<String> {
     let troubles = abnormal(volume);
     troubles
@@ -231,7 +231,7 @@ pub fn below(volume: &Volume) -> Vec<String> {
         .collect()
 }
 
-/// Its filesystem, or that it has none.
+/// Returns its filesystem, or "raw block".
 pub fn filesystem(volume: &Volume) -> &str {
     match volume.known_mode() {
         Some(Mode::Block) => "raw block",
@@ -239,7 +239,7 @@ pub fn filesystem(volume: &Volume) -> &str {
     }
 }
 
-/// Where it is in its life, with how far erasing is.
+/// Returns its state, with the progress of erasing.
 pub fn state(volume: &Volume) -> String {
     if volume.known_state() == Some(VolumeState::Erasing) && volume.size_bytes > 0 {
         let percent = u128::from(volume.erased_bytes.min(volume.size_bytes)) * 100
@@ -256,12 +256,12 @@ pub fn state(volume: &Volume) -> String {
     }
 }
 
-/// The worst of its conditions, as far as their words are known.
+/// Returns the worst status of its abnormal conditions; ignores statuses that this version does not know.
 pub fn worst(volume: &Volume) -> Option<Status> {
     abnormal(volume).filter_map(Condition::known_status).max()
 }
 
-/// The worst of its conditions in one word.
+/// Returns the worst status of its conditions in one word; "ok" if none is abnormal.
 pub fn condition(volume: &Volume) -> String {
     match worst(volume) {
         Some(status) => status.to_string(),

@@ -1,4 +1,4 @@
-//! A list once, or again and again: on a terminal in place, else after each change.
+//! Watched lists: redrawn in place on a terminal, else printed after each change.
 
 use std::{
     io::{self, Write},
@@ -10,7 +10,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::terminal::Terminal;
 
-/// Clears the screen.
+/// Control sequence that clears the screen.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 /// Whether a list is shown again and again.
@@ -29,7 +29,7 @@ pub struct WatchArg {
     pub watch: Option<u64>,
 }
 
-/// What was shown last, and when to ask again.
+/// Last output, and the timer of the next poll.
 #[derive(Debug)]
 pub struct Screen {
     seconds: u64,
@@ -38,7 +38,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// With nothing on it.
+    /// Starts with an empty screen. `seconds`: poll interval, at least 1.
     pub fn new(seconds: u64) -> Self {
         let mut ticks = interval(Duration::from_secs(seconds));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,12 +49,12 @@ impl Screen {
         }
     }
 
-    /// Waits until it is time to ask; at once for the first time.
+    /// Waits for the next poll; returns at once the first time.
     pub async fn tick(&mut self) {
         self.ticks.tick().await;
     }
 
-    /// Shows a text, if it is another than the one before.
+    /// Shows a text if it differs from the last one.
     pub fn show(&mut self, text: &str, terminal: Terminal, out: &mut dyn Write) -> io::Result<()> {
         if text == self.before {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong with drives and volumes, worst first, and what to do about it: `health` of both command lines. Pure.
+//! Problems of drives and volumes, worst first, with remedies: `health` of both command lines. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +19,11 @@ use super::{
     terminal::Terminal,
 };
 
-/// Volumes of a drive that are named in a table.
+/// Largest number of volumes of a drive that are named in a table.
 const NAMED: usize = 5;
 
 drivebay_proto::words! {
-    /// How bad something is, from the worst on.
+    /// Severity of a problem, the worst first.
     Severity {
         /// Data of a volume is lost or damaged.
         DataLoss = "DATA_LOSS",
@@ -43,7 +43,7 @@ drivebay_proto::words! {
         Degraded = "DEGRADED",
         /// A drive's verdict.
         Suspect = "SUSPECT",
-        /// It may become worse.
+        /// A condition that may become worse.
         Warning = "WARNING",
         /// Not everything is known yet.
         Starting = "STARTING",
@@ -129,7 +129,7 @@ pub struct Health {
     pub notes: Vec<String>,
     /// Drives that volumes are on or could be.
     pub drives: u64,
-    /// Those of them that have not been polled since their agent started: what is known of them is the last known.
+    /// Those of them that have not been polled since their agent started: their verdicts are from before that, or UNKNOWN.
     pub not_polled: u64,
     /// Volumes that exist.
     pub volumes: u64,
@@ -138,7 +138,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Takes up one node: its drives, and those of its volumes that are not well.
+    /// Adds one node: its drives, and its volumes with abnormal conditions.
     pub fn add(&mut self, node: &str, drives: &[Drive], abnormal: &[&Volume]) {
         let holding: BTreeSet<&str> = abnormal
             .iter()
@@ -174,8 +174,8 @@ impl Health {
         }
     }
 
-    /// Takes up what a node's agent found of its host: what it forgets or has forgotten is wrong, the rest is worth knowing. `named`: of
-    /// several nodes.
+    /// Adds the findings of a node's agent about its host: those about its state files are problems, the others notes. `named`: notes name
+    /// the node, for output of several nodes.
     pub fn add_host(&mut self, node: &str, findings: &[Finding], named: bool) {
         let (wrong, notes): (Vec<_>, Vec<_>) = findings
             .iter()
@@ -187,7 +187,7 @@ impl Health {
         self.add_state(Kind::Node, node, node, wrong);
     }
 
-    /// Takes up what the controller found of its own state files.
+    /// Adds the findings of the controller about its own state files.
     pub fn add_controller(&mut self, findings: &[Finding]) {
         self.add_state(
             Kind::Controller,
@@ -213,7 +213,7 @@ impl Health {
         });
     }
 
-    /// Puts the worst first, and says whether all is well.
+    /// Sorts problems worst first, and sets `well`.
     pub fn done(mut self) -> Self {
         self.problems.sort_by(|a, b| {
             let key = |one: &Problem| (one.severity, one.node.clone(), one.kind, one.id.clone());
@@ -223,12 +223,12 @@ impl Health {
         self
     }
 
-    /// Whether nothing but polls that are still to come keeps it from being well.
+    /// True if nothing is wrong except that drives were not polled yet.
     pub fn awaits_polls(&self) -> bool {
         self.problems.is_empty() && self.not_polled > 0
     }
 
-    /// For a person. `of`: what is well, or is not. `nodes`: each is named. `now`: seconds since 1970.
+    /// Returns the result as text. `of`: the subject of the first line. `nodes`: problems name their node. `now`: seconds since 1970.
     pub fn text(&self, of: &str, nodes: bool, wide: bool, now: u64, terminal: Terminal) -> String {
         let count = drivebay_common::units::count::<u64>;
         let drives = count(self.drives, "drive");
@@ -321,7 +321,7 @@ impl Problem {
 }
 
 impl Reason {
-    /// In one line, with how long it has been so.
+    /// Returns the reason in one line, with its duration.
     pub fn one_line(&self, now: u64) -> String {
         let since = match self.since {
             None => String::new(),
@@ -362,19 +362,19 @@ fn of_volume(node: &str, volume: &Volume) -> Problem {
     }
 }
 
-/// Whether the drive is monitored and was not polled since its agent started.
+/// True if the drive is monitored and was not polled since its agent started.
 pub fn is_not_polled(drive: &Drive) -> bool {
     let poll = drive.health.as_ref().and_then(DriveHealth::known_poll);
     matches!(poll, Some(PollState::LastKnown | PollState::Awaited))
 }
 
-/// Why volumes of a drive of ours, which is there, cannot be read.
+/// Returns the rejects for which volumes of a claimed drive that is present cannot be read.
 fn damage(drive: &Drive) -> impl Iterator<Item = &Reject> {
     let rejects = drive.rejects.iter();
     rejects.filter(|reject| matches!(reject.code.as_str(), "OursDamaged" | "SectorSizeChanged"))
 }
 
-/// Identities of the drives that `health` reports.
+/// Returns the identities of the drives that `health` reports.
 pub fn wrong_drives(drives: &[Drive], abnormal: &[&Volume]) -> BTreeSet<String> {
     let mut health = Health::default();
     health.add("", drives, abnormal);
@@ -383,7 +383,7 @@ pub fn wrong_drives(drives: &[Drive], abnormal: &[&Volume]) -> BTreeSet<String> 
     of_drives.map(|problem| problem.id).collect()
 }
 
-/// Everything with a code that keeps the drive from being used, or should be known of it.
+/// Returns everything with a code that keeps the drive from being used, or that users should know.
 pub fn reasons(drive: &Drive) -> Vec<Reason> {
     let (_, mut reasons) = own_trouble(drive);
     let say = |code: &str, message: String| Reason {
@@ -409,7 +409,7 @@ pub fn reasons(drive: &Drive) -> Vec<Reason> {
     reasons
 }
 
-/// How bad what the drive itself has is, and why; without what its volumes report.
+/// Returns the severity of the drive's own problems, and their reasons; without those that its volumes report.
 fn own_trouble(drive: &Drive) -> (Option<Severity>, Vec<Reason>) {
     let empty = DriveHealth::default();
     let health = drive.health.as_ref().unwrap_or(&empty);
@@ -467,11 +467,11 @@ fn worse(one: Severity, than: Option<Severity>) -> Option<Severity> {
     Some(than.map_or(one, |it| it.min(one)))
 }
 
-/// What is wrong with the drive: its own trouble, or at least that volumes suffer from it.
+/// Returns the problem of a drive: its own, or at least that of volumes that it affects. None if there is none.
 fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem> {
     let (mut severity, mut reasons) = own_trouble(drive);
     if reasons.is_empty() {
-        // Told by its volumes alone, as by an agent that is older than this.
+        // Reported by its volumes only, e.g. by an older agent.
         let told: BTreeMap<&str, Reason> = suffering
             .iter()
             .flat_map(|volume| bad(volume))
@@ -479,7 +479,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
             .collect();
         reasons.extend(told.into_values());
     }
-    // A drive's own word says more than its volumes' does, unless they are worse off.
+    // The drive's own reasons are more specific than those of its volumes, unless these are more severe.
     let away = matches!(
         severity,
         Some(Severity::Missing | Severity::NoAnswer | Severity::Damaged)
@@ -505,7 +505,7 @@ fn of_drive(node: &str, drive: &Drive, suffering: &[&Volume]) -> Option<Problem>
     })
 }
 
-/// Worth knowing, and nothing wrong: endurance used, short of all of it, and numbers that a drive gets wrong.
+/// True for a condition that is no problem: endurance used but not exceeded, and implausible values.
 fn is_note(condition: &Finding, health: &DriveHealth) -> bool {
     match condition.code.as_str() {
         "Wear" => !health.worn_out,

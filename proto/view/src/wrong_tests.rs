@@ -1,4 +1,4 @@
-//! What `health` says, literally: people act on it, scripts parse it.
+//! Exact output of `health`, since people act on it and scripts parse it.
 
 use drivebay_proto::agent::{Acknowledged, DriveHealth, Overridden, Reject};
 

@@ -1,4 +1,4 @@
-//! What many commands take: where the agent and the config are, and how an answer is shown.
+//! Arguments of many commands: the agent's socket, the configuration, and the output format.
 
 use std::path::PathBuf;
 

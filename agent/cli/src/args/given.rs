@@ -1,11 +1,11 @@
-//! What a command line says of its surroundings.
+//! Paths and formats that a command line sets.
 
 use std::path::Path;
 
 use super::{Command, DriveCommand, SmartCommand, SnapshotCommand, VolumeCommand};
 
 impl Command {
-    /// The socket that it asks.
+    /// Returns the socket that the command uses; None if it uses no agent.
     pub fn socket(&self) -> Option<&Path> {
         let socket = match self {
             Self::Health { show } => &show.socket,
@@ -55,7 +55,7 @@ impl Command {
         Some(&socket.socket)
     }
 
-    /// Whether its answer is for programs: JSON or YAML, in which no command is for a person to type.
+    /// True if the output is for programs: JSON or YAML, in which commands to type are printed without the options of this command line.
     pub fn is_for_programs(&self) -> bool {
         let document = match self {
             Self::Health { show } => show.output.document(),
@@ -85,7 +85,7 @@ impl Command {
         document.is_some()
     }
 
-    /// The config that it reads, where the command asks an agent, too.
+    /// Returns the configuration that a command reads which also uses an agent.
     pub fn config(&self) -> Option<&Path> {
         match self {
             Self::Drive(DriveCommand::Wipe { config, .. }) => Some(&config.config),

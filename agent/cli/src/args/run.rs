@@ -4,6 +4,7 @@ use clap::Args;
 
 use super::{ConfigArg, LogFormat};
 use drivebay_config::HealthApi;
+use drivebay_page::PageListen;
 
 /// How the agent runs.
 #[derive(Debug, Args)]
@@ -16,12 +17,21 @@ pub struct RunArgs {
     pub options: RunOptions,
 }
 
-/// What is said at the command line and not in the config.
-#[derive(Debug, Clone, Copy, Args)]
+/// Options of `run` that have no key in the configuration file.
+#[derive(Debug, Clone, Args)]
 pub struct RunOptions {
     /// Serve the CSI Controller service on the CSI socket, too (a single machine, Nomad, tests)
     #[arg(long)]
     pub headless: bool,
+    /// Where the page for people is served over HTTP, read-only: a loopback address, a path of a unix socket, or off. Whoever can
+    /// connect can read
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT|PATH|off",
+        requires = "headless",
+        default_value_t
+    )]
+    pub page: PageListen,
     /// Which health API to advertise: VOLUME_CONDITION of CSI 1.12, the health calls of 1.13, both or none
     #[arg(long, value_name = "API", value_enum, default_value_t = HealthApi::Legacy)]
     pub health_api: HealthApi,

@@ -10,7 +10,7 @@ use drivebay_view::{
 };
 
 use super::{CopyArgs, Show, ShowOne, SocketArg};
-use drivebay_config::units::parse_size;
+use drivebay_common::sizes::parse_size;
 
 /// What can be asked of one volume, or done to it.
 #[derive(Debug, Subcommand)]

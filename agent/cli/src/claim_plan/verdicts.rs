@@ -1,5 +1,4 @@
-//! What blank drives say of their health: the agent puts no volume on one that is SUSPECT or BAD, and a plan that called it
-//! claimable would be wrong.
+//! Verdicts of blank drives: the agent places no volume on one that is SUSPECT or BAD, so the plan must not call it claimable.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +9,11 @@ use drivebay_smart::{History, Poll, judge, poll};
 use drivebay_sys::clock::unix_seconds;
 use tokio::task::JoinSet;
 
-/// A drive by one poll of its SMART data.
+/// Result of one poll of a drive's SMART data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Polled {
     pub verdict: Verdict,
-    /// Codes of what it rests on.
+    /// Codes of the findings behind the verdict.
     pub findings: Vec<String>,
 }
 
@@ -22,14 +21,14 @@ pub struct Polled {
 #[derive(Debug, Default)]
 pub struct Verdicts(BTreeMap<DriveId, Polled>);
 
-/// Whether a class selects the drive and nothing is on it.
+/// True if a class selects the drive and it is blank.
 pub(super) fn is_blank(drive: &Scanned) -> bool {
     matches!(drive.judgement, Judgement::Available { .. })
 }
 
 impl Verdicts {
-    /// Polls all of them at the same time, each within smartctl's deadline. What gives no answer is UNKNOWN, as for the agent, which
-    /// uses such a drive. A drive that sleeps is left asleep. No growth of a counter is seen: that takes an agent.
+    /// Polls all drives at the same time, each within smartctl's deadline. A drive without SMART data is UNKNOWN, as in the agent, which
+    /// uses such a drive. A sleeping drive is not woken. Growth of counters is not evaluated: that needs an agent.
     pub async fn poll(config: &HealthConfig, drives: impl Iterator<Item = &Scanned>) -> Self {
         let mut polls = JoinSet::new();
         for drive in drives {
@@ -57,7 +56,7 @@ impl Verdicts {
         }
         let mut verdicts: BTreeMap<DriveId, Polled> = BTreeMap::new();
         while let Some(polled) = polls.join_next().await {
-            // One whose thread ended otherwise is not known of.
+            // A drive whose thread panicked has no verdict.
             verdicts.extend(polled.ok());
         }
         for given in &config.overrides {
@@ -68,12 +67,12 @@ impl Verdicts {
         Self(verdicts)
     }
 
-    /// Of a drive that was polled.
+    /// Returns the result of a drive that was polled.
     pub fn of(&self, drive: &Scanned) -> Option<&Polled> {
         self.0.get(&drive.facts.id)
     }
 
-    /// Whether the drive gets no volumes because of it.
+    /// True if the verdict keeps volumes off the drive.
     pub fn keep_volumes_off(&self, drive: &Scanned) -> bool {
         let polled = self.of(drive);
         polled.is_some_and(|polled| !polled.verdict.takes_new_volumes())

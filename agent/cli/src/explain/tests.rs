@@ -1,4 +1,4 @@
-//! What is shown of one answer, and what is said of what is no answer.
+//! Rendering of one output, and errors for invalid ones.
 
 use drivebay_common::cli::chain;
 use serde_json::Value;
@@ -72,11 +72,11 @@ fn the_json_has_facts_findings_conditions_and_rules() {
     );
     assert_eq!(json["conditions"][0]["verdict"], "no new volumes");
     assert_eq!(json["unknown_because"], Value::Null);
-    // Nothing is made up.
+    // Missing facts are not invented.
     assert!(json["facts"].get("phy-errors").is_none());
 }
 
-/// Answers as smartctl printed them, in one file.
+/// Outputs of smartctl, in one text.
 fn of_text(text: &str) -> Result<Explanations, ExplainError> {
     Explanations::read(text.as_bytes(), "dump")
 }
@@ -105,7 +105,7 @@ fn each_of_several_answers_is_judged_and_the_worst_decides() {
         let json: Value = serde_json::from_str(&found.render(Format::Json).unwrap()).unwrap();
         assert_eq!(json.as_array().map_or(1, Vec::len), count);
     }
-    // One that is none is not passed over.
+    // An invalid one is not skipped.
     let error = of_text(&format!("{good}{{\"smartctl\": ")).unwrap_err();
     assert!(
         error.to_string().starts_with("answer 2 in dump is not"),
@@ -155,7 +155,7 @@ fn rates_are_fractions_and_bytes_have_a_unit() {
     ] {
         assert!(text.contains(line), "no {line:?} in:\n{text}");
     }
-    // A level that is longer than a verdict.
+    // A level longer than a verdict.
     assert!(text.contains("\n  no new volumes Wear: "), "{text}");
 }
 
@@ -216,7 +216,7 @@ fn a_type_of_device_is_for_a_device() {
     assert!(matches!(error, ExplainError::NotADevice { .. }), "{error}");
 }
 
-/// A smartctl that prints this file and ends with this code. The device is one that every machine has.
+/// Polls with a smartctl that prints this file and exits with this code. The device exists on every machine.
 fn asked_with(file: &str, code: u8) -> Result<Outcome, ExplainError> {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
@@ -232,7 +232,7 @@ fn a_device_is_asked_and_what_hinders_it_is_named() {
     assert!(input::is_device(Path::new("/dev/null")));
     let outcome = asked_with(&format!("{DRIVES}/scsi-grown-defects.json"), 0).unwrap();
     assert_eq!(Explained::of(outcome).verdict(), Verdict::Bad);
-    // The drive's trouble, not the command's.
+    // A failure of the drive, not of the command.
     let outcome = asked_with(&format!("{OUTPUTS}/open-failed.json"), 2).unwrap();
     assert_eq!(Explained::of(outcome).verdict(), Verdict::Unknown);
 

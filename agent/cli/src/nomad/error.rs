@@ -1,4 +1,4 @@
-//! Why Nomad does not get what it asks for. It shows the text to whoever asked.
+//! Failures of the plugin. Nomad shows the text to the user who made the request.
 
 use std::{io, path::PathBuf};
 
@@ -11,7 +11,7 @@ use drivebay_common::{
 use super::{LIMIT, request::RequestError};
 use crate::by_hand::ByHandError;
 
-/// Why it was not done.
+/// The operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NomadError {
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! What Nomad says in its variables. Names and parameters come from whoever may create volumes in Nomad, so they are checked,
-//! and no path or volume name is made of them.
+//! Nomad's request in its variables. Names and parameters come from users who may create volumes in Nomad, so they are validated, and not
+//! used in paths or volume names.
 
 use std::{
     ffi::OsString,
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::args::{CreateArgs, Show, SocketArg};
 use drivebay_config::DEFAULT_AGENT_SOCKET;
 
-/// A variable that cannot be used.
+/// A variable is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("{0} is not set; this program is executed by Nomad")]
@@ -37,17 +37,17 @@ pub enum RequestError {
     Invalid(#[from] InvalidRequest),
 }
 
-/// A volume of Nomad's.
+/// A volume of Nomad.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name on the drive, of Nomad's id for it: `delete` may be called without Nomad's name.
+    /// Name on the drive, derived from Nomad's id: `delete` may be called without Nomad's name.
     pub volume: String,
-    /// Where it is mounted.
+    /// Mount point.
     pub at: PathBuf,
 }
 
 impl Target {
-    /// From the variables of any operation.
+    /// Reads the variables of any operation.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, RequestError> {
         let id = text(&variable, "DHV_VOLUME_ID")?;
         let uuid = Uuid::try_parse(&id).map_err(|_| RequestError::Unusable {
@@ -67,7 +67,7 @@ impl Target {
         })
     }
 
-    /// Where it is mounted, as text.
+    /// Returns the mount point as text. Errs if it is not UTF-8.
     pub fn path(&self) -> Result<&str, RequestError> {
         self.at.to_str().ok_or_else(|| RequestError::Unusable {
             variable: "DHV_VOLUMES_DIR",
@@ -76,20 +76,20 @@ impl Target {
     }
 }
 
-/// What `create` is called with.
+/// Request of `create`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Create {
     pub target: Target,
-    /// capacity_min, bytes.
+    /// capacity_min, in bytes.
     pub smallest: u64,
-    /// capacity_max, bytes; 0: not said.
+    /// capacity_max, in bytes; 0 if not set.
     pub largest: u64,
     pub parameters: Parameters,
-    /// What Nomad's user calls it, for people: the agent leaves out what it cannot keep.
+    /// Nomad's name of the volume, for display: the agent drops values that it cannot keep.
     pub created_for: CreatedFor,
 }
 
-/// Those of a StorageClass that are about one volume, and whose the root directory is.
+/// The parameters of a StorageClass that apply to one volume, and the owner of the root directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parameters {
     pub class: Option<String>,
@@ -99,7 +99,7 @@ pub struct Parameters {
     pub owner: Owner,
 }
 
-/// Of the root directory of a new volume.
+/// Owner and mode of a new volume's root directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Owner {
     pub uid: Option<u32>,
@@ -121,7 +121,7 @@ struct Texts {
 }
 
 impl Create {
-    /// From the variables.
+    /// Reads the variables.
     pub fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, RequestError> {
         let target = Target::read(&variable)?;
         let smallest = bytes(&variable, "DHV_CAPACITY_MIN_BYTES")?;
@@ -142,7 +142,7 @@ impl Create {
     }
 }
 
-/// `null` where the volume's specification has none.
+/// Parses the parameters; `null` if the volume's specification has none.
 fn parameters(json: &str) -> Result<Parameters, RequestError> {
     let texts: Option<Texts> = serde_json::from_str(json)?;
     let texts = texts.unwrap_or_default();
@@ -199,7 +199,7 @@ fn bytes(
     })
 }
 
-/// The command line that makes the same volume.
+/// Returns the arguments of `volume create` for the same volume.
 pub fn create_args(asked: &Create) -> CreateArgs {
     let parameters = asked.parameters.clone();
     CreateArgs {
@@ -225,7 +225,7 @@ pub mod tests {
 
     const ID: &str = "8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e";
 
-    /// As Nomad calls it: its variables, some of them otherwise.
+    /// Variables as Nomad sets them, with some replaced.
     fn variables<'a>(other: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
         move |name| {
             let usual = [
@@ -257,7 +257,7 @@ pub mod tests {
         assert_eq!(plain.target.at, at);
         assert_eq!((plain.smallest, plain.largest), (64 << 20, 128 << 20));
         assert_eq!(plain.parameters, Parameters::default());
-        // Nomad takes back a volume that it could not note with neither its name nor its path.
+        // Nomad deletes a volume that it could not record with neither its name nor its path.
         let after_failure = [
             ("DHV_VOLUME_NAME", ""),
             ("DHV_CREATED_PATH", "/opt/nomad/data/host_volumes"),

@@ -1,5 +1,5 @@
-//! Asks drives' workers what is on their drives, several at a time. A drive that hangs costs its own entry and nothing
-//! else: after a while the scan goes on without it, and a later one has its answer.
+//! Queries drives' workers, several at a time. An unresponsive drive affects its own entry only: after `Settings::patience` the scan
+//! continues without it, and a later scan uses its result.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,29 +25,28 @@ use drivebay_layout::{
 use drivebay_model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain};
 use drivebay_worker::{Pool, RunError, Slot};
 
-/// A drive's answers, as far as its worker gave any.
+/// Results for a drive, as far as its worker gave any.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// The probe's result; None when it was not run or gave no answer (then `trouble` says why).
+    /// Result of the probe; None if it was not run or gave no result (`trouble` has the reason then).
     pub probed: Option<Result<Probed, ProbeError>>,
-    /// What is on it, when the probe says it is ours and it was read. For a drive that gives no answer now
-    /// (`trouble`) it is what was read last.
+    /// Contents, if the drive has Drivebay's label and they were read. For an unresponsive drive (`trouble`) those that were read last.
     pub contents: Option<Contents>,
-    /// Why our label could not be read.
+    /// Error of reading Drivebay's label.
     pub label_trouble: Option<String>,
-    /// Why the host could not read it, when that is not the drive's fault.
+    /// Error of the host in reading the contents, if the drive is not its cause.
     pub host_trouble: Option<String>,
-    /// A claim of ours was cut off before its label was written; the next claim finishes it.
+    /// True if a claim was interrupted before its label was written; the next claim completes it.
     pub unfinished: bool,
-    /// Why its worker gave no answer (stuck, busy, died), in a sentence. Such a drive is never Available.
+    /// Reason why the worker gave no result (stuck, busy, died), as a sentence. Such a drive is never Available.
     pub trouble: Option<String>,
-    /// Its worker is stuck, as opposed to busy or dead.
+    /// True if the worker is stuck, as opposed to busy or dead.
     pub stuck: bool,
-    /// Looks in a row that it was too slow for; what stands here is of before them.
+    /// Number of consecutive scans that ended by their deadline; the other fields are from before them.
     pub late: u32,
-    /// Looks in a row in which it answered and could not be read.
+    /// Number of consecutive scans in which the drive responded and could not be read.
     pub unread: u32,
-    /// Of what state `contents` were when its worker was asked; None: nothing was known.
+    /// State of `contents` when the worker was queried; None: there were none.
     pub begun: Option<Stamp>,
 }
 
@@ -60,12 +59,12 @@ impl From<Scanned> for Seen {
     }
 }
 
-/// So many looks in a row may end by their deadline before a drive that was seen well counts as one that gives no
-/// answer. Its worker could be ended each time, so no request of it hangs: it is only slow, under its tenants' load most
-/// of all, and its volumes work. A drive on which requests stand still is reported by the health tasks meanwhile.
+/// Consecutive scans that may end by their deadline before a drive whose scan had succeeded counts as unresponsive. The worker could be
+/// ended each time, so no request of it is stuck: the drive is only slow, mostly under its tenants' load, and its volumes work. A drive
+/// with stuck requests is reported by the health tasks meanwhile.
 pub(super) const LATE_MAX: u32 = 5;
 
-/// The two questions to a drive's worker, apart from the pool so that tests can answer them.
+/// The two queries to a drive's worker, separate from the pool so that tests can implement them.
 pub(super) trait DriveReader: Clone + Send + Sync + 'static {
     fn probe(
         &self,
@@ -91,28 +90,28 @@ impl DriveReader for Pool {
     }
 }
 
-/// Questions to drives' workers. One that is not answered in `Settings::patience` stays open when the scan ends, which
-/// shows its drive as it was, and is answered to a later one: a drive that hangs delays no other.
+/// Queries to drives' workers. A query without a result within `Settings::patience` stays open when the scan ends, which keeps the drive's
+/// previous state, and its result goes to a later scan: an unresponsive drive delays no other.
 #[derive(Debug, Default)]
 pub struct Questions {
     open: JoinSet<Seen>,
     asked: HashMap<task::Id, Question>,
-    /// For the next scan.
+    /// Results for the next scan.
     answers: Vec<(DriveRef, Seen)>,
-    /// Kernel names of drives that the next scan asks once more.
+    /// Kernel names of drives that the next scan queries again.
     again: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 struct Question {
     drive: DriveRef,
-    /// Something happened to the drive meanwhile, so that the next scan asks once more.
+    /// True if the drive changed meanwhile, so that the next scan queries it again.
     again: bool,
 }
 
 impl Questions {
-    /// Waits until there are answers that no scan has shown, and names their drives; forever when there is no open
-    /// question. The next scan shows them. Nothing is lost when the caller stops waiting.
+    /// Waits until there are results that no scan has reported, and returns their drives' kernel names; waits forever if no query is open.
+    /// The next scan reports them. Cancel-safe.
     pub async fn answered(&mut self) -> BTreeSet<String> {
         loop {
             if !self.answers.is_empty() {
@@ -134,7 +133,7 @@ impl Questions {
         Some(self.joined(ended))
     }
 
-    /// Takes in what has been answered by now.
+    /// Processes the queries that have ended by now.
     fn collect(&mut self) {
         while let Some(ended) = self.open.try_join_next_with_id() {
             if let (_, Some(question), seen) = self.joined(ended) {
@@ -149,13 +148,13 @@ impl Questions {
     ) -> (task::Id, Option<Question>, Seen) {
         let (id, seen) = match ended {
             Ok(ended) => ended,
-            // One that panicked leaves its drive unscanned.
+            // A query that panicked leaves its drive unscanned.
             Err(error) => (error.id(), not_scanned()),
         };
         (id, self.asked.remove(&id), seen)
     }
 
-    /// An answer to a question of an earlier scan.
+    /// Keeps the result of an earlier scan's query for the next scan.
     fn ended(&mut self, question: Question, seen: Seen) {
         if question.again {
             self.again.insert(question.drive.kernel_name.clone());
@@ -180,7 +179,7 @@ impl Questions {
     }
 }
 
-/// Of a drive whose worker has given no answer at all.
+/// Returns the entry of a drive whose worker has given no result at all.
 fn not_scanned() -> Seen {
     Seen {
         trouble: Some("it was not scanned".into()),
@@ -188,8 +187,8 @@ fn not_scanned() -> Seen {
     }
 }
 
-/// Looks at all targets, in their order. The first answer of one of which nothing was known is sent to `answered` at once, with its
-/// place among them.
+/// Queries all targets, and returns the results in their order. The first successful result of a drive without a previous one is sent to
+/// `answered` at once, with its index.
 pub(super) async fn gather(
     reader: &impl DriveReader,
     targets: Vec<Target>,
@@ -204,19 +203,19 @@ pub(super) async fn gather(
         .map(|drive| (drive.facts.kernel_name.clone(), drive))
         .collect();
     if settings.patience.is_none() {
-        // Whoever waits for everything does not want what was asked before.
+        // A scan that waits for every drive ignores results of earlier queries.
         while questions.next().await.is_some() {}
         questions.answers.clear();
     }
     questions.collect();
-    // Of drives that are gone by now, nobody wants them.
+    // Results of drives that are gone are dropped.
     let mut answers = mem::take(&mut questions.answers);
     let again = mem::take(&mut questions.again);
     let mut seen: Vec<Seen> = vec![not_scanned(); targets.len()];
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
     let shows = only.is_some_and(BTreeSet::is_empty);
-    // Those that this scan waits for, and whether it is their first.
+    // Queries that this scan waits for: index of the target, and whether it is the drive's first result.
     let mut waiting: HashMap<task::Id, (usize, bool)> = HashMap::new();
     for (index, target) in targets.into_iter().enumerate() {
         let Some(slot) = seen.get_mut(index) else {
@@ -229,7 +228,7 @@ pub(super) async fn gather(
         let drive = target.drive;
         let old = before
             .remove(&drive.kernel_name)
-            // A name moves; only the same device's past counts.
+            // A kernel name may be reused; only the same device's previous result counts.
             .filter(|old| DriveRef::from(&old.facts) == drive)
             .map(Seen::from);
         let asked = only.is_none_or(|names| names.contains(&drive.kernel_name))
@@ -247,7 +246,7 @@ pub(super) async fn gather(
             *slot = still_silent(old);
             continue;
         }
-        // A scan that only shows answers asks none that failed again, or two of them would take turns for ever.
+        // A scan that only reports results does not query failed drives again; else two of them would be queried in turn without end.
         let is_kept = |old: &Seen| old.is_well() || (shows && old.trouble.is_some());
         if let Some(old) = old.as_ref().filter(|old| !asked && is_kept(old)) {
             *slot = old.clone();
@@ -270,9 +269,9 @@ pub(super) async fn gather(
                 if let Ok(seen) = timeout(patience, &mut seeing).await {
                     return seen;
                 }
-                // Its turn is over: others are asked meanwhile.
+                // The permit is released, so that others are queried meanwhile.
                 drop(permit);
-                // The scan may have ended; there is room for every drive.
+                // The scan may have ended; the channel has space for every drive.
                 let _ = overdue.try_send(task::id());
             }
             seeing.await
@@ -285,7 +284,7 @@ pub(super) async fn gather(
                 let place = waiting.remove(&id);
                 let slot = place.and_then(|(index, _)| seen.get_mut(index));
                 if let Some((index, true)) = place && answer.is_well() {
-                    // Nobody may want to know.
+                    // The receiver may be gone.
                     let _ = answered.send((index, answer.clone()));
                 }
                 match (slot, question) {
@@ -302,7 +301,8 @@ pub(super) async fn gather(
     seen
 }
 
-/// A drive that has been asked and has not answered yet stays what it was; when nothing was known of it, that is why.
+/// Returns the entry of a drive that has been queried and has not responded yet: its previous one; if there was none, one with that as the
+/// reason.
 fn still_silent(old: Option<Seen>) -> Seen {
     match old {
         Some(old) if old.is_well() || old.trouble.is_some() => old,
@@ -362,7 +362,8 @@ async fn see(
     seen
 }
 
-/// The host could not read the drive, which says nothing of it: it stays what it was, however often.
+/// Returns the entry of a drive that the host could not read, which is no evidence about the drive: its previous state, for any number of
+/// times.
 fn kept(why: String, old: Option<Seen>) -> Seen {
     let host_trouble = Some(why.clone());
     match old {
@@ -379,7 +380,7 @@ fn kept(why: String, old: Option<Seen>) -> Seen {
     }
 }
 
-/// A drive that could not be read at this moment stays what it was a few times.
+/// Returns the entry of a drive that could not be read in time: its previous state, for `LATE_MAX` times.
 fn not_now(why: String, old: Option<Seen>) -> Seen {
     match old {
         Some(old) if old.is_well() && old.late < LATE_MAX => Seen {
@@ -400,8 +401,8 @@ impl Seen {
     }
 }
 
-/// A drive whose worker gave no answer keeps what was known of its volumes. Busy with an RPC is no trouble
-/// at all when it was seen well before, and neither is to be slow a few times.
+/// Returns the entry of a drive whose worker gave no result; the last known contents are kept. If its last scan succeeded, neither being
+/// busy with an RPC nor being slow a few times counts as a failure.
 fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
     match (error, old) {
         (RunError::Busy { .. }, Some(old)) if old.is_well() => old,

@@ -1,4 +1,4 @@
-//! Drives that answer, fail, hang and are busy, read by a `DriveReader` that tests give.
+//! Drives that respond, fail, are unresponsive and are busy, read by a test `DriveReader`.
 
 use std::sync::{
     Arc, Mutex,
@@ -86,7 +86,7 @@ fn contents(note: &str) -> Contents {
     }
 }
 
-/// Answers by kernel name; counts what was asked.
+/// Responds by kernel name; records the queries.
 #[derive(Clone, Default)]
 struct Fake {
     asked: Arc<Mutex<Vec<String>>>,
@@ -170,7 +170,7 @@ impl DriveReader for Fake {
     }
 }
 
-/// A scan that waits for every drive.
+/// Runs a scan that waits for every drive.
 async fn gather(
     fake: &Fake,
     targets: Vec<Target>,
@@ -286,7 +286,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
         .await
     };
     let seen = ask(None, Vec::new(), &mut questions).await;
-    // Three turns of eight, none as long as the limit.
+    // Three rounds of eight, none as long as the limit.
     assert!(
         started.elapsed() < Duration::from_secs(10),
         "{:?}",
@@ -298,7 +298,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
         assert_eq!(why, Some("it has not answered the first scan yet"));
     }
 
-    // None is asked twice at a time, also when something happens to it.
+    // No drive is queried twice at a time, also after an event.
     let now = tokio::time::Instant::now();
     let previous = |seen: Vec<Seen>| -> Vec<Scanned> {
         let drives = names.iter().zip(seen);
@@ -309,14 +309,14 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
     assert_eq!(now.elapsed(), Duration::ZERO);
     assert_eq!(fake.asked.lock().unwrap().len(), names.len());
 
-    // The first turn has its answers.
+    // The first round has its results.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let answered = questions.answered().await;
     assert!(answered.contains("slow00"), "{answered:?}");
     tokio::time::sleep(Duration::from_secs(10)).await;
     let none = BTreeSet::new();
     let seen = ask(Some(&none), previous(seen), &mut questions).await;
-    // What happened to one makes it be asked once more, for which this scan did not wait.
+    // A drive with an event is queried once more; this scan did not wait for it.
     let asked = fake.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), names.len() + 1);
     assert_eq!(asked.last().unwrap(), "slow00");
@@ -324,7 +324,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
         let trouble = seen.trouble.as_deref().unwrap();
         assert!(trouble.contains("did not end within 10s"), "{trouble}");
     }
-    // Those that failed are not asked again just to show an answer.
+    // Failed drives are not queried again only to report a result.
     tokio::time::sleep(Duration::from_secs(10)).await;
     questions.answered().await;
     ask(Some(&none), previous(seen), &mut questions).await;
@@ -335,7 +335,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
 async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next_one() {
     let fake = Fake::default();
     let mut questions = Questions::default();
-    // The ninth has its turn when the first has been waited for.
+    // The ninth is queried when the first has exceeded the patience.
     let hung: Vec<String> = (0..8).map(|n| format!("slow{n}")).collect();
     let names: Vec<&str> = ["late"]
         .into_iter()
@@ -365,7 +365,7 @@ async fn an_answer_that_comes_while_a_scan_waits_for_others_is_shown_by_the_next
     let seen = ask(Some(&none), previous, &mut questions).await;
     assert!(seen[0].trouble.is_none() && seen[0].probed.is_some());
     assert_eq!(fake.asked.lock().unwrap().len(), names.len());
-    // Shown once.
+    // Reported once.
     assert!(!questions.answered().await.contains("late"));
 }
 
@@ -388,7 +388,7 @@ async fn a_drive_that_was_well_stays_so_while_it_does_not_answer() {
     assert_eq!(seen[0].trouble, None);
     assert_eq!(seen[0].contents, Some(contents("old")));
     questions.answered().await;
-    // Another device of the same name has not been asked.
+    // Another device of the same name has not been queried.
     let mut other = targets(&["slow1"]);
     other[0].drive.diskseq += 1;
     let asked = fake.asked.lock().unwrap().len();
@@ -500,7 +500,7 @@ async fn a_busy_drive_stays_what_it_was_and_a_stuck_one_keeps_its_volumes() {
     }
     assert!(seen[2].trouble.is_some() && seen[2].probed.is_none());
     assert_eq!(seen[2].contents, Some(contents("old")));
-    // Never seen before, busy is a reason not to use it.
+    // Without a previous result, busy is a reason not to use the drive.
     let seen = gather(
         &fake,
         targets(&["busy", "ours-locked"]),
@@ -524,11 +524,11 @@ async fn a_drive_that_was_seen_well_may_be_too_slow_to_be_looked_at_a_few_times(
         assert_eq!(known.trouble.is_none(), late <= LATE_MAX, "{late}");
         assert_eq!(known.late, if late <= LATE_MAX { late } else { 0 });
     }
-    // And then only a look that ends well makes it one that gives answers.
+    // Only a successful scan makes the drive responsive again.
     let previous = vec![before("slow1", known)];
     let seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
     assert!(seen[0].trouble.is_some());
-    // One look in time, and it may be late again.
+    // After one scan in time it may be late again.
     let once_late = Seen {
         late: LATE_MAX,
         ..seen_well()
@@ -568,7 +568,7 @@ async fn looks_that_fail_in_a_row_are_counted() {
             assert_eq!(seen[0].unread, if counted { times } else { 0 }, "{name}");
             previous = vec![before(name, seen[0].clone())];
         }
-        // Others were looked at, not this one.
+        // Other drives were scanned, not this one.
         let others = BTreeSet::new();
         let fake = Fake::default();
         let seen = gather(
@@ -709,7 +709,7 @@ async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_ke
     }
 }
 
-/// However often the host fails: it says nothing of the drive. Somebody else's lock is trouble after a while.
+/// Failures of the host are no evidence about the drive, in any number. Another process's lock is, after a while.
 #[tokio::test]
 async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
     for (name, troubled) in [("ours-host", false), ("ours-flock", true)] {
@@ -761,6 +761,6 @@ async fn the_first_answer_of_a_drive_is_shown_while_another_drive_hangs() {
     assert_eq!((index, first.contents), (1, Some(contents("read"))));
     assert!(after < Duration::from_secs(1), "{after:?}");
     assert!(seen[0].trouble.is_some());
-    // One that was known before is shown with the others.
+    // A drive that was known before is reported with the others.
     assert!(answers.recv().await.is_none());
 }

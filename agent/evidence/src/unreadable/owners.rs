@@ -1,4 +1,4 @@
-//! What known ranges belong to.
+//! Finds the owners of unreadable ranges.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use drivebay_model::{
     unreadable::{Holds, LocatedPiece, UnreadableRange},
 };
 
-/// Why a range of a mounted volume has no owner yet.
+/// Reason why a range of a mounted volume has no known contents yet.
 pub(super) const NOT_LOOKED_UP: &str = "it is being looked up";
 
-/// What the filesystems of volumes answered, by volume: pieces in the order of the volume.
+/// Contents of unreadable ranges by volume, as its filesystem reports them, sorted by offset in the volume.
 pub type Located = BTreeMap<Uuid, Vec<LocatedPiece>>;
 
-/// The known ranges with their owners; a range that several own is cut.
+/// Returns the unreadable ranges with their owners; a range with several owners is split.
 pub fn describe(
     drive: &Drive,
     known: &UnreadableRanges,
@@ -62,7 +62,7 @@ fn nobodys(extent: Extent, holds: Holds) -> UnreadableRange {
     }
 }
 
-/// The beginning of `rest` as far as one owner has it.
+/// Returns the first part of `rest` that has one owner or none.
 fn first_piece(contents: &Contents, size: u64, rest: Extent, located: &Located) -> UnreadableRange {
     let begins = |owned: &Extent| owned.start <= rest.start && rest.start < owned.end();
     let cut = |owned: Extent| owned.overlap(rest).unwrap_or(rest);
@@ -89,7 +89,7 @@ fn first_piece(contents: &Contents, size: u64, rest: Extent, located: &Located) 
             return nobodys(cut(*owned), Holds::Foreign { name });
         }
     }
-    // Up to where somebody's begins.
+    // Unallocated, up to the next extent with an owner.
     let owned = contents.volumes.iter().flat_map(Placed::lies_at).copied();
     let owned = owned
         .chain(own_metadata(contents.layout, size).map(|(_, owned)| owned))
@@ -102,7 +102,7 @@ fn first_piece(contents: &Contents, size: u64, rest: Extent, located: &Located) 
     nobodys(free, Holds::Unallocated)
 }
 
-/// Where Drivebay's own structures lie on a drive of this layout.
+/// Returns the extents of Drivebay's own structures on a drive of this layout and size in bytes.
 pub(super) fn own_metadata(
     layout: Layout,
     size: u64,
@@ -179,7 +179,7 @@ fn in_volume(placed: &Placed, extent: Extent, offset: u64, located: &Located) ->
     found(Extent { len, ..extent }, Holds::Unknown { why })
 }
 
-/// The pieces of a volume that do not read, within the volume, of a filesystem that can be asked.
+/// Returns the unreadable pieces of a volume that its filesystem can look up, relative to the volume's start.
 pub fn to_locate(described: &[UnreadableRange], volume: Uuid) -> Vec<Extent> {
     let of_filesystem = |range: &&UnreadableRange| {
         range.volume == Some(volume)

@@ -1,40 +1,39 @@
-//! Which ranges of a drive are known not to read.
+//! List of unreadable ranges of a drive.
 
 use serde::{Deserialize, Serialize};
 
 use drivebay_model::{Extent, MIB, unreadable::WindowRead};
 
-/// Ranges of one drive that are kept; what touches is one range.
+/// Limit of ranges that are kept per drive.
 pub const MOST_RANGES: usize = 64;
-/// A range is kept in pieces of at most this many bytes, so that reading one again is bounded.
+/// Touching ranges are merged up to this many bytes, so that reading one again is bounded.
 const LONGEST: u64 = MIB;
 
-/// The known ranges of one drive, in order.
+/// Unreadable ranges of one drive, sorted by offset, without overlaps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableRanges {
     pub(super) ranges: Vec<Extent>,
-    /// There were more than are kept.
+    /// True if there were more ranges than are kept.
     #[serde(default)]
     more: bool,
 }
 
 impl UnreadableRanges {
-    /// None is known.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// In the order of the drive.
+    /// Returns the ranges, sorted by offset.
     pub fn ranges(&self) -> &[Extent] {
         &self.ranges
     }
 
-    /// There were more than are kept.
+    /// True if there were more ranges than are kept.
     pub fn has_more(&self) -> bool {
         self.more
     }
 
-    /// Takes what reading a window found.
+    /// Removes what was read, then adds what failed. Keeps at most [MOST_RANGES].
     pub fn take(&mut self, read: &WindowRead) {
         let mut ranges = std::mem::take(&mut self.ranges);
         for done in &read.done {
@@ -55,7 +54,7 @@ impl UnreadableRanges {
     }
 }
 
-/// What of a range is not in `gap`.
+/// Returns the parts of a range that are not in `gap`.
 pub(super) fn without(range: Extent, gap: Extent) -> Vec<Extent> {
     let before = piece(range.start, gap.start.min(range.end()));
     let behind = piece(gap.end().max(range.start), range.end());
@@ -69,7 +68,7 @@ pub(super) fn piece(start: u64, end: u64) -> Option<Extent> {
     })
 }
 
-/// In order, without overlaps; what touches is one, up to the longest piece.
+/// Sorts ranges, removes overlaps, and merges touching ones up to [LONGEST] bytes.
 pub(super) fn merged(mut ranges: Vec<Extent>) -> Vec<Extent> {
     ranges.sort_unstable();
     let mut all: Vec<Extent> = Vec::new();

@@ -1,5 +1,5 @@
-//! Finding the sectors that do not read within a window, with as few reads that fail as possible: each may take a drive
-//! seconds. Pure but for the reads, which the caller does, and the clock.
+//! Finds the unreadable sectors within a window, with as few failing reads as possible: each may take a drive seconds. Pure
+//! but for the reads, which the caller does, and the clock.
 
 use std::time::Instant;
 
@@ -8,20 +8,21 @@ use drivebay_model::{Extent, unreadable::WindowRead};
 /// Bytes read at a time while nothing fails.
 pub(super) const CHUNK: u64 = 128 << 10;
 
-/// Reads, and how many of them may fail.
+/// Reads windows, with a limit of reads that may fail.
 pub(super) struct Reader<F> {
-    /// Reads a piece: false when it does not read.
+    /// Reads a piece; false if it cannot be read.
     pub(super) read: F,
-    /// Bytes of the smallest piece.
+    /// Size of the smallest piece, bytes.
     pub(super) unit: u64,
-    /// Reads that may still fail.
+    /// Number of reads that may still fail.
     pub(super) failures: u32,
-    /// No read may fail that begins after this.
+    /// A read that fails after this time is the last that may fail.
     pub(super) until: Instant,
 }
 
 impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
-    /// Reads a window. What fails when no more reads may fail counts as a whole: the next time it is read in smaller pieces.
+    /// Reads a window. A piece that fails when no more reads may fail is reported as a whole: the next time it is read in
+    /// smaller pieces.
     pub(super) fn window(&mut self, window: Extent) -> Result<WindowRead, E> {
         let mut all = WindowRead::default();
         let mut at = window.start;
@@ -50,7 +51,7 @@ impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
         Ok(reads)
     }
 
-    /// A piece that does not read as a whole.
+    /// Splits a piece that cannot be read as a whole.
     fn split(&mut self, piece: Extent, failed: &mut Vec<Extent>) -> Result<(), E> {
         let units = piece.len / self.unit;
         if units < 2 || self.failures == 0 {
@@ -69,7 +70,7 @@ impl<E, F: FnMut(Extent) -> Result<bool, E>> Reader<F> {
         if !first_reads {
             self.split(first, failed)?;
         }
-        // When the first half reads, the second is known to fail, unless the drive has recovered meanwhile: that is only
+        // If the first half was read, the second is known to fail, unless the drive has recovered meanwhile: that is only
         // worth a read where there is nothing left to be split.
         let known = (first_reads && second.len > self.unit) || self.failures == 0;
         if known || !self.reads(second)? {
@@ -136,7 +137,7 @@ mod tests {
         let bad: Vec<u64> = (0..MIB / 512).map(|sector| sector * 512).collect();
         let (found, _, failed) = find(&bad, extent(0, MIB), 512, 20);
         assert_eq!(failed, 20);
-        // What was read is either unreadable or done, and what was not is neither.
+        // Bytes that were read are either unreadable or done; all others are neither.
         let done: u64 = found.done.iter().map(|piece| piece.len).sum();
         let lost: u64 = found.failed.iter().map(|piece| piece.len).sum();
         assert_eq!((done, lost), (CHUNK, CHUNK));

@@ -1,4 +1,4 @@
-//! What the records of FS_IOC_GETFSMAP mean for a range. Pure.
+//! Interprets the records of FS_IOC_GETFSMAP for a range. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use drivebay_sys::fsmap::{Record, SPECIAL_OWNER};
 pub(crate) const FREE: u64 = 1;
 pub(crate) const UNKNOWN: u64 = 2;
 
-/// Who has a piece.
+/// Owner of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     Free,
     Metadata,
     Inode(u64),
-    /// Somebody, and the filesystem keeps no note of who.
+    /// In use, and the filesystem does not record by what.
     Unknown,
 }
 
-/// The pieces of a range with their owners, in order, without overlaps; a piece that files share has several.
+/// Returns the pieces of a range with their owners, in order, without overlaps; a piece that files share has several.
 pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet<Owner>)> {
     let known: Vec<(Extent, Owner)> = records
         .iter()
@@ -48,7 +48,7 @@ pub(crate) fn owners(range: Extent, records: &[Record]) -> Vec<(Extent, BTreeSet
     pieces.collect()
 }
 
-/// What of a range is in none of these pieces, which are in order.
+/// Returns the parts of a range that are in none of these pieces, which must be in order.
 pub(crate) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut all = Vec::new();
     let mut at = range.start;
@@ -64,8 +64,8 @@ pub(crate) fn gaps(range: Extent, found: impl IntoIterator<Item = Extent>) -> Ve
     all
 }
 
-/// The pieces found of a range, and the rest of it with an unknown owner: ext4 leaves out blocks that it has set aside for files that
-/// grow.
+/// Adds the rest of a range to the pieces found in it, with an unknown owner: ext4 leaves out blocks that it has reserved
+/// for growing files.
 pub(crate) fn with_gaps(
     range: Extent,
     mut found: Vec<(Extent, BTreeSet<Owner>)>,
@@ -128,7 +128,7 @@ mod tests {
             gaps(extent(0, 20480), found),
             [extent(0, 4096), extent(8192, 4096), extent(16384, 4096)]
         );
-        // What is outside the range fills nothing of it.
+        // Pieces outside the range fill nothing of it.
         assert_eq!(gaps(extent(4096, 4096), found), []);
         assert_eq!(gaps(extent(8192, 4096), found), [extent(8192, 4096)]);
         assert_eq!(gaps(extent(4096, 4096), []), [extent(4096, 4096)]);

@@ -1,7 +1,8 @@
-//! Which data is affected: reading what may be unreadable until it is known which sectors are (`read`, `bisect`), and what filesystems
-//! have in common that are asked what is stored there (`work`; how each is asked is in its file in `kind`, the job is `locate`). Both are jobs of the drive's worker; they are bounded in time and write nothing.
+//! Finds affected data: reads ranges that may be unreadable until the unreadable sectors are known (`read`, `bisect`), and
+//! has the common code of filesystems that look up what is stored there (`work`; the lookup of each is in its file in
+//! `kind`, the job is `locate`). Both are jobs of the drive's worker; they are bounded in time and write nothing.
 //!
-//! | filesystem | asked by | while | what it cannot tell |
+//! | filesystem | looked up with | while | not found |
 //! |---|---|---|---|
 //! | ext4 | `FS_IOC_GETFSMAP` if mounted, `debugfs` (`icheck`, `ncheck`, `testb`) | mounted or not | a file whose inode is not found in the time given; a path that is not found in it: the inode's number is shown |
 //! | XFS | `FS_IOC_GETFSMAP` | mounted | any file, where it was made without reverse mapping (`rmapbt`): then only free space is recognised |

@@ -1,9 +1,9 @@
-//! Names that tenants gave, made fit for a terminal, a log and JSON.
+//! Makes names given by tenants safe for a terminal, a log and JSON.
 
-/// Characters of a path that are shown, before escaping; of a longer one its beginning and its end are.
+/// Limit of characters of a path that are shown, before escaping; a longer one is cut in the middle.
 const SHOWN: usize = 240;
 
-/// A path as it is shown: without control characters, without what is not text, bounded.
+/// Returns a path with control characters and invalid UTF-8 escaped, of bounded length.
 pub fn shown(path: &[u8]) -> String {
     let mut pieces = Vec::new();
     for chunk in path.utf8_chunks() {
@@ -28,7 +28,7 @@ fn escaped(c: char) -> String {
     }
 }
 
-/// An inode whose path was not found.
+/// Returns the text for an inode whose path was not found.
 pub(crate) fn inode(number: u64) -> String {
     format!("inode {number}")
 }

@@ -1,4 +1,4 @@
-//! Reading what is or may be unreadable, past the cache, as a job of the drive's worker.
+//! Reads ranges that are or may be unreadable, past the cache, as a job of the drive's worker.
 
 use std::{
     io,
@@ -16,9 +16,9 @@ use drivebay_sys::{
 };
 use drivebay_worker::{Context, Job};
 
-/// Reads of one job that may fail.
+/// Limit of failing reads per job.
 const FAILURES: u32 = 64;
-/// No further window is begun, and what fails is not read in smaller pieces, after this.
+/// Time after which no further window is begun, and failed pieces are not read in smaller ones.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Reads windows of a drive, in this order. Writes nothing.
@@ -30,17 +30,17 @@ pub struct ReadWindows {
     pub unit: u32,
 }
 
-/// Why it is not known what reads.
+/// Error of [ReadWindows]: it is not known which sectors are unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ReadWindowsError {
-    /// The device is not the drive any more, or cannot be opened.
+    /// The device is another drive by now, or cannot be opened.
     #[error("cannot open /dev/{kernel_name}")]
     Open {
         kernel_name: String,
         #[source]
         source: Cause,
     },
-    /// Another error than that a place does not read.
+    /// A read failed with an error that is not of the medium.
     #[error("cannot read /dev/{kernel_name} at byte {offset}")]
     Read {
         kernel_name: String,
@@ -48,12 +48,12 @@ pub enum ReadWindowsError {
         #[source]
         source: Cause,
     },
-    /// It is not its medium.
+    /// No place of the drive can be read: the fault is not in its medium.
     #[error("/dev/{kernel_name} reads nowhere; its unreadable sectors are not looked for")]
     Nowhere { kernel_name: String },
 }
 
-/// A window on whole blocks within the drive.
+/// Returns the window extended to whole blocks, within the drive of this size in bytes; None if nothing is left of it.
 fn aligned(window: Extent, size: u64) -> Option<Extent> {
     let start = window.start - window.start % ALIGN;
     let end = window.end().checked_next_multiple_of(ALIGN)?.min(size);
@@ -119,7 +119,7 @@ impl Job for ReadWindows {
             all.done.extend(found.done);
             all.failed.extend(found.failed);
         }
-        // A link that is gone fails everywhere.
+        // If the link is lost, reads fail everywhere.
         if !all.failed.is_empty() {
             let places = [0, size / 2, size.saturating_sub(ALIGN)];
             let places = places.map(|at| Extent {

@@ -1,4 +1,4 @@
-//! Asking a filesystem whose places of it are: what all of them share.
+//! Common code of looking up the owners of places in a filesystem.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,19 +19,19 @@ use drivebay_sys::{
 };
 use drivebay_worker::Context;
 
-/// Entries of directories that are read to find paths.
+/// Limit of directory entries that are read to find paths.
 const ENTRIES: usize = 2_000_000;
-/// Time for finding paths; the filesystem is in use meanwhile.
+/// Limit of finding paths; the filesystem is in use meanwhile.
 const WALK: Duration = Duration::from_secs(20);
 
 pub(crate) fn cannot(why: impl Into<String>) -> Holds {
     Holds::Unknown { why: why.into() }
 }
 
-/// Files that have a piece, and what of it else is known.
+/// Piece with the inodes that have it, or with its other contents.
 pub(crate) type Asking = (Extent, Result<BTreeSet<u64>, Holds>);
 
-/// Asking one filesystem.
+/// Lookup in one filesystem.
 pub struct Work<'a> {
     pub(crate) until: Instant,
     pub(crate) fs_type: FsType,
@@ -40,7 +40,7 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The answer of a filesystem that can be asked only through a mount, and has none.
+    /// Returns the result for a filesystem that can be searched only through a mount, and has none.
     pub(crate) fn unmounted(&self, pieces: &[Extent]) -> Vec<(Extent, Holds)> {
         let holds = cannot(format!(
             "{} can be asked only while it is mounted",
@@ -50,7 +50,7 @@ impl Work<'_> {
         pieces.map(|piece| (*piece, holds.clone())).collect()
     }
 
-    /// What FS_IOC_GETFSMAP answers.
+    /// Returns the records of FS_IOC_GETFSMAP.
     pub(crate) fn records(
         &mut self,
         root: &Directory,
@@ -60,7 +60,7 @@ impl Work<'_> {
         fsmap::records(root.as_fd(), self.partition.dev, piece)
     }
 
-    /// Inodes by their paths, as far as `find` finds those in time.
+    /// Replaces inodes with their paths, as far as `find` finds those in time.
     pub(crate) fn named(
         &mut self,
         asking: Vec<Asking>,
@@ -101,7 +101,7 @@ impl Work<'_> {
         held.collect()
     }
 
-    /// Paths of inodes, by reading the directories of a mount.
+    /// Finds the paths of inodes by reading the directories of a mount, within limits of time and entries.
     pub(crate) fn walked(
         &mut self,
         root: &Directory,

@@ -1,4 +1,4 @@
-//! Checking as a job of the drive's worker.
+//! Checks a filesystem as a job of the drive's worker.
 
 use std::{
     io,
@@ -23,60 +23,59 @@ use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause
 use drivebay_sys::{direct, mount, mountinfo};
 use drivebay_worker::{Context, Job};
 
-/// Replaying a log takes as long as staging would.
+/// Limit of replaying a log, which takes as long as it would in staging.
 const REPLAY: Duration = Duration::from_secs(600);
 
-/// How to look.
+/// Method of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "how", rename_all = "kebab-case")]
 pub enum How {
-    /// The volume itself; it must be in nobody's hands, before and after.
+    /// The volume itself; it must not be mounted or held, before and after.
     Unmounted,
     /// The snapshot that `carve::jobs::SnapshotStep` made.
     Snapshot,
-    /// The filesystem's own scrub, by way of this mount.
+    /// The filesystem's own scrub, through this mount.
     Scrub {
-        /// A mount of the volume.
+        /// Path of a mount of the volume.
         at: PathBuf,
     },
     /// Several runs on the live device.
     Repeated {
-        /// Runs.
+        /// Number of runs, at least two.
         runs: u32,
     },
 }
 
-/// Checks one filesystem. It never changes a byte of the volume.
+/// Checks one filesystem. Never changes a byte of the volume.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Check {
     pub drive: DriveRef,
     pub uuid: Uuid,
-    /// What it was made with.
+    /// Filesystem that the volume was made with.
     pub fs_type: FsType,
     pub how: How,
-    /// Longest all of it may take, in milliseconds.
+    /// Limit of the whole check, milliseconds.
     pub limit_ms: u64,
 }
 
-/// What came of it.
+/// Result of [Check].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {
-    /// The command that said so.
+    /// Command that was run.
     pub tool: String,
-    /// What it means.
     pub outcome: CheckOutcome,
 }
 
-/// Why nothing was checked.
+/// Error of [Check]: nothing was checked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CheckError {
-    /// The volume is not there, or not as it should be.
+    /// The volume's device or mount is not the expected one, or cannot be read.
     #[error(transparent)]
     Device(#[from] FsError),
-    /// The same of the drive.
+    /// The drive could not be read, or does not have the volume.
     #[error(transparent)]
     Carve(#[from] CarveError),
-    /// Nobody waits for the answer any more.
+    /// The result is no longer awaited.
     #[error("the agent is gone; the check of volume {uuid} was stopped")]
     Alone { uuid: Uuid },
 }
@@ -124,7 +123,7 @@ impl Job for Check {
     }
 }
 
-/// Says that something else came between.
+/// Returns the outcome of a check that another use of the volume interfered with.
 fn meanwhile(what: &str) -> CheckOutcome {
     CheckOutcome::inconclusive(Inconclusive::InUse, what)
 }
@@ -147,7 +146,7 @@ impl Work<'_> {
         }
     }
 
-    /// Runs the checker.
+    /// Runs the checker; errs if the agent is gone.
     fn tool(
         &self,
         args: &[&str],
@@ -177,7 +176,7 @@ impl Work<'_> {
             return Ok(used);
         }
         let before = mark(self.facts, &partition)?;
-        // It is held open, not exclusively (e2fsck asks for that itself), so its name stays its own.
+        // Held open, not exclusively (e2fsck does that itself), so that the name stays its own.
         let args = self.checker.arguments;
         let end = self.tool(args, &partition.node, &partition.device, context)?;
         if let Some(used) = used(&partition) {
@@ -209,7 +208,7 @@ impl Work<'_> {
         Ok(repeated::together(self.checker, &ends))
     }
 
-    /// A killed process does not end the kernel's scrub of it; the agent's cancelling (`StopScrub`) and this do.
+    /// A killed process does not end the kernel's scrub; the agent's cancelling (`StopScrub`) and the guard here do.
     fn scrub(
         &self,
         placed: &Placed,
@@ -247,7 +246,7 @@ impl Work<'_> {
             return Ok(gone());
         };
         let node = device::node(&snapshot.device);
-        // Held open until the end: nobody removes a snapshot that is in use.
+        // Held open until the end: a snapshot that is in use cannot be removed.
         let held = device::open_snapshot(&node, &snapshot)?;
         let outcome = match self.replay(&node, &snapshot.device, context)? {
             Some(failed) => failed,
@@ -257,13 +256,13 @@ impl Work<'_> {
                 decode(self.checker, &end)
             }
         };
-        // A snapshot that became full answers every read with an error.
+        // A full snapshot answers every read with an error.
         let valid = direct::read_node(&node, 0, 4096).is_ok();
         drop(held);
         Ok(if valid { outcome } else { gone() })
     }
 
-    /// Replays the log, on the snapshot. Some: that failed.
+    /// Replays the log on the snapshot; returns the outcome of the check if that failed.
     fn replay(
         &self,
         node: &Path,
@@ -307,7 +306,7 @@ impl Work<'_> {
     }
 }
 
-/// Ends the kernel's scrub when it goes.
+/// Ends the kernel's scrub when dropped.
 struct StopScrubbing<'a> {
     scrub: &'static Scrub,
     at: &'a Path,
@@ -321,17 +320,17 @@ impl Drop for StopScrubbing<'_> {
     }
 }
 
-/// Ends a scrub that `Check` began: killing the process that waits for it does not.
+/// Ends a scrub that `Check` began: killing its process does not.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StopScrub {
     pub fs_type: FsType,
-    /// The mount it was begun at.
+    /// Mount at which it was begun.
     pub at: PathBuf,
 }
 
 impl Job for StopScrub {
     const NAME: &'static str = "stop-scrub";
-    /// False when there was none.
+    /// False if there was none.
     type Answer = bool;
     type Error = FsError;
 
@@ -345,7 +344,7 @@ impl Job for StopScrub {
     }
 }
 
-/// What the check comes to when somebody holds the device.
+/// Returns the outcome of a check if the device is in use or cannot be opened; None if it is free.
 fn used(partition: &Partition) -> Option<CheckOutcome> {
     match partition.hold() {
         Ok(_) => None,
@@ -359,7 +358,7 @@ fn used(partition: &Partition) -> Option<CheckOutcome> {
     }
 }
 
-/// What a mount meanwhile has changed. Past the page cache, which XFS does not write through.
+/// Returns the blocks that a mount changes. Reads past the page cache, which XFS does not write through.
 fn mark(facts: &Facts, partition: &Partition) -> Result<Vec<u8>, CheckError> {
     let mut bytes = Vec::new();
     for offset in facts.changed_by_mount {

@@ -1,77 +1,76 @@
-//! How a volume's filesystem can be checked now, so that the answer can be believed. Pure.
+//! Decides how a volume's filesystem can be checked now, with a reliable result. Pure.
 
 use crate::kind::{self, LiveCheck};
 use drivebay_model::{CheckOutcome, FsType, Inconclusive, Layout, units::human_sizes};
 
-/// Smallest snapshot that is worth making, bytes.
+/// Smallest useful snapshot, bytes.
 const LEAST_SNAPSHOT: u64 = 64 << 20;
 
-/// What is done with a mounted volume that cannot be checked in a way that can be believed.
+/// Check of a mounted volume that cannot be checked with a reliable result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Doubtful {
-    /// Nothing.
+    /// No check.
     #[default]
     Leave,
-    /// So many runs on the live device, of which only what each says counts.
+    /// Several runs on the live device; only complaints of every run count.
     Repeat {
-        /// At least two.
+        /// Number of runs, at least two.
         runs: u32,
     },
 }
 
-/// What is known of a volume.
+/// Facts about a volume that the plan depends on.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
-    /// The filesystem on it, when it was mounted before; None for raw volumes and new ones.
+    /// Filesystem of the volume, if it was mounted before; None for raw volumes and new ones.
     pub fs_type: Option<FsType>,
-    /// How its drive is carved.
     pub layout: Layout,
-    /// Mounted or bound somewhere.
+    /// True if the volume is mounted or bound anywhere.
     pub in_use: bool,
-    /// Why its drive or its record cannot be relied on now, in words.
+    /// Reason why the drive or the record is not reliable now, for a message.
     pub trouble: Option<&'a str>,
-    /// Bytes free on its drive.
+    /// Free bytes on the drive.
     pub free_bytes: u64,
-    /// Its own bytes.
+    /// Size of the volume.
     pub bytes: u64,
-    /// Bytes that a snapshot may take, by its class; 0: none is made.
+    /// Limit of a snapshot's size by the volume's class; 0: no snapshots.
     pub reserve_bytes: u64,
-    /// Where it is mounted, for a scrub.
+    /// Path where it is mounted, for a scrub.
     pub mounted_at: Option<&'a std::path::Path>,
-    /// What the last check came to, since the volume was mounted last.
+    /// Outcome of the last check since the volume was mounted last.
     pub last: Option<&'a CheckOutcome>,
-    /// What the operator chose for volumes that cannot be checked otherwise.
+    /// Configured check of volumes that cannot be checked otherwise.
     pub doubtful: Doubtful,
 }
 
-/// How to check it.
+/// Method of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Plan {
-    /// The volume itself, which is mounted nowhere.
+    /// The volume itself, which is not mounted anywhere.
     Unmounted,
-    /// A snapshot of so many bytes.
+    /// A snapshot of the volume.
     Snapshot {
-        /// Bytes for what is written while it exists.
+        /// Room for blocks that are written while it exists.
         bytes: u64,
     },
-    /// The filesystem's own, while it is mounted.
+    /// The filesystem's own scrub, while it is mounted.
     Scrub {
-        /// A mount of it.
+        /// Path of a mount of it.
         at: std::path::PathBuf,
     },
-    /// So many runs on the live device.
+    /// Several runs on the live device.
     Repeated {
-        /// Runs.
+        /// Number of runs.
         runs: u32,
     },
-    /// Not at all.
+    /// No check is possible.
     Not {
-        /// Why, and what would make it checkable.
+        /// Reason, and what would make a check possible.
         why: String,
     },
 }
 
-/// Decides.
+/// Decides how a volume is checked.
 pub fn plan(facts: &Facts<'_>) -> Plan {
     let not = |why: &str| Plan::Not {
         why: why.to_owned(),
@@ -93,7 +92,7 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
             })
         );
         return match snapshot {
-            // The replay then happens on the snapshot, and the volume stays as it is.
+            // The log is then replayed on the snapshot, and the volume stays as it is.
             Ok(bytes) if dirty && matches!(live_check, LiveCheck::Snapshot(_)) => {
                 Plan::Snapshot { bytes }
             }
@@ -111,7 +110,7 @@ pub fn plan(facts: &Facts<'_>) -> Plan {
     }
 }
 
-/// The size of a snapshot that can be made, or why none can.
+/// Returns the size in bytes of a snapshot that can be made, or the reason why none can.
 fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
     const MOUNTED: &str = "it is mounted, and";
     if facts.layout != Layout::Lvm {
@@ -124,7 +123,7 @@ fn snapshot(facts: &Facts<'_>) -> Result<u64, String> {
             "{MOUNTED} its class has check-reserve = \"0\"; it is checked after it is unmounted"
         ));
     }
-    // No snapshot needs to hold more than all of its origin, and LVM's own table beside it.
+    // A snapshot needs no more room than for all of its origin, and for LVM's own table.
     let wanted = facts
         .reserve_bytes
         .min(facts.bytes.saturating_add(facts.bytes / 64))
@@ -214,7 +213,7 @@ mod tests {
             ..partition
         };
         assert_eq!(plan(&repeat), Plan::Repeated { runs: 5 });
-        // Where there is a way that can be believed, that one is taken.
+        // A reliable method takes precedence.
         let better = Facts {
             doubtful: Doubtful::Repeat { runs: 5 },
             ..mounted()

@@ -1,7 +1,7 @@
-//! Several runs on a live device: only a complaint that every run makes counts. Pure.
+//! Combines several runs on a live device: only a complaint of every run counts. Pure.
 //!
-//! This is what csi-baremetal proposed. It is off by default because it proves nothing: on a busy filesystem all of 40 runs
-//! complained (linux.md §4), and a complaint about what the log still holds is the same in each.
+//! csi-baremetal proposed this. It is off by default because it proves nothing: on a busy filesystem all of 40 runs
+//! complained (linux.md §4), and a complaint about what is still in the log is the same in each.
 
 use drivebay_model::CheckOutcome;
 
@@ -10,7 +10,7 @@ use crate::{
     tools::idle::End,
 };
 
-/// What several runs mean together. `ends`: at least one.
+/// Returns the common outcome of several runs. `ends`: at least one.
 pub fn together(checker: &Checker, ends: &[End]) -> CheckOutcome {
     let mut common: Option<Vec<String>> = None;
     for end in ends {

@@ -1,11 +1,10 @@
-//! When a volume's check is due. Pure; time is seconds since 1970, UTC.
+//! Decides when a volume's check is due. Pure; times are Unix times in seconds.
 
 use std::time::Duration;
 
-/// Seconds of a day.
 const DAY: u64 = 24 * 3600;
 
-/// A part of every day, UTC. May go over midnight.
+/// Daily window, UTC. May include midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Second of the day at which it opens.
@@ -15,7 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Reads "02:00-05:00".
+    /// Parses "02:00-05:00"; None if it is malformed or empty.
     pub fn parse(text: &str) -> Option<Self> {
         let (from, to) = text.split_once('-')?;
         let window = Self {
@@ -25,13 +24,13 @@ impl Window {
         (window.from != window.to).then_some(window)
     }
 
-    /// How long it is open, seconds.
+    /// Returns the length of the window in seconds.
     fn length(self) -> u64 {
         (u64::from(self.to) + DAY - u64::from(self.from)) % DAY
     }
 
-    /// Whether it is open, and has been for this share (0 to 1) of its first half: so not everything begins at once, and all has begun
-    /// well before it closes.
+    /// True if the window is open, and has been for this share (0 to 1) of its first half, so that checks do not all begin
+    /// at once, and all begin well before it closes.
     pub fn is_open(self, now: u64, share: f64) -> bool {
         let since = (now % DAY + DAY - u64::from(self.from)) % DAY;
         let half = self.length() / 2;
@@ -39,7 +38,7 @@ impl Window {
     }
 }
 
-/// "HH:MM" as seconds of the day.
+/// Parses "HH:MM" to the second of the day.
 fn time(text: &str) -> Option<u32> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |text: &str, below: u32| {
@@ -51,59 +50,59 @@ fn time(text: &str) -> Option<u32> {
     Some(number(hours, 24)? * 3600 + number(minutes, 60)? * 60)
 }
 
-/// What the operator chose.
+/// Configured rules of checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Nothing is checked by itself when false.
+    /// If false, only checks that an operator requested are run.
     pub enabled: bool,
     /// A volume is checked after it was unmounted.
     pub after_unstage: bool,
-    /// In which volumes are checked, in use or not; None: none is because of its time.
+    /// Window in which volumes are checked, in use or not; None: no volume is checked because of the time.
     pub window: Option<Window>,
-    /// A result younger than this is not made again without evidence.
+    /// A result younger than this is not renewed without evidence.
     pub interval: Duration,
 }
 
-/// What is known of a volume.
+/// State of a volume that decides whether its check is due.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Situation {
-    /// Now.
     pub now: u64,
-    /// When it was unmounted, if that was after its last check began.
+    /// Time at which it was unmounted, if that was after its last check began.
     pub unmounted: Option<u64>,
-    /// The kernel has said something against its filesystem since its last check began.
+    /// True if the kernel reported errors of its filesystem since its last check began.
     pub news: bool,
-    /// The kernel log or the last check has errors of its filesystem.
+    /// True if the kernel log or the last check has errors of its filesystem.
     pub suspected: bool,
-    /// An operator asked for it.
+    /// True if an operator requested a check.
     pub asked: bool,
-    /// When a check last said something about it.
+    /// Time of the last conclusive check.
     pub concluded: Option<u64>,
-    /// When a check was last begun.
+    /// Time at which the last check began.
     pub begun: Option<u64>,
-    /// Between 0 and 1, another for each volume and always the same.
+    /// Between 0 and 1, different for each volume and constant.
     pub share: f64,
 }
 
-/// Why a check is due.
+/// Reason why a check is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
-    /// An operator asked.
+    /// An operator requested it.
     Asked,
-    /// The kernel said something against the filesystem.
+    /// The kernel reported errors of the filesystem.
     Evidence,
-    /// It was unmounted.
+    /// The volume was unmounted.
     Unmounted,
-    /// Its time has come.
+    /// The last result is old, and the window is open.
     Window,
 }
 
-/// A volume that was unmounted is left alone this long: it is often mounted again at once. Half of it, and the volume's share of the rest.
+/// Seconds for which an unmounted volume is not checked, since it is often mounted again at once. Half of it, and the
+/// volume's share of the rest.
 const SETTLE: u64 = 6;
-/// In its window, what said nothing is tried again after this, seconds.
+/// Seconds after which an inconclusive check is repeated in its window.
 const AGAIN: u64 = 3 * 3600;
 
-/// Whether a check is due.
+/// Returns the reason why a check is due; None if it is not.
 pub fn due(rules: &Rules, at: &Situation) -> Option<Occasion> {
     if at.asked {
         return Some(Occasion::Asked);
@@ -222,7 +221,7 @@ mod tests {
             ),
             None
         );
-        // What is suspected is checked each time, whatever the operator chose.
+        // A suspected volume is checked each time, whatever is configured.
         let suspected = Situation {
             suspected: true,
             ..left

@@ -6,7 +6,7 @@ use drivebay_model::{
     condition::{Condition, Reason},
 };
 
-/// The trouble that the last conclusive check means; none when it was clean, or never was.
+/// Returns the condition that follows from the last conclusive check; none if it was clean, or never run.
 pub fn conditions(checked: &Checked, fs_type: FsType) -> Vec<Condition> {
     let Some(check) = &checked.conclusive else {
         return Vec::new();

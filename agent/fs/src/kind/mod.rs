@@ -1,4 +1,4 @@
-//! What differs between filesystems: one file for each, which implements [Filesystem].
+//! Differences between filesystems: one file for each, which implements [Filesystem].
 //!
 //! No method has a default implementation and [Facts] is written in full by each, so that what a new filesystem lacks does not compile.
 
@@ -37,15 +37,16 @@ pub fn all() -> impl Iterator<Item = &'static dyn Filesystem> {
     FsType::ALL.into_iter().map(of)
 }
 
-/// Whether mounts of this type, as the mount table names it, have anonymous device numbers: they are identified by their source.
+/// True if mounts of this type, as the mount table names it, have anonymous device numbers and are identified by their
+/// source.
 pub fn has_anonymous_device(fs_type: &str) -> bool {
     FsType::parse(fs_type).is_some_and(|fs_type| of(fs_type).facts().anonymous_device)
 }
 
-/// What an option's value may be.
+/// Values that an option may have.
 #[derive(Debug)]
 pub enum Value {
-    /// It has none.
+    /// No value.
     None,
     /// Any plain word.
     Word,
@@ -57,21 +58,21 @@ pub enum Value {
     Not(&'static [&'static str]),
 }
 
-/// One allowed option: its spellings and its value.
+/// Allowed option: its spellings and its value.
 #[derive(Debug)]
 pub struct Allowed(pub &'static [&'static str], pub Value);
 
-/// What to make.
+/// Filesystem to make.
 #[derive(Debug)]
 pub struct MkfsPlan<'a> {
-    /// The volume, for messages.
+    /// Volume that it is for, for messages.
     pub volume: Uuid,
     pub fs_type: FsType,
-    /// Its UUID, on the volume's record already.
+    /// UUID of the filesystem, which must be in the volume's record already.
     pub fs_uuid: Uuid,
-    /// Further arguments.
+    /// Further arguments of mkfs.
     pub options: &'a [String],
-    /// Our own unfinished one, never mounted, is there: mkfs.xfs must be told to overwrite it.
+    /// An unfinished filesystem of our own, never mounted, is on the device: mkfs.xfs needs an option to overwrite it.
     pub over_own: bool,
 }
 
@@ -80,7 +81,7 @@ pub struct Facts {
     pub mkfs: Program,
     /// The only options of mkfs that a volume may have, see [check_mkfs_options](super::check_mkfs_options).
     pub mkfs_options: &'static [Allowed],
-    /// Its mounts have anonymous device numbers, not the number of their device.
+    /// True if its mounts have anonymous device numbers instead of the number of their device.
     pub anonymous_device: bool,
     /// Parts of lines that the kernel logs when it refuses to mount a damaged superblock, or one that points to damage.
     pub damage: &'static [&'static str],
@@ -89,25 +90,26 @@ pub struct Facts {
     pub repair: Option<RepairFlagged>,
     /// Changes settings of the filesystem that was mounted from the device of this name. A failure is logged.
     pub configure: Option<fn(&str, &StageMount)>,
-    /// Fewest bytes to which it can be grown, and the reason to give for fewer.
+    /// Least size in bytes to which it can be grown, and the reason to give for a smaller device.
     pub least_growth: Option<(u64, &'static str)>,
-    /// A part of the message of a tool that could not grow it, and what to add to that.
+    /// Part of a message of the tool that grows it, and the advice to append to such a message.
     pub growth_hint: Option<(&'static str, &'static str)>,
     /// Checks a filesystem that is not mounted.
     pub checker: &'static Checker,
     pub live_check: LiveCheck,
-    /// Offsets of blocks of 4 KiB, one of which every mount changes.
+    /// Offsets of 4 KiB blocks, at least one of which every mount changes.
     pub changed_by_mount: &'static [u64],
-    /// None: its errors are found without them, later or less surely.
+    /// None: the kernel reports no errors this way, so that they are found later or less surely.
     pub error_events: Option<ErrorEvents>,
     pub count_errors: Option<CountErrors>,
 }
 
-/// Reads how many errors the kernel has counted on a filesystem, by the name of its device; None when none is mounted from it.
+/// Returns the number of errors that the kernel has counted on a filesystem, by the name of its device; None if none is
+/// mounted from it.
 pub type CountErrors = fn(&str) -> io::Result<Option<u64>>;
 
-/// A failed repair is logged and is no error, since the mount decides. Fails with [FsError::NeedsRepair] if the volume with this UUID
-/// needs a repair and none may be made (false).
+/// Repairs the filesystem if it is flagged. A failed repair is logged and is no error, since the mount decides. Errs with
+/// [FsError::NeedsRepair] if the volume with this UUID needs a repair and none is allowed (false).
 pub type RepairFlagged =
     fn(&dyn StageBackend, &Partition, Uuid, bool, &mut Context) -> Result<(), FsError>;
 
@@ -116,14 +118,15 @@ pub type RepairFlagged =
 pub struct ErrorEvents {
     /// Major and minor version of the first Linux that reports them.
     pub since: (u8, u8),
-    /// The id that statfs gives of a filesystem with this UUID on the device of this number, from what is known of it. Pure.
+    /// Computes the id that statfs reports for a filesystem with this UUID on the device of this number; None if that cannot
+    /// be computed. Pure.
     pub fsid: fn(Option<Uuid>, (u32, u32)) -> Option<FsId>,
 }
 
 /// Commands for an operator, without the device.
 #[derive(Debug)]
 pub struct Advice {
-    /// For a filesystem that the kernel found corrupt while it mounted it.
+    /// For a filesystem that the kernel found corrupt while mounting it.
     pub corrupt: &'static str,
     /// Restores the superblock from a copy.
     pub superblock: &'static str,
@@ -131,35 +134,35 @@ pub struct Advice {
     pub damage: &'static str,
 }
 
-/// How a mounted filesystem is checked so that the answer can be believed.
+/// Method of checking a mounted filesystem with a reliable result.
 #[derive(Debug)]
 pub enum LiveCheck {
-    /// On a snapshot, once its log was replayed there.
+    /// On a snapshot, after its log was replayed there.
     Snapshot(Replay),
-    /// By the filesystem's own scrub. It is never copied.
+    /// By the filesystem's own scrub. No copy of it is ever made.
     Scrub(Scrub),
 }
 
-/// How the log on a snapshot is replayed.
+/// Method of replaying the log on a snapshot.
 #[derive(Debug)]
 pub enum Replay {
     Tool {
         program: Program,
         arguments: &'static [&'static str],
-        /// Exit codes after which it is replayed.
+        /// Exit codes after which the log is replayed.
         done: &'static [i32],
     },
     /// By a mount with these options.
     Mount { options: &'static [&'static str] },
 }
 
-/// A check of a mounted filesystem by itself.
+/// Check that a mounted filesystem runs on itself.
 #[derive(Debug)]
 pub struct Scrub {
     pub checker: &'static Checker,
-    /// The command that mends blocks of which a good copy exists, for an operator.
+    /// Command for an operator that repairs blocks of which a good copy exists.
     pub mend: &'static str,
-    /// Ends the kernel's scrub of the filesystem mounted there; false when there was none.
+    /// Ends the kernel's scrub of the filesystem mounted there; false if there was none.
     pub cancel: fn(&Path) -> io::Result<bool>,
 }
 
@@ -179,61 +182,63 @@ pub struct Trial {
     pub env: Vec<(&'static str, OsString)>,
 }
 
-/// What a line of the kernel log reports about a filesystem.
+/// Event that a line of the kernel log reports about a filesystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEvent {
-    /// It found something that should not be, or could not write.
+    /// The filesystem found an inconsistency, or could not write.
     Error,
-    /// It found its structures, or data by its checksum, damaged.
+    /// The filesystem found its structures, or data by its checksum, damaged.
     Corrupt,
-    /// It refuses all work.
+    /// The filesystem was shut down and refuses all operations.
     ShutDown,
-    /// It takes no more writes.
+    /// The filesystem accepts no more writes.
     ReadOnly,
 }
 
 pub trait Filesystem: Sync {
     fn facts(&self) -> &'static Facts;
 
-    /// Arguments of [Facts::mkfs].
+    /// Returns the arguments of [Facts::mkfs].
     ///
-    /// No discard: the space was erased when its last owner left, and discarding terabytes would make the first mount slow. Nothing
-    /// is forced: on an Empty device that is not needed, and without it mkfs.xfs and mkfs.btrfs refuse whatever we failed to see.
+    /// Without discard: the space was erased when its last volume was deleted, and discarding terabytes would make the first
+    /// mount slow. Without force: an Empty device does not need it, and mkfs.xfs and mkfs.btrfs then refuse contents that
+    /// the probe missed.
     fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString>;
 
-    /// The same as a trial: `file` has the size of the device, and is taken for one with logical sectors of `sector` bytes.
+    /// Returns arguments and environment of a trial: `file` has the size of the device, and stands for one with logical
+    /// sectors of `sector` bytes.
     fn try_mkfs(&self, plan: &MkfsPlan<'_>, sector: u32, file: &Path) -> Trial;
 
-    /// Why these mkfs options are impossible on a drive with logical sectors of `sector` bytes, where that is known without a trial.
-    /// Pure.
+    /// Returns the reason if these mkfs options are impossible on a drive with logical sectors of `sector` bytes, as far as
+    /// that is known without a trial. Pure.
     fn refuse_sector(&self, options: &[String], sector: u32) -> Option<String>;
 
-    /// The option that a mount gets in addition to those asked for. Pure.
+    /// Returns the option that a mount gets in addition to the requested ones. Pure.
     fn default_option(&self, asked: &[String]) -> Option<&'static str>;
 
-    /// Gives the filesystem the UUID that it is to have. What tools said is the answer, for a message: whether it has it now, its device
-    /// says. Can be repeated after it was cut off at any point.
+    /// Gives the filesystem its new UUID, and returns the output of the tools for a message. Does not prove success: the
+    /// caller must probe the device. Can be repeated after an interruption at any point.
     fn change_uuid(
         &self,
         change: &UuidChange<'_>,
         context: &mut Context,
     ) -> Result<String, FsError>;
 
-    /// Whether the device's first [HEAD_BYTES](crate::device::HEAD_BYTES) prove that its mkfs never came to its end, or that nobody ever mounted what it made.
-    /// Pure.
+    /// True if the device's first [HEAD_BYTES](crate::device::HEAD_BYTES) prove that its mkfs never completed, or that the
+    /// filesystem was never mounted. Pure.
     fn is_unfinished(&self, head: &[u8]) -> bool;
 
-    /// Whether the kernel has a superblock for the device of this name in sysfs, mounted visibly or not. Reads sysfs only.
+    /// True if the kernel has a superblock for the device of this name, mounted visibly or not. Reads sysfs only.
     fn has_superblock(&self, device: &str) -> bool;
 
-    /// Whether it is smaller than its tool would make it on `device_bytes`.
+    /// True if the filesystem is smaller than its tool would make it on `device_bytes`.
     fn is_smaller(&self, mount: &Path, node: &Path, device_bytes: u64) -> Result<bool, FsError>;
 
-    /// Program and arguments that grow it to its device.
+    /// Returns program and arguments that grow the filesystem to its device.
     fn grow(&self, mount: &Path, node: &Path) -> (Program, Vec<OsString>);
 
-    /// Finds what pieces of the volume hold. `root` is the opened root of a mount of it, if it is mounted. Writes nothing. Pieces may
-    /// be answered in parts, in any order.
+    /// Finds what pieces of the volume hold. `root` is the opened root of a mount of it, None if it is not mounted. Writes
+    /// nothing. May return pieces in parts, in any order.
     fn locate(
         &self,
         work: &mut Work<'_>,
@@ -241,17 +246,16 @@ pub trait Filesystem: Sync {
         root: Option<&Directory>,
     ) -> Vec<(Extent, Holds)>;
 
-    /// Reads a line of the kernel log: what happened, and the kernel name of the device. None if the line is not about a filesystem of
-    /// this kind, or reports no error. Pure.
+    /// Parses a line of the kernel log: the event, and the kernel name of the device. None if the line is not about a
+    /// filesystem of this kind, or reports no error. Pure.
     fn log_event<'a>(&self, text: &'a str) -> Option<(LogEvent, &'a str)>;
 }
 
-/// The words as arguments.
 fn arguments<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
 }
 
-/// What stands between two texts, the second being any of the characters of `until`.
+/// Returns the text after `from`, up to any of the characters in `until` or the end; None if `from` is missing.
 pub fn between<'a>(text: &'a str, from: &str, until: &[char]) -> Option<&'a str> {
     let (_, rest) = text.split_once(from)?;
     Some(rest.split(until).next().unwrap_or(rest))

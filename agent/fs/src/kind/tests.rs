@@ -10,7 +10,7 @@ fn repository(path: &str) -> String {
     fs::read_to_string(&path).expect(&path)
 }
 
-/// Whole words of the lines that begin so.
+/// Returns the whole words of the lines with one of these beginnings.
 fn words<'a>(text: &'a str, beginnings: &[&str]) -> BTreeSet<&'a str> {
     let lines = text.lines().filter(|line| {
         let begins = |beginning: &&str| line.trim_start().starts_with(*beginning);

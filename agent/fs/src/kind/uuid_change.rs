@@ -1,4 +1,4 @@
-//! Giving a copied filesystem another UUID: what all of them have in common.
+//! Common code of giving a copied filesystem another UUID.
 
 use std::io;
 
@@ -15,26 +15,27 @@ use drivebay_model::{Cause, FsType};
 use drivebay_sys::{cmd::Output, mount};
 use drivebay_worker::Context;
 
-/// What is changed.
+/// Change of the UUID of a copied filesystem.
 pub struct UuidChange<'a> {
     pub backend: &'a dyn StageBackend,
-    /// Its device; the filesystem may be smaller, and its log not replayed. It is mounted nowhere; its original may be.
+    /// Device of the copy, which must not be mounted; the original may be. The filesystem may be smaller, and its log not
+    /// replayed.
     pub partition: &'a Partition,
     pub fs_type: FsType,
-    /// The volume, for messages.
+    /// Volume, for messages.
     pub volume: Uuid,
-    /// The UUID that it has.
+    /// Present UUID.
     pub from: Uuid,
-    /// The UUID that it is to have.
+    /// New UUID.
     pub to: Uuid,
-    /// The options that it will be mounted with.
+    /// Options that it will be mounted with.
     pub options: &'a [String],
-    /// A repair may be made, however long it takes.
+    /// A repair is allowed, without a limit of time.
     pub may_repair: bool,
 }
 
 impl UuidChange<'_> {
-    /// Runs a tool on the device: its exit code (None: a signal ended it), and what it said.
+    /// Runs a tool on the device; returns its exit code (None: a signal ended it), and its output for a message.
     pub(super) fn run(
         &self,
         program: Program,
@@ -54,7 +55,8 @@ impl UuidChange<'_> {
         Ok((all.code, said))
     }
 
-    /// Runs a tool that repairs the filesystem, and ends with one of these codes when it has.
+    /// Runs a tool that repairs the filesystem, and that exits with one of the codes `done` if it has. Errs with
+    /// `NeedsRepair` if no repair is allowed.
     pub(super) fn repair(
         &self,
         program: Program,
@@ -82,7 +84,7 @@ impl UuidChange<'_> {
         Ok(())
     }
 
-    /// Has the kernel replay the log, by a mount with these options that nobody sees.
+    /// Makes the kernel replay the log with these mount options, without a mount, and drops the page cache of the device.
     pub(super) fn replay(&self, options: &[&str], context: &mut Context) -> Result<(), FsError> {
         let (node, device) = (&self.partition.node, &self.partition.device);
         let step = format!("replaying the log of {device}");

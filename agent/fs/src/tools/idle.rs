@@ -1,4 +1,4 @@
-//! Running a tool that only reads: idle, bounded, ended when nobody waits for it any more.
+//! Runs a tool that only reads: with idle priority, bounded in time, and stopped if its result is no longer awaited.
 
 use std::{
     ffi::OsString,
@@ -11,35 +11,33 @@ use drivebay_common::units::human_seconds;
 use drivebay_sys::cmd::{self, CmdError, Tool};
 use drivebay_worker::Context;
 
-/// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
+/// Interval of reading the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// How a tool ended.
+/// End of a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
+    /// The tool exited.
     Exited {
-        /// Exit code.
         code: i32,
-        /// What it said.
         stdout: String,
-        /// What it said.
         stderr: String,
     },
-    /// By a signal.
+    /// A signal ended the tool.
     Killed,
-    /// It was killed because its time was up.
+    /// The tool was killed because its time limit passed.
     TimedOut,
-    /// It is not installed.
+    /// The tool is not installed.
     Missing {
-        /// Debian's package.
+        /// Debian package of the tool.
         package: String,
     },
-    /// It could not be run.
+    /// The tool could not be started.
     NotRun { why: String },
 }
 
-/// Runs a tool with these arguments on a node, of the device of that kernel name. None: the agent is gone, and the tool was stopped.
+/// Runs a tool with these arguments on `node`, the node of the device with this kernel name. None if the agent is gone and
+/// the tool was stopped.
 pub fn run(
     program: Program,
     args: &[&str],

@@ -1,5 +1,5 @@
-//! Running mkfs, fsck and resize tools: their packages, their deadlines, and a step that is named anew as long
-//! as the drive makes progress, so that a long run is not taken for a stuck one and a stuck one is seen.
+//! Runs mkfs, fsck and resize tools with a deadline. Renews the step while the drive makes progress, so that a long run does
+//! not count as stuck, and a stuck one is detected.
 
 use std::{
     ffi::OsString,
@@ -19,22 +19,23 @@ use drivebay_worker::Context;
 
 pub mod idle;
 
-/// Between two looks at the drive's counters; well under the 30 s after which a step counts as stuck.
+/// Interval of reading the drive's counters; well under the 30 s after which a step counts as stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// No tool that Drivebay runs here should need longer; e2fsck of a large damaged filesystem comes closest.
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
-/// Bytes of a tool's output that travel in an error.
+/// Limit of bytes of a tool's output in an error.
 const OUTPUT_BYTES: usize = 600;
 
 /// A program that the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
     pub name: &'static str,
-    /// Debian's package that it is in.
+    /// Debian package of the program.
     pub package: &'static str,
 }
 
-/// Runs a tool that works on this device. `only`: the node, when it shall see no other device.
+/// Runs a tool that works on this device, with a deadline of six hours. `only`: the node, if the tool must see no other
+/// device.
 pub fn run(
     backend: &dyn StageBackend,
     program: Program,
@@ -69,8 +70,8 @@ pub fn run(
     }
 }
 
-/// Does something on a device that may take long: the step is named anew for as long as the device completes requests, so that
-/// only one on which nothing moves counts as stuck. Err: the work panicked.
+/// Runs work on a device that may take long. Renews the step while the device completes requests, so that only a device
+/// without progress counts as stuck. Errs if the work panicked.
 pub fn watched<T: Send>(
     device: &str,
     step: &str,
@@ -99,7 +100,7 @@ pub fn watched<T: Send>(
     })
 }
 
-/// The drive's read and write counters: they move while a tool does something.
+/// Returns the drive's read and write counters, which change while a tool works; empty if they cannot be read.
 pub fn counters(device: &str) -> String {
     fs::read_to_string(format!(
         "/sys/class/block/{}/stat",
@@ -108,8 +109,8 @@ pub fn counters(device: &str) -> String {
     .unwrap_or_default()
 }
 
-/// What a failed tool said, in one line: stderr, or stdout when that is empty. Of a long one both ends: mkfs.xfs gives its
-/// reason first, others last.
+/// Returns exit code and output of a failed tool in one line: stderr, or stdout if that is empty. A long output is cut in
+/// the middle: mkfs.xfs gives its reason first, others last.
 pub fn excerpt(output: &Output) -> String {
     let text = if output.stderr.trim().is_empty() {
         &output.stdout

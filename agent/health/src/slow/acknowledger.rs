@@ -1,34 +1,33 @@
-//! Hands acknowledgements to the task that compares.
+//! Sends acknowledgements to the task that compares latencies.
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::acknowledge::AcknowledgeError;
 use drivebay_model::{DriveId, Finding};
 
-/// Acknowledgements come one at a time.
+/// Limit of queued requests: they come one at a time.
 const QUEUE: usize = 1;
 
-/// Hands over that an operator has seen that a drive is slow. Cheap to clone.
+/// Sends the acknowledgement that a drive is slow to the task. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Acknowledger(mpsc::Sender<SlowdownRequest>);
 
-/// One acknowledgement.
 #[derive(Debug)]
 pub struct SlowdownRequest {
     pub(super) drive: DriveId,
-    /// What was acknowledged counts again.
+    /// True to withdraw: acknowledged findings count again.
     pub(super) withdraw: bool,
     pub(super) done: oneshot::Sender<Result<Vec<Finding>, AcknowledgeError>>,
 }
 
 impl Acknowledger {
-    /// The handle, and what the task takes.
+    /// Returns the handle, and the receiver for the task.
     pub fn new() -> (Self, mpsc::Receiver<SlowdownRequest>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)
     }
 
-    /// Answers what is acknowledged by it, when that is durable. `withdraw`: nothing is any more.
+    /// Acknowledges, or withdraws if `withdraw`, and returns the newly acknowledged findings once that is durable.
     pub async fn send(
         &self,
         drive: DriveId,

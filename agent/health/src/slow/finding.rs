@@ -1,10 +1,10 @@
-//! The finding about a slow drive, in words. Pure.
+//! Builds the finding about a slow drive. Pure.
 
 use drivebay_model::{Finding, finding::Code};
 use drivebay_smart::slow::{Direction, Slowdown, rounded};
 
-/// The finding about a slow drive, with its numbers as they were when it was raised, so that the message does not change. A
-/// direction that is acknowledged is left out where the other one counts.
+/// Returns the finding about a slow drive, with the numbers from when it was raised, so that the message does not change. An
+/// acknowledged direction is left out if the other one counts.
 pub(super) fn finding(slow: &[Slowdown]) -> Option<Finding> {
     let one = |slowdown: &Slowdown| {
         let outcome = &slowdown.outcome;

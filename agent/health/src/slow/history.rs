@@ -1,6 +1,7 @@
-//! What is kept of latencies over a restart: `latency.json` in the state directory.
+//! Persists the history of latencies: `latency.json` in the state directory.
 //!
-//! A file that cannot be read is neither empty nor damaged: it is left alone and read again later. Nothing is written until then.
+//! A file that cannot be read is neither empty nor damaged: it is left unchanged and read again later. Nothing is written
+//! until then.
 
 use std::{collections::BTreeMap, io};
 
@@ -10,7 +11,7 @@ use drivebay_model::DriveId;
 use drivebay_node::state::{Damage, StateDir, StateError, StateFile, StateKind, Stored};
 use drivebay_smart::slow::{Comparison, Kept, Kind};
 
-/// Of the file.
+/// Version of the file format.
 const VERSION: u32 = StateKind::Latency.version();
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -26,7 +27,7 @@ struct RememberedDrive {
     kept: Kept,
 }
 
-/// The file.
+/// State file of the comparison.
 #[derive(Debug)]
 pub(super) struct History {
     file: StateFile<Remembered>,
@@ -39,18 +40,18 @@ impl History {
         }
     }
 
-    /// Reads what an earlier agent wrote.
+    /// Restores what an earlier agent wrote. Errs if the file cannot be read.
     pub(super) async fn read(&self, comparison: &mut Comparison) -> io::Result<()> {
         restore(comparison, self.file.load().await?);
         Ok(())
     }
 
-    /// Reads again what could not be read, when that is due. The minutes since then come after it.
+    /// Reads the file again if it could not be read and that is due. The minutes since then come after its contents.
     pub(super) async fn read_again(&self, comparison: &mut Comparison) {
         restore(comparison, self.file.read_again().await);
     }
 
-    /// Replaces the file, once it has been read.
+    /// Replaces the file; errs if it has not been read yet.
     pub(super) async fn save(&self, comparison: Comparison) -> Result<(), StateError> {
         self.file.save(remembered(comparison)).await
     }
@@ -85,7 +86,7 @@ fn remembered(comparison: Comparison) -> Remembered {
     Remembered {
         version: VERSION,
         drives: kept
-            // Another drive may be there when it is read.
+            // An identity by slot may belong to another drive when the file is read.
             .filter(|(id, _)| !id.is_place())
             .map(|(id, (kind, kept))| (id, RememberedDrive { kind, kept }))
             .collect(),
@@ -102,7 +103,7 @@ mod tests {
     use drivebay_model::Media;
     use drivebay_smart::slow::{Flow, Input, Minute, Slice};
 
-    /// A drive with so many minutes, each with so many reads a second.
+    /// A drive with this number of minutes, each with this number of reads per second.
     fn with_minutes(comparison: &mut Comparison, drive: &str, minutes: u64) {
         let slice = Slice {
             millis: 5000,
@@ -148,7 +149,7 @@ mod tests {
         let path = dir.path().join("latency.json");
         written(dir.path()).await;
         let text = fs::read(&path).unwrap();
-        // A directory in its place cannot be read, also by root.
+        // A directory in its place cannot be read, even by root.
         let elsewhere = dir.path().join("elsewhere");
         fs::rename(&path, &elsewhere).unwrap();
         fs::create_dir(&path).unwrap();

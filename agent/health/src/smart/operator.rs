@@ -1,4 +1,4 @@
-//! Carries out what an operator decided about a drive's findings: first durably, then for everybody to see.
+//! Executes an operator's decision about a drive's findings: saves it durably, then publishes it.
 
 use std::collections::BTreeMap;
 
@@ -98,7 +98,7 @@ pub(super) async fn carry_out(
     })
 }
 
-/// Gives the inventory what the history says now. Answers the revision that shows it.
+/// Publishes the history's current report in the inventory. Returns the revision that has it.
 pub(super) fn publish(node: &NodeContext, id: &DriveId, tracked: &mut Tracked) -> u64 {
     let history = &tracked.history;
     let said = tracked.said.take().unwrap_or_default();
@@ -127,8 +127,8 @@ fn shown(node: &NodeContext, id: &DriveId) -> DriveHealth {
     drive.map(|drive| drive.health.clone()).unwrap_or_default()
 }
 
-/// The codes of findings that count after the acknowledgement that led to `history`: what the drive or its state says now.
-/// `besides`: what is acknowledged with it, of other sources. Pure.
+/// Returns the codes of findings that still count after the acknowledgement that led to `history`, since the drive or its
+/// state reports them now. `besides`: findings of other sources that are acknowledged with it. Pure.
 fn states(
     before: &History,
     history: &History,
@@ -148,7 +148,7 @@ fn states(
     codes
 }
 
-/// Whether acknowledging `findings` at `now` (seconds since 1970) changes anything. Pure.
+/// True if acknowledging `findings` at `now` (Unix time in seconds) changes anything. Pure.
 fn changes(
     before: &History,
     findings: &[rules::RuleFinding],
@@ -217,7 +217,7 @@ mod tests {
         let findings = known.acknowledge(&ack(), 2);
         assert!(!findings.is_empty());
         assert!(changes(&before, &findings, &ack(), 2));
-        // Typed twice, by another one, with other words.
+        // Repeated by another operator with another note.
         let other = Acknowledgement {
             by: "bob".to_owned(),
             note: "again".to_owned(),

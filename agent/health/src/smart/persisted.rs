@@ -1,4 +1,4 @@
-//! What is kept of drives' SMART data over a restart, one file per drive, and what it says in the inventory's words.
+//! Persisted SMART data, one file per drive, and its conversion for the inventory.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -14,13 +14,13 @@ use drivebay_smart::{
 };
 use drivebay_sys::{offload::offload, statefile};
 
-/// Histories that are read at the start; a node has a hundred drives at most, and keeps those of the ones before them.
+/// Limit of histories that are read at the start; a node has a hundred drives at most, and keeps those of earlier ones.
 const HISTORIES: usize = 4096;
-/// Reading all of them.
+/// Limit of reading all of them.
 const FILE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Gives the inventory what each drive said last to an earlier agent, so that it counts as soon as the drive is seen. A history
-/// that cannot be used is dealt with when its drive is taken up.
+/// Restores the last report of each drive from an earlier agent into the inventory, so that it counts as soon as the drive
+/// is scanned. A history that cannot be used is handled when its drive appears.
 pub async fn restore(node: &NodeContext) {
     let dir = node.state_dir().path_of(StateKind::Smart);
     let wanted = dir.clone();
@@ -58,7 +58,7 @@ fn read_all(dir: &Path) -> std::io::Result<BTreeMap<DriveId, DriveHealth>> {
     Ok(reports)
 }
 
-/// What a history says of its drive before it is polled again; None: nothing. Pure.
+/// Returns the report of a drive before its next poll; None if it was never polled successfully. Pure.
 fn last_known(history: &History) -> Option<DriveHealth> {
     history.answered_at()?;
     Some(DriveHealth {
@@ -68,13 +68,13 @@ fn last_known(history: &History) -> Option<DriveHealth> {
     })
 }
 
-/// Verdict, findings, conditions and acknowledgement in the inventory's words. Pure.
+/// Converts verdict, findings, conditions and acknowledgement for the inventory. Pure.
 pub(super) fn of_history(history: &History) -> DriveHealth {
     let conditions = history.conditions();
     let shown = conditions.iter();
     let shown = shown.map(|one| Finding::new(one.kind.as_str(), &one.message));
     let mut levels = conditions.iter().map(|one| one.level);
-    // Whether its time is over is for whoever shows it.
+    // Readers of the inventory decide whether it has expired.
     let given = history.acknowledgements().last();
     let given = given.filter(|last| last.withdrawn.is_none());
     DriveHealth {
@@ -93,7 +93,7 @@ pub(super) fn of_history(history: &History) -> DriveHealth {
     }
 }
 
-/// What the history has to tell. Pure.
+/// Returns the report that the history contains. Pure.
 pub(super) fn report(history: &History) -> SmartReport {
     let trends = history.trends();
     let findings = history.findings().iter();
@@ -108,7 +108,7 @@ pub(super) fn report(history: &History) -> SmartReport {
     }
 }
 
-/// Findings in the inventory's words. Pure.
+/// Converts findings for the inventory. Pure.
 fn found(standing: &[rules::RuleFinding]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = standing
         .iter()

@@ -1,4 +1,4 @@
-//! Asking filesystems what the known ranges of their volumes hold: which, and when.
+//! Queries filesystems about the contents of unreadable ranges: decides which, and when.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use drivebay_evidence::unreadable::to_locate;
 use drivebay_model::{DriveRef, Extent, FsType, RecordState, Snapshot, Volume, VolumeState};
 use drivebay_node::{tasks::Tasks, volumes::Volumes};
 
-/// A filesystem is asked again after this.
+/// Interval of querying a filesystem again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(3600);
-/// The same after it could not be asked.
+/// Delay of the next query after a failed one.
 pub(super) const FAILED_AGAIN: Duration = Duration::from_secs(300);
-/// It is not asked more often than this.
+/// Least time between two queries of a filesystem.
 pub(super) const SETTLES: Duration = Duration::from_secs(15);
-/// The same when something else had the volume.
+/// Delay of the next query if another operation had the volume.
 pub(super) const LATER: Duration = Duration::from_secs(5);
 
-/// What a filesystem was asked, and when.
+/// Query of a filesystem, and whether it was in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) pieces: Vec<Extent>,
@@ -30,7 +30,7 @@ pub(super) struct TrackedVolume {
     pub(super) question: Option<Question>,
     pub(super) asking: bool,
     pub(super) due: Instant,
-    /// Not asked again before this, whatever has changed: ranges are found one after another.
+    /// Not queried before this, whatever has changed: ranges are found one after another.
     pub(super) not_before: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ impl Followed {
                 || tasks.count() >= AT_ONCE
                 || (is_answered && now < tracked.due)
                 || (tracked.question.is_none() && now < tracked.due)
-                // Which sectors it is about is still being found out.
+                // The unreadable sectors are still being determined.
                 || self.drives.get(&volume.drive).is_some_and(|of| of.reading)
             {
                 continue;
@@ -86,7 +86,7 @@ impl Followed {
     }
 }
 
-/// The filesystem on a volume that was made and mounted by us.
+/// Returns the filesystem on a volume, if Drivebay has made and mounted it and the volume is ready.
 fn filesystem(volume: &Volume) -> Option<FsType> {
     match volume.placed.record.state {
         RecordState::Fs {

@@ -1,4 +1,4 @@
-//! Reading places of a drive that are reported or known not to read: which, and when.
+//! Reads places of a drive that are reported or known as unreadable: decides which, and when.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,38 +13,38 @@ use drivebay_node::{tasks::Tasks, volumes::Volumes};
 use drivebay_sys::blockstat::completed;
 use drivebay_worker::Slot;
 
-/// Known ranges of a drive are read again after this, and then, as long as nothing changes, each time after twice as long: reads that fail
-/// cost a drive seconds that others need.
+/// Interval of reading known ranges again, doubled each time that nothing changes: failing reads cost a drive seconds that
+/// other requests need.
 const READ_AGAIN: Duration = Duration::from_secs(60);
-/// But at least so often.
+/// Longest interval of reading known ranges again.
 const READ_AGAIN_MOST: Duration = Duration::from_secs(600);
-/// Reports of one drive are collected for this long after a read: while it is used, it makes them all the time.
+/// Time after a read for which reports of the drive are collected: while it is used, it makes them all the time.
 pub(super) const REPORTED_AGAIN: Duration = Duration::from_secs(10);
-/// Reported places that are read at a time.
+/// Limit of reported places per read job.
 const REPORTED: usize = 8;
-/// Reported places of one drive that wait: it may report more than can be read.
+/// Limit of reported places that wait per drive: it may report more than can be read.
 const WAITING: usize = 256;
-/// The worker's own limit is shorter; one read may take this long.
+/// Limit of a job. The worker's own limit is shorter; one read may take this long.
 const READ_DEADLINE: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Default)]
 pub(super) struct TrackedDrive {
     pub(super) reported: BTreeSet<Extent>,
     pub(super) reading: bool,
-    /// Of what is being read, the reported places.
+    /// Reported places among those being read.
     pub(super) reading_reported: Vec<Extent>,
-    /// What is being read, or was just now: the kernel reports these reads as it does others, and a little later.
+    /// Windows that are being read, or were just now: the kernel reports these reads as it does others, and a little later.
     pub(super) own: Vec<Extent>,
     pub(super) not_before: Option<Instant>,
     pub(super) again: Option<Instant>,
-    /// How long after the last read that is.
+    /// Current interval of reading known ranges again.
     pub(super) every: Duration,
-    /// Requests that it had completed after the last read.
+    /// Number of completed requests after the last read.
     pub(super) completed: Option<u64>,
 }
 
 impl TrackedDrive {
-    /// Places to be read, as far as there is room.
+    /// Queues places to be read, as far as there is room.
     pub(super) fn report(&mut self, places: impl IntoIterator<Item = Extent>) {
         for place in places {
             if self.reported.len() < WAITING {
@@ -81,14 +81,14 @@ impl Followed {
             while windows.len() < REPORTED
                 && let Some(place) = tracked.reported.pop_first()
             {
-                // An address that a log has may be none of this drive.
+                // An address in a log may be beyond this drive.
                 if place.end() <= drive.facts.size_bytes {
                     windows.push(place);
                 }
             }
             let is_reported = !windows.is_empty();
             tracked.reading_reported.clone_from(&windows);
-            // In another order each time: not all of them may be read in the time given.
+            // In another order each time: the time may not suffice for all of them.
             let mut ranges = known.ranges().to_vec();
             fastrand::shuffle(&mut ranges);
             if again {
@@ -111,7 +111,7 @@ impl Followed {
     }
 }
 
-/// How long until known ranges are read again. Pure.
+/// Returns the time until known ranges are read again. Pure.
 pub(super) fn next_interval(last: Duration, changed: bool) -> Duration {
     if changed {
         return READ_AGAIN;
@@ -119,7 +119,8 @@ pub(super) fn next_interval(last: Duration, changed: bool) -> Duration {
     (last * 2).clamp(READ_AGAIN, READ_AGAIN_MOST)
 }
 
-/// Reported places that a read ended before, or all if it failed: a drive does not report twice what its own logs have. Pure.
+/// Returns the reported places that a read did not reach, all if it failed: a drive does not report the entries of its logs
+/// twice. Pure.
 pub(super) fn not_reached(mut reported: Vec<Extent>, found: Option<&WindowRead>) -> Vec<Extent> {
     if let Some(found) = found {
         reported.retain(|place| {
@@ -130,7 +131,7 @@ pub(super) fn not_reached(mut reported: Vec<Extent>, found: Option<&WindowRead>)
     reported
 }
 
-/// A window with what is read together with it.
+/// Returns a window extended to the blocks that are read together with it.
 fn around(window: Extent) -> Extent {
     let start = window.start - window.start % 4096;
     Extent {
@@ -155,7 +156,7 @@ fn read(
     };
     async move {
         let before = completed(name.clone()).await;
-        // A turning drive that nobody uses may be in standby.
+        // A rotating drive that is not used may be in standby.
         if sleeps && !is_reported && before.is_some() && before == completed_before {
             return Done::Read {
                 found: None,
@@ -212,7 +213,7 @@ mod tests {
             not_reached(reported.clone(), Some(&found)),
             [extent(8192, 4096), extent(1 << 30, 4096)]
         );
-        // Nothing is known of any: a read that failed says nothing of the drive.
+        // Nothing was learned: a failed job is no evidence about the drive.
         assert_eq!(not_reached(reported.clone(), None), reported);
     }
 

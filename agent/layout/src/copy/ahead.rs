@@ -1,4 +1,4 @@
-//! Reading pieces of a drive in a thread of its own, ahead of the one who works on them.
+//! Reads pieces of a drive ahead of the thread that processes them, in a thread of its own.
 
 use std::{
     io,
@@ -14,22 +14,23 @@ use drivebay_sys::direct::Aligned;
 
 use crate::device::Medium;
 
-/// Pieces in memory: one that is worked on, one that is read, and one between, so that neither waits for the scheduler.
+/// Pieces in memory: one that is processed, one that is read, and one between, so that neither
+/// thread waits for the scheduler.
 const PIECES: usize = 3;
 
-/// Memory of one reader.
+/// Buffers of one reader.
 #[derive(Debug)]
 pub(super) struct Memory([Mutex<Aligned>; PIECES]);
 
 impl Memory {
-    /// For pieces of up to `len` bytes.
+    /// Allocates buffers for pieces of up to `len` bytes.
     pub(super) fn new(len: u64) -> io::Result<Self> {
         let len = usize::try_from(len).map_err(io::Error::other)?;
         Ok(Self([(); PIECES].map(|()| Mutex::new(Aligned::new(len)))))
     }
 }
 
-/// A reader at work. It ends with this, after the piece that it reads just then.
+/// A running reader. When this is dropped, its thread ends after the piece that it is reading.
 #[derive(Debug)]
 pub(super) struct Reader<'m> {
     memory: &'m Memory,
@@ -37,18 +38,18 @@ pub(super) struct Reader<'m> {
     free: Sender<usize>,
 }
 
-/// What was read. Its memory is free for the next piece when this is dropped.
+/// A piece that was read. Its buffer is reused for a later piece when this is dropped.
 #[derive(Debug)]
 pub(super) struct Piece<'r> {
     memory: MutexGuard<'r, Aligned>,
     index: usize,
     free: &'r Sender<usize>,
-    /// How reading it went.
+    /// Result of reading it.
     pub(super) read: io::Result<()>,
 }
 
 impl<'m> Reader<'m> {
-    /// Reads these pieces in order.
+    /// Starts a thread that reads these pieces in order.
     pub(super) fn start<'scope, 'env: 'scope, D: Medium + Sync + ?Sized>(
         scope: &'scope Scope<'scope, 'env>,
         dev: &'env D,
@@ -61,7 +62,7 @@ impl<'m> Reader<'m> {
         let (free, next_free) = channel();
         let (fill, filled) = channel();
         for index in 0..PIECES {
-            // Fails when nobody listens only.
+            // Fails only if the receiver is gone.
             let _ = free.send(index);
         }
         let mut pieces = pieces.into_iter();
@@ -86,7 +87,7 @@ impl<'m> Reader<'m> {
         }
     }
 
-    /// The next piece. Fails when there is none.
+    /// Returns the next piece. Fails if there is none.
     pub(super) fn next(&self) -> io::Result<Piece<'_>> {
         let next = self.filled.recv().ok();
         let next = next.and_then(|(index, read)| Some((index, read, self.memory.0.get(index)?)));
@@ -101,7 +102,7 @@ impl<'m> Reader<'m> {
 }
 
 impl Piece<'_> {
-    /// So many bytes, `from` its start.
+    /// Returns `len` bytes, `from` the piece's start. Fails if they exceed its buffer.
     pub(super) fn bytes(&mut self, from: u64, len: u64) -> io::Result<&mut [u8]> {
         part(&mut self.memory, from, len)
     }
@@ -109,7 +110,7 @@ impl Piece<'_> {
 
 impl Drop for Piece<'_> {
     fn drop(&mut self) {
-        // Fails when the reader has ended.
+        // Fails only if the reader has ended.
         let _ = self.free.send(self.index);
     }
 }

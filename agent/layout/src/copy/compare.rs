@@ -1,7 +1,7 @@
-//! Comparing what was copied, as both drives read it now.
+//! Compares a copy with its original, both read from their drives again.
 //!
-//! So the source is read twice, and a copy takes twice as long as one pass over it at least; so does `dd` where nothing overlaps
-//! its reads and its writes.
+//! The source is read twice, so a copy takes at least twice as long as one pass over it; so does
+//! `dd` where its reads and writes do not overlap.
 
 use std::{mem, thread};
 
@@ -23,7 +23,8 @@ where
     S: Medium + Sync + ?Sized,
     T: Device + Sync + ?Sized,
 {
-    /// Compares what was written with the source. What differs is written once more; if it still does, that is the error.
+    /// Compares the written spans with the source. Spans that differ are written once more; errs
+    /// with `Differs` if one still does.
     pub(super) fn confirm(
         &self,
         written: &[Written],
@@ -61,7 +62,8 @@ where
         }
     }
 
-    /// Reads what was written from both drives again. Answers which spans differ, and at which byte of the volume.
+    /// Reads the written spans from both drives again. Returns those that differ, each with the
+    /// volume's first byte that does.
     fn compare(
         &self,
         written: &[Written],
@@ -86,7 +88,8 @@ where
                         let original = here.bytes(0, span.len);
                         first_difference(original.map_err(self.source_error(of_source))?, copied)
                     }
-                    // It was read once, and is not lost for not reading again.
+                    // The source was read once, so its bytes are not lost if it cannot be read
+                    // again: the checksum decides.
                     Err(error) if is_of_medium(&error) => {
                         (crc32fast::hash(copied) != *crc).then_some(0)
                     }

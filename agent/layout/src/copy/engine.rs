@@ -1,4 +1,5 @@
-//! Copying the bytes of a volume and comparing them. Knows no records: what it reads and writes is decided before.
+//! Copies the bytes of a volume and compares them. Reads no records: the caller decides which
+//! ranges are read and written.
 
 use std::{io, mem, thread, time::Instant};
 
@@ -17,10 +18,11 @@ use crate::{
     jobs::CopyProgress,
 };
 
-/// What fails to read is read again in blocks of so many bytes: the physical sector of nearly every drive.
+/// After a failed read the piece is read again in blocks of this many bytes: the physical sector of
+/// nearly every drive.
 pub(super) const BLOCK: u64 = ALIGN;
 
-/// A step ends when it has found so many unreadable ranges.
+/// Number of unreadable ranges after which a step ends.
 pub(super) const MOST_UNREADABLE: usize = 1024;
 
 /// One of the two drives.
@@ -28,7 +30,7 @@ pub(super) const MOST_UNREADABLE: usize = 1024;
 pub(super) struct Side<'a, D: ?Sized> {
     pub(super) dev: &'a D,
     pub(super) id: &'a DriveId,
-    /// Where the volume's bytes are, in its order.
+    /// Ranges of the volume's bytes on this drive, in the volume's order.
     pub(super) runs: &'a [Extent],
 }
 
@@ -37,9 +39,10 @@ pub(super) struct Side<'a, D: ?Sized> {
 pub(super) struct Copy<'a, S: ?Sized, T: ?Sized> {
     pub(super) source: Side<'a, S>,
     pub(super) target: Side<'a, T>,
-    /// The target may have the same bytes already: they are read first, and only what differs is written.
+    /// True: the target may have the same bytes already, so they are read first, and only what
+    /// differs is written.
     pub(super) may_match: bool,
-    /// Ranges of the volume in which is nothing to lose.
+    /// Ranges of the volume without data that could be lost.
     pub(super) holds_nothing: &'a [Extent],
 }
 
@@ -47,11 +50,11 @@ pub(super) struct Copy<'a, S: ?Sized, T: ?Sized> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Written {
     pub(super) span: Span,
-    /// Of the bytes as they were read from the source.
+    /// CRC-32 of the bytes as they were read from the source.
     pub(super) crc: u32,
 }
 
-/// What is read ahead of both.
+/// Buffers for reading ahead on both drives.
 #[derive(Debug)]
 pub(super) struct Memories {
     pub(super) source: Memory,
@@ -63,8 +66,8 @@ where
     S: Medium + Sync + ?Sized,
     T: Device + Sync + ?Sized,
 {
-    /// Copies from this byte of the volume on until the time is over; always at least a piece. `begin` is told before everything
-    /// that may take long.
+    /// Copies from this byte of the volume on until the time is over, but at least one piece. Calls
+    /// `begin` before every step that may take long.
     pub(super) fn run(
         &self,
         from_bytes: u64,
@@ -96,7 +99,8 @@ where
         Ok(progress)
     }
 
-    /// Copies the next range, or the part of it for which there is time. Answers where it ends and what of it was written.
+    /// Copies the next range, or the part of it for which there is time. Returns its end, and the
+    /// spans that were written.
     fn copy(
         &self,
         progress: &mut CopyProgress,
@@ -139,7 +143,8 @@ where
         })
     }
 
-    /// Writes what reads of a span, where the target has it not already.
+    /// Writes the readable parts of a span, except those that the target has already according to
+    /// `there`.
     pub(super) fn write_span(
         &self,
         span: Span,
@@ -167,9 +172,10 @@ where
         Ok(())
     }
 
-    /// Reads a span that did not read as a whole block by block, and adds what does not read. Blocks that hold nothing are zeros and
-    /// not read: a drive takes seconds for each. Answers how many bytes of it were tried: all, until the time is over or too much
-    /// does not read.
+    /// Reads a span block by block after reading it as a whole failed, and adds the unreadable
+    /// blocks to `unreadable`. Blocks without data become zeros and are not read: a drive takes
+    /// seconds for each bad one. Returns the bytes that were tried: all, unless the time is over or
+    /// too many ranges are unreadable.
     fn read_blocks(
         &self,
         span: Span,
@@ -178,7 +184,8 @@ where
         rate: &Rate,
         begin: &mut dyn FnMut(&str),
     ) -> Result<u64, CopyError> {
-        // Its own time: that of the step may be over already, and a drive takes seconds for each block that does not read.
+        // A time limit of its own: that of the step may be over already, and a drive takes seconds
+        // for each unreadable block.
         let began = Instant::now();
         let mut done = 0;
         while done < span.len {
@@ -271,7 +278,7 @@ fn has_too_many(unreadable: &[Extent]) -> bool {
     unreadable.len() >= MOST_UNREADABLE
 }
 
-/// Adds a range behind all others.
+/// Adds a range, which must be behind all others; joins it with the last one if they touch.
 fn add(ranges: &mut Vec<Extent>, start: u64, len: u64) {
     match ranges.last_mut() {
         Some(last) if last.end() == start => last.len += len,

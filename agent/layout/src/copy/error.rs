@@ -1,26 +1,26 @@
-//! Why a copy of a volume did not go on.
+//! Errors of copying a volume.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::CarveError;
 
-/// Why a step of a copy failed. What it copied is not counted; the same step can be repeated.
+/// Error of a step of a copy. Bytes copied by that step do not count as done; the same step can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CopyError {
-    /// The drive that the volume lives on. What does not read there is none: it is answered (`CopyProgress::unreadable`).
+    /// Reading the source failed. Unreadable blocks are no error: they are returned (`CopyProgress::unreadable`).
     #[error("cannot read the volume to be copied")]
     Source(#[source] CarveError),
-    /// The drive that the copy is on.
+    /// Reading or writing the drive of the copy failed.
     #[error("cannot write the copy of the volume")]
     Target(#[source] CarveError),
-    /// What was written, flushed, and written and flushed again, reads as something else.
+    /// The data read back differs from what was written and flushed, also after a second attempt.
     #[error(
         "drive {drive} does not read back what was copied to it, at byte {at} of the volume, after two attempts; replace that drive, or look at the host's memory and the cabling"
     )]
     Differs {
-        /// Where the copy is.
+        /// Drive of the copy.
         drive: String,
-        /// The first byte, from the volume's start.
+        /// First byte that differs, relative to the volume's start.
         at: u64,
     },
 }

@@ -1,22 +1,23 @@
-//! How long a step of a copy takes, and how fast it goes.
+//! The time of a step of a copy, and its rate.
 
 use std::time::{Duration, Instant};
 
 use drivebay_model::MIB;
 
-/// Read and written at once, bytes. Measured with O_DIRECT on simulated drives: at 2 GB/s pieces of 1 MiB cost 7 % of the
-/// throughput, and 8 MiB gain nothing; at 150 MB/s a piece takes 30 ms.
+/// Bytes that are read and written at once. Measured with O_DIRECT on simulated drives: at 2 GB/s
+/// pieces of 1 MiB cost 7 % of the throughput, and 8 MiB gain nothing; at 150 MB/s a piece takes 30
+/// ms.
 pub(super) const PIECE: u64 = 4 * MIB;
 
-/// Flushed and compared at once, bytes. At the start of each range nothing overlaps the first read, and a disk seeks back once for
-/// comparing: with 64 MiB that is 5 % at 200 MB/s (measured, without the seek), with 128 MiB 3 %, and a step that is cut off
-/// repeats twice as much.
+/// Bytes that are flushed and compared at once. At the start of each range nothing overlaps the
+/// first read, and a disk seeks back once for comparing: with 64 MiB that costs 5 % at 200 MB/s
+/// (measured, without the seek), with 128 MiB 3 %, and an interrupted step repeats twice as much.
 pub(super) const RANGE: u64 = 64 * MIB;
 
-/// The smallest piece, bytes.
+/// Bytes of the smallest piece.
 const SMALLEST: u64 = 64 << 10;
 
-/// The time that a step has, and the rate that it keeps.
+/// Time limit and rate limit of a step.
 #[derive(Debug)]
 pub(super) struct Rate {
     begin: Instant,
@@ -40,7 +41,7 @@ impl Rate {
         }
     }
 
-    /// With pieces and ranges of these sizes.
+    /// Replaces the sizes of pieces and ranges, in bytes.
     #[cfg(test)]
     pub(super) fn sized(budget_ms: u64, piece: u64, range: u64) -> Self {
         Self {
@@ -49,7 +50,7 @@ impl Rate {
         }
     }
 
-    /// All the time that a step has.
+    /// Returns the time limit of the step, from its start.
     pub(super) fn budget(&self) -> Duration {
         self.budget
     }
@@ -58,7 +59,7 @@ impl Rate {
         self.begin.elapsed() >= self.budget
     }
 
-    /// Bytes of a piece: a quarter of a second's, so that a low rate is kept evenly.
+    /// Returns the bytes of a piece: a quarter of a second's, so that a low rate is kept evenly.
     pub(super) fn piece(&self) -> u64 {
         #[cfg(test)]
         if let Some((piece, _)) = self.sizes {
@@ -69,7 +70,7 @@ impl Rate {
         })
     }
 
-    /// Bytes of a range: a second's, since comparing it knows no rate.
+    /// Returns the bytes of a range: a second's, since comparing it has no rate limit.
     pub(super) fn range(&self) -> u64 {
         #[cfg(test)]
         if let Some((_, range)) = self.sizes {
@@ -80,7 +81,7 @@ impl Rate {
         second.clamp(piece, RANGE.max(piece)) / piece * piece
     }
 
-    /// So many bytes more were copied: waits until the rate allows for them, or the budget is over.
+    /// Counts copied bytes; waits until the rate allows for them, or the time is over.
     #[allow(
         clippy::disallowed_methods,
         reason = "nothing is waited for: the time itself is what a rate is about"
@@ -98,7 +99,7 @@ impl Rate {
     }
 }
 
-/// When so many bytes may have been copied at this rate. Pure.
+/// Returns the time from the start after which this many bytes may have been copied. Pure.
 fn due(bytes: u64, bytes_per_second: u64) -> Duration {
     let micros = u128::from(bytes) * 1_000_000 / u128::from(bytes_per_second.max(1));
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -1,17 +1,17 @@
-//! Where the bytes of a volume lie on the two drives of a copy. Pure.
+//! Maps the bytes of a volume to both drives of a copy. Pure.
 
 use drivebay_model::{Extent, runs};
 
 use crate::plan;
 
-/// Bytes of the volume that are in one piece on both drives.
+/// Bytes of a volume that are contiguous on both drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
-    /// From the start of the volume, bytes.
+    /// Offset in the volume, bytes.
     pub(super) at: u64,
-    /// From the start of the source, bytes.
+    /// Offset on the source drive, bytes.
     pub(super) source: u64,
-    /// From the start of the target, bytes.
+    /// Offset on the target drive, bytes.
     pub(super) target: u64,
     pub(super) len: u64,
 }
@@ -21,7 +21,7 @@ impl Span {
         self.at.saturating_add(self.len)
     }
 
-    /// The parts of it that are in none of these ranges of the volume, in order.
+    /// Returns the parts that are in none of these ranges of the volume, in order.
     pub(super) fn without(self, ranges: &[Extent]) -> Vec<Self> {
         let whole = Extent {
             start: self.at,
@@ -38,8 +38,8 @@ impl Span {
     }
 }
 
-/// The bytes `from..to` of a volume in spans of at most `piece` bytes, in order and without gaps. They end early where the runs of
-/// either drive do.
+/// Splits the bytes `from..to` of a volume into spans of at most `piece` bytes, in order and
+/// without gaps. They end before `to` if the runs of either drive do.
 pub(super) fn spans(
     source: &[Extent],
     target: &[Extent],
@@ -76,7 +76,7 @@ mod tests {
         prop::collection::vec(run, 0..6)
     }
 
-    /// Each byte of a volume as its place on the drive.
+    /// Offset on the drive of each byte of a volume.
     fn bytes(runs: &[Extent]) -> Vec<u64> {
         runs.iter().flat_map(|run| run.start..run.end()).collect()
     }

@@ -18,7 +18,7 @@ use drivebay_model::{DriveId, Extent, runs};
 const SIZE: u64 = 256 * BLOCK;
 const FOREVER: u64 = 3_600_000;
 
-/// Numbers that differ and are the same in every run.
+/// Pseudorandom numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -30,13 +30,13 @@ impl Dice {
         (self.0 >> 20) % limit.max(1)
     }
 
-    /// No block of them is all zeros.
+    /// Returns random bytes, without a block that is all zeros.
     fn bytes(&mut self, len: u64) -> Vec<u8> {
         let eight = |_| self.below(u64::MAX).to_le_bytes();
         (0..len / 8).flat_map(eight).collect()
     }
 
-    /// So many blocks in pieces that lie anywhere, in any order, and do not overlap.
+    /// Splits this many blocks into pieces at random places, in random order and without overlap.
     fn runs(&mut self, blocks: u64) -> Vec<Extent> {
         let (mut left, mut gaps) = (blocks, SIZE / BLOCK - blocks);
         let mut runs = Vec::new();
@@ -69,7 +69,7 @@ fn bytes(dev: &impl Medium, runs: &[Extent]) -> Vec<u8> {
     runs.iter().flat_map(read).collect()
 }
 
-/// Two drives full of different bytes, and a volume on each.
+/// Two drives filled with different bytes, each with a volume.
 struct Drives {
     source: FakeDrive,
     from: Vec<Extent>,
@@ -93,7 +93,7 @@ impl Drives {
         }
     }
 
-    /// In one piece on each: bytes 10 blocks and 20 blocks from the start.
+    /// One run on each drive: 10 blocks and 20 blocks from the start.
     fn plain(blocks: u64) -> Self {
         let run = |start| Extent {
             start: start * BLOCK,
@@ -110,7 +110,7 @@ impl Drives {
         step(&self.source, self, from, may_match, rate)
     }
 
-    /// What the volume is where it lives.
+    /// Returns the bytes of the volume on the source.
     fn original(&self) -> Vec<u8> {
         bytes(&self.source, &self.from)
     }
@@ -119,7 +119,7 @@ impl Drives {
         bytes(&self.target, &self.to)
     }
 
-    /// What is not the volume's on the target.
+    /// Returns all bytes of the target outside the volume.
     fn beside(&self) -> Vec<u8> {
         let whole = Extent {
             start: 0,
@@ -129,7 +129,7 @@ impl Drives {
     }
 }
 
-/// A step with another reader of the source.
+/// Runs a step that reads the source through `source`.
 fn step(
     source: &(impl Medium + Sync),
     drives: &Drives,
@@ -140,7 +140,7 @@ fn step(
     step_around(source, drives, (from, may_match), &[], rate)
 }
 
-/// The same, in ranges of the volume that hold nothing.
+/// Runs a step that reads the source through `source`, with ranges of the volume that hold no data.
 fn step_around(
     source: &(impl Medium + Sync),
     drives: &Drives,
@@ -192,7 +192,7 @@ fn a_copy_is_identical_whatever_the_runs_and_nothing_else_is_written() {
             steps += 1;
         }
         assert_eq!(done, blocks * BLOCK);
-        // All bytes are other ones before.
+        // Before the copy all bytes differed.
         assert_eq!(written, done);
         if budget == FOREVER {
             assert_eq!(steps, 1);
@@ -200,7 +200,7 @@ fn a_copy_is_identical_whatever_the_runs_and_nothing_else_is_written() {
         assert!(drives.copy() == original, "round {round}");
         assert!(drives.beside() == beside, "round {round}");
         assert!(drives.source.same_bytes(&source) && drives.source.log_len() == 0);
-        // Once more changes nothing, from wherever.
+        // A repetition from any offset changes nothing.
         let mut rate = Rate::sized(FOREVER, piece, range);
         let from = dice.below(done);
         let again = drives.step(from, may_match, &mut rate).unwrap();
@@ -220,7 +220,7 @@ fn a_step_without_time_copies_one_piece_and_one_behind_the_end_none() {
     );
     let same = drives.step(0, false, &mut none()).unwrap();
     assert_eq!(same, first);
-    // Between two blocks: from the first byte of the one that it is in.
+    // An offset inside a block: starts at the first byte of that block.
     let next = drives.step(8 * BLOCK + 7, false, &mut none()).unwrap();
     assert_eq!(next.done_bytes, 16 * BLOCK);
     let writes = drives.target.writes();
@@ -240,14 +240,14 @@ fn only_what_differs_is_written_where_an_earlier_copy_may_match() {
     let same = drives.step(0, true, &mut rate()).unwrap();
     assert_eq!((same.done_bytes, same.written_bytes), (100 * BLOCK, 0));
     assert_eq!(drives.target.writes(), 0);
-    // What matches may be written and not flushed yet, by a step that was cut off.
+    // Bytes that match may have been written by an interrupted step that did not flush them.
     assert!(drives.target.log_len() > 0);
     drives.source.rot(drives.from[0].start + 50 * BLOCK, 1);
     let changed = drives.step(0, true, &mut rate()).unwrap();
     assert_eq!(changed.written_bytes, 8 * BLOCK);
     assert_eq!(drives.target.writes(), 1);
     assert!(drives.copy() == drives.original());
-    // Without being told that it may match, all is written.
+    // Without `may_match` everything is written.
     let all = drives.step(0, false, &mut rate()).unwrap();
     assert_eq!(all.written_bytes, 100 * BLOCK);
 }
@@ -286,7 +286,7 @@ fn a_copy_goes_on_after_its_power_was_cut_at_any_write() {
 #[test]
 fn a_step_ends_in_time() {
     let drives = Drives::plain(200);
-    // 64 KiB pieces at 640 KiB a second: 1.2 MiB take about two.
+    // 64 KiB pieces at 640 KiB a second: 1.2 MiB take about two seconds.
     let mut rate = Rate::new(250, Some(640 << 10));
     let progress = drives.step(0, false, &mut rate).unwrap();
     assert!(rate.is_over());

@@ -1,4 +1,4 @@
-//! `Cell` and `RefCell` that several threads may use, as they may use a drive.
+//! `Cell` and `RefCell` for several threads, which may use a drive at the same time.
 
 use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,4 @@
-//! One copy of a table to and from bytes.
+//! Converts one copy of a table to and from bytes.
 
 use uuid::Uuid;
 
@@ -8,7 +8,7 @@ const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 const HEADER_BYTES: u32 = 92;
 
-/// `N` bytes at `at`; zeros where there are none.
+/// Returns the `N` bytes at `at`; zeros if there are fewer.
 pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     if let Some(part) = from.get(at..at + N) {
@@ -17,7 +17,7 @@ pub(super) fn bytes<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
     out
 }
 
-/// Copies `what` to `at`.
+/// Copies `what` to `at`; does nothing if it does not fit.
 pub(super) fn put(to: &mut [u8], at: usize, what: &[u8]) {
     if let Some(part) = to.get_mut(at..at + what.len()) {
         part.copy_from_slice(what);
@@ -32,12 +32,12 @@ pub(super) fn le64(from: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes(from, at))
 }
 
-/// The entry array, the same in both copies.
+/// Returns the entry array, which is the same in both copies.
 pub(super) fn encode_array(table: &Table) -> Vec<u8> {
     table.entries.iter().flat_map(|entry| entry.0).collect()
 }
 
-/// The header of one copy, one sector long.
+/// Returns the header of one copy, one sector long.
 pub(super) fn encode_header(table: &Table, which: Which) -> Vec<u8> {
     let mut out = vec![0; usize::try_from(table.sector).unwrap_or(512)];
     let (mine, other, array) = match which {
@@ -69,7 +69,7 @@ pub(super) fn encode_header(table: &Table, which: Which) -> Vec<u8> {
     out
 }
 
-/// A header that was checked, before its array is.
+/// A checked header, whose array is not checked yet.
 pub(super) struct Header {
     pub(super) last_lba: u64,
     array_crc: u32,
@@ -78,12 +78,12 @@ pub(super) struct Header {
     last_usable: u64,
 }
 
-/// Whether the sector has the signature at all.
+/// True if the sector begins with the signature of a GPT header.
 pub(super) fn has_signature(sector: &[u8]) -> bool {
     sector.starts_with(SIGNATURE)
 }
 
-/// A header, whatever its shape, whose checksum is right and that says where it is.
+/// A header of any shape, whose checksum and own address are right.
 #[derive(Debug)]
 pub(super) struct Fields {
     revision: u32,
@@ -98,7 +98,8 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Whether both copies agree on what both say: usable range, disk GUID, count, size and checksum of the entries.
+    /// True if the copies agree in all fields that they share: usable range, disk GUID, and count,
+    /// size and checksum of the entries.
     pub(super) fn agrees(&self, other: &Self) -> bool {
         let shared = |one: &Self| {
             (
@@ -110,7 +111,7 @@ impl Fields {
     }
 }
 
-/// Reads a header from the sector `lba`; Err says what is wrong.
+/// Reads a header from the sector `lba`. Err: a description of the defect.
 pub(super) fn decode_fields(raw: &[u8], lba: u64) -> Result<Fields, String> {
     let size = le32(raw, 12) as usize;
     let Some(whole) = raw.get(..size).filter(|_| size >= HEADER_BYTES as usize) else {
@@ -140,7 +141,8 @@ pub(super) fn decode_fields(raw: &[u8], lba: u64) -> Result<Fields, String> {
     })
 }
 
-/// Checks that a header is of the shape that we write, on a drive whose last sector is `end`.
+/// Checks that a header has the shape that Drivebay writes, on a drive whose last sector is `end`.
+/// Err: a description of the defect.
 pub(super) fn decode_header(
     raw: &[u8],
     which: Which,
@@ -190,7 +192,7 @@ pub(super) fn decode_header(
     })
 }
 
-/// Checks the array that belongs to a checked header.
+/// Checks the entry array of a checked header. Err: a description of the defect.
 pub(super) fn decode_array(header: &Header, raw: &[u8], sector: u64) -> Result<Table, String> {
     if crc32fast::hash(raw) != header.array_crc {
         return Err("the checksum of its entries is wrong".into());

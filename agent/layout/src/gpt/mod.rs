@@ -1,9 +1,10 @@
-//! GUID partition tables: both copies, read and compared by ourselves, and written in an order
-//! that leaves one whole copy at every moment (UEFI 2.10, chapter 5).
+//! GUID partition tables. Reads and compares both copies, and writes them in an order that leaves
+//! one whole copy at every moment (UEFI 2.10, chapter 5).
 //!
-//! Only the common shape is accepted (but by `scan`, which looks at anybody's table), since it is the only one we write: 128 entries of 128
-//! bytes, the primary array at LBA 2, the backup array right before the backup header. Entries
-//! keep their slot for ever, and entries that are not ours are kept byte for byte.
+//! Only the common shape is accepted (except by `scan`, which reads any table), since Drivebay
+//! writes no other: 128 entries of 128 bytes, the primary array at LBA 2, the backup array right
+//! before the backup header. An entry keeps its slot as long as it exists, and foreign entries are
+//! kept byte for byte.
 
 mod codec;
 mod read;
@@ -20,21 +21,20 @@ pub use read::{FirstSector, Found, first_sector, read, written_sector};
 pub use scan::{GptScan, GptState, scan};
 pub use write::{clear_unreadable, create, is_our_mbr, protective_mbr, write, write_copy};
 
-/// Entries of a table.
+/// Number of entries of a table.
 pub const ENTRIES: usize = 128;
-/// Bytes of one entry.
 pub const ENTRY_BYTES: usize = 128;
-/// Bytes of the entry array.
 pub const ARRAY_BYTES: u64 = (ENTRIES * ENTRY_BYTES) as u64;
-/// Where the label partition lies, on every drive of ours.
+/// Extent of the label partition, the same on every drive.
 pub const LABEL_EXTENT: Extent = Extent {
     start: MIB,
     len: 4 * MIB,
 };
-/// Partition name of the label and of volumes (GPT names hold 36 UTF-16 units; the identity is the GUID).
+/// Partition name of the label and of volumes (GPT names have 36 UTF-16 units; the identity is the
+/// GUID).
 pub const PARTITION_NAME: &str = "drivebay";
 
-/// One of the two copies.
+/// One of the two copies of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// At the start of the drive.
@@ -44,7 +44,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The word in notes.
+    /// Returns the name for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -53,15 +53,14 @@ impl Which {
     }
 }
 
-/// One slot of the table: the 128 bytes as they are on the drive.
+/// One slot of the table: its 128 bytes on the drive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Entry([u8; ENTRY_BYTES]);
 
 impl Entry {
-    /// An unused slot.
     pub const UNUSED: Self = Self([0; ENTRY_BYTES]);
 
-    /// A partition of ours. The extent is a multiple of the sector.
+    /// Returns the entry of a partition of Drivebay. The extent must be a multiple of the sector.
     pub fn new(type_guid: Uuid, guid: Uuid, extent: Extent, sector: u64) -> Self {
         let mut entry = Self::UNUSED;
         for (i, unit) in PARTITION_NAME.encode_utf16().enumerate() {
@@ -72,46 +71,47 @@ impl Entry {
             .with_extent(extent, sector)
     }
 
-    /// The same partition under another type and GUID.
+    /// Returns the partition with another type and GUID.
     pub fn with_identity(mut self, type_guid: Uuid, guid: Uuid) -> Self {
         self.put(0, &type_guid.to_bytes_le());
         self.put(16, &guid.to_bytes_le());
         self
     }
 
-    /// The same partition at another extent.
+    /// Returns the partition with another extent, which must be a multiple of the sector.
     pub fn with_extent(mut self, extent: Extent, sector: u64) -> Self {
         self.put(32, &(extent.start / sector).to_le_bytes());
         self.put(40, &(extent.end() / sector - 1).to_le_bytes());
         self
     }
 
-    /// Whether the slot holds a partition.
+    /// True if the slot holds a partition: its type is not nil.
     pub fn is_used(&self) -> bool {
         !self.type_guid().is_nil()
     }
 
-    /// What kind of partition.
+    /// Returns the type of the partition.
     pub fn type_guid(&self) -> Uuid {
         Uuid::from_bytes_le(self.get(0))
     }
 
-    /// Which partition.
+    /// Returns the GUID of the partition, which is its identity.
     pub fn guid(&self) -> Uuid {
         Uuid::from_bytes_le(self.get(16))
     }
 
-    /// First sector.
+    /// Returns the first sector.
     pub fn first_lba(&self) -> u64 {
         u64::from_le_bytes(self.get(32))
     }
 
-    /// Last sector.
+    /// Returns the last sector, which is part of the partition.
     pub fn last_lba(&self) -> u64 {
         u64::from_le_bytes(self.get(40))
     }
 
-    /// Where it lies, in bytes. Tables that were read hold no entry for which this is wrong.
+    /// Returns the extent in bytes. It is wrong for an entry whose last sector precedes its first,
+    /// which tables that were read do not have.
     pub fn extent(&self, sector: u64) -> Extent {
         Extent {
             start: self.first_lba().saturating_mul(sector),
@@ -121,7 +121,7 @@ impl Entry {
         }
     }
 
-    /// The partition's name.
+    /// Returns the partition's name; units that are no valid UTF-16 are replaced.
     pub fn name(&self) -> String {
         let units = self
             .0
@@ -159,26 +159,25 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// A table, without saying which copy it came from.
+/// A table, independent of the copy that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// The drive's GUID.
     pub disk_guid: Uuid,
-    /// Logical sector, bytes.
+    /// Bytes of a logical sector.
     pub sector: u64,
-    /// Where the backup header is: the last sector the table knows of.
+    /// Last sector of the table's drive, which holds the backup header.
     pub last_lba: u64,
-    /// First sector partitions may use.
+    /// First sector that partitions may use.
     pub first_usable: u64,
-    /// Last sector partitions may use.
+    /// Last sector that partitions may use.
     pub last_usable: u64,
     /// All slots, used or not; the partition number is the index plus one.
     pub entries: Vec<Entry>,
 }
 
 impl Table {
-    /// The table that claiming writes: nothing but the label partition. None when the drive is too
-    /// small to hold it.
+    /// Returns the table that claiming writes, which has only the label partition; None if the
+    /// drive is too small for it and a MiB.
     pub fn fresh(disk_guid: Uuid, label_guid: Uuid, size: u64, sector: u64) -> Option<Self> {
         let array = ARRAY_BYTES / sector;
         let last_lba = (size / sector).checked_sub(1)?;
@@ -200,21 +199,21 @@ impl Table {
         })
     }
 
-    /// Used slots with their partition numbers.
+    /// Returns the used slots with their partition numbers.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, &Entry)> {
         (1..)
             .zip(&self.entries)
             .filter(|(_, entry)| entry.is_used())
     }
 
-    /// Whether it starts with our label partition.
+    /// True if the first slot is Drivebay's label partition.
     pub fn is_ours(&self) -> bool {
         self.entries.first().is_some_and(|entry| {
             entry.type_guid() == LABEL_TYPE && entry.extent(self.sector) == LABEL_EXTENT
         })
     }
 
-    /// The lowest unused partition number.
+    /// Returns the lowest unused partition number; None if all are used.
     pub fn free_number(&self) -> Option<u32> {
         (1..)
             .zip(&self.entries)
@@ -222,7 +221,7 @@ impl Table {
             .map(|(number, _)| number)
     }
 
-    /// The same table with one slot changed.
+    /// Returns the table with one slot replaced; unchanged if there is no such number.
     pub fn with(&self, number: u32, entry: Entry) -> Self {
         let mut table = self.clone();
         let slot = (number as usize)
@@ -234,7 +233,7 @@ impl Table {
         table
     }
 
-    /// The slot of this partition number.
+    /// Returns the slot of this partition number; None if there is no such number.
     pub fn entry(&self, number: u32) -> Option<Entry> {
         (number as usize)
             .checked_sub(1)

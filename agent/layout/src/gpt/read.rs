@@ -1,38 +1,37 @@
-//! Both copies, each judged alone, then compared.
+//! Reads both copies, checks each one alone, then compares them.
 
 use std::io;
 
 use super::{ARRAY_BYTES, Table, Which, codec};
 use crate::device::Medium;
 
-/// What the two copies say together.
+/// Result of reading both copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// No trace of a table.
+    /// Neither copy has the signature of a table.
     None,
     /// Both copies valid and equal.
     Whole(Table),
-    /// One copy valid, the other not; it can be written again from the valid one.
+    /// One copy is valid, the other is not, and can be restored from it.
     One {
-        /// The valid copy.
         table: Table,
-        /// Which one is damaged.
+        /// The copy that is not valid.
         damaged: Which,
-        /// What is wrong with it.
+        /// A description of its defect.
         why: String,
     },
-    /// Both valid, and different: an interrupted change, or somebody else's.
+    /// Both are valid and differ: a change was interrupted, or another program changed one.
     Differ {
-        /// At the start.
+        /// The copy at the start of the drive.
         primary: Table,
-        /// At the end; ours is written first.
+        /// The copy at its end, which Drivebay writes first.
         backup: Table,
     },
-    /// There is a table, and no copy of it can be trusted.
+    /// There is a table, but no valid copy of it.
     Damaged(String),
 }
 
-/// One copy on its own.
+/// Result of reading one copy.
 enum Copy {
     Absent,
     Bad(String),
@@ -51,8 +50,8 @@ impl Copy {
     }
 }
 
-/// Reads and compares both copies. A copy whose sectors do not read counts as damaged only when
-/// the other one is valid; else the error is the answer, since a failed read proves nothing.
+/// Reads and compares both copies. A copy whose sectors cannot be read counts as damaged only if
+/// the other one is valid; otherwise this errs, since a failed read proves nothing.
 pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     let end = (dev.size() / dev.sector()).saturating_sub(1);
     let primary = read_copy(dev, Which::Primary, 1, end);
@@ -84,11 +83,12 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     })
 }
 
-/// Sector sizes that drives have.
+/// Logical sector sizes of drives, in bytes.
 const SECTORS: [u64; 2] = [512, 4096];
 
-/// The sector size that a table of ours was written with, when it is another one than the drive has now: a USB dock or another
-/// HBA may show a drive so. None: there is no such table.
+/// Returns the sector size that a table of Drivebay was written with, if it differs from the
+/// drive's present one: a USB dock or another HBA may show a drive with other sectors. None: there
+/// is no such table.
 pub fn written_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<u64>> {
     for sector in SECTORS.into_iter().filter(|one| *one != dev.sector()) {
         let is_ours = match read(&Resectored { dev, sector })? {
@@ -103,7 +103,7 @@ pub fn written_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// A drive as if its sectors had another size. Reads whole sectors of the drive.
+/// A drive as if it had another sector size. Reads whole sectors of the drive.
 struct Resectored<'a, D: ?Sized> {
     dev: &'a D,
     sector: u64,
@@ -135,7 +135,7 @@ impl<D: Medium + ?Sized> Medium for Resectored<'_, D> {
 fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> Copy {
     let sector = dev.sector();
     let array = ARRAY_BYTES / sector;
-    // The smallest drive that holds both copies and the protective MBR.
+    // Size of the smallest drive that holds both copies and the protective MBR.
     if end < 2 * array + 3 || lba < array + 2 && which == Which::Backup {
         return Copy::Absent;
     }
@@ -164,22 +164,21 @@ fn read_copy<D: Medium + ?Sized>(dev: &D, which: Which, lba: u64, end: u64) -> C
     }
 }
 
-/// What the first sector of a drive with a GPT holds.
+/// Contents of the first sector of a drive with a GPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstSector {
     /// A protective MBR, without which kernels ignore the table.
     Protective,
     /// Zeros.
     Blank,
-    /// What is left of a protective MBR with some bad bits: no signature of an MBR, or one entry, which begins where that of a
-    /// protective MBR does. Some superblocks have no such signature either; they reach into the next sector, so that it is
-    /// believed only beside a whole primary copy.
+    /// Remains of a protective MBR with some bad bits: no signature of an MBR, or one entry, at the
+    /// start sector of a protective MBR's. Some superblocks have no such signature either; they
+    /// extend into the next sector, so this is conclusive only if the primary copy is whole.
     Damaged,
-    /// Something else, with the signature of an MBR.
+    /// Other contents with the signature of an MBR.
     Foreign,
 }
 
-/// Reads the first sector.
 pub fn first_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<FirstSector> {
     let mut raw = vec![0; usize::try_from(dev.sector()).unwrap_or(512)];
     dev.read_at(0, &mut raw)?;

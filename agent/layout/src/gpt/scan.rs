@@ -1,5 +1,5 @@
-//! Any GPT, also one that is not ours or of another shape: both copies, read and compared. Reads only; what is damaged is
-//! named, never repaired.
+//! Scans any GPT, also a foreign one or one of another shape: reads and compares both copies. Reads
+//! only; defects are described, not repaired.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::codec::{self, Fields};
 use crate::device::Medium;
 use drivebay_model::LABEL_TYPE;
 
-/// A table with more bytes of entries than this is taken for damaged; the usual one has 16 KiB.
+/// Most bytes of entries; a table with more counts as damaged. The usual one has 16 KiB.
 const MOST_ENTRY_BYTES: u64 = 1 << 20;
 
 /// The state of a GPT, both copies read.
@@ -20,22 +20,21 @@ pub enum GptState {
     None,
     /// Both copies valid and equal.
     Whole,
-    /// What is wrong.
+    /// Remains of a GPT, or copies that are not both valid and equal; the text lists the problems.
     Damaged(String),
 }
 
-/// What was found.
+/// Result of scanning a drive for a GPT.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GptScan {
-    /// Whether it is whole.
     pub state: GptState,
-    /// A valid copy begins with our label partition.
+    /// True if a valid copy begins with Drivebay's label partition.
     pub ours: bool,
     /// Type GUIDs in the valid copies, sorted.
     pub types: Vec<String>,
 }
 
-/// One copy.
+/// Result of reading one copy.
 #[derive(Debug)]
 enum Copy {
     Absent,
@@ -50,7 +49,8 @@ struct Table {
     entries: Vec<u8>,
 }
 
-/// Looks at both ends of a disk.
+/// Scans both ends of a drive for a GPT, also for headers of other sector sizes. Errs if a sector
+/// cannot be read.
 pub fn scan<D: Medium + ?Sized>(dev: &D) -> io::Result<GptScan> {
     let (size, sector) = (dev.size(), dev.sector());
     let last = (size / sector).saturating_sub(1);
@@ -146,7 +146,7 @@ fn decide(mbr: &[u8], primary: &Copy, backup: &Copy, mut problems: Vec<String>) 
     }
 }
 
-/// Whether there is a protective entry, and whether others stand beside it.
+/// Returns whether there is a protective entry, and whether there are other entries beside it.
 fn protective_mbr(mbr: &[u8]) -> (bool, bool) {
     let Some((table, [0x55, 0xaa])) = mbr.get(446..512).and_then(|part| part.split_at_checked(64))
     else {
@@ -214,7 +214,7 @@ impl Table {
             .filter_map(|entry| Uuid::from_slice_le(&entry[..16]).ok())
     }
 
-    /// Type of the partition that lies first on the drive.
+    /// Returns the type of the partition that is first on the drive.
     fn first_type(&self) -> Option<Uuid> {
         self.used()
             .min_by_key(|entry| codec::le64(entry, 32))

@@ -1,4 +1,4 @@
-//! Whole and damaged tables, made with gptman (an implementation that is not ours).
+//! Whole and damaged tables, made with gptman, an independent implementation.
 
 use std::io::Cursor;
 
@@ -28,7 +28,7 @@ fn disk(sector: u64, kinds: &[Uuid]) -> Vec<u8> {
     cursor.into_inner()
 }
 
-/// Bytes, and the size of a sector.
+/// Contents of a drive, and its sector size in bytes.
 struct Image<'a>(&'a [u8], u32);
 
 impl Medium for Image<'_> {

@@ -30,7 +30,7 @@ fn volume(number: u32, sector: u64) -> Entry {
     )
 }
 
-/// What a look with repair does with the table, given that every difference is explained.
+/// Repairs the table as `Look` with repair does if every difference is explained.
 fn repaired(drive: &FakeDrive) -> Table {
     match read(drive).unwrap() {
         Found::Whole(table) => return table,
@@ -128,7 +128,7 @@ fn a_table_for_a_larger_drive_is_damaged() {
 fn every_crash_while_writing_ends_with_the_old_or_the_new_table() {
     for sector in [512, 4096] {
         let (drive, table) = drive(sector);
-        // Somebody else's entry, and one with attributes, must come through byte for byte.
+        // Another program's entry, and one with attributes, must be kept byte for byte.
         let mut foreign = volume(9, sector);
         foreign.put(48, &[7; 8]);
         let old = table.with(3, volume(3, sector)).with(9, foreign);
@@ -177,7 +177,7 @@ fn what_reads_of_a_bad_block_of_a_table_is_kept() {
     let table = Table::fresh(Uuid::from_u128(1), Uuid::from_u128(2), SIZE, 512).unwrap();
     create(&drive, &table).unwrap();
     assert_eq!(first_sector(&drive).unwrap(), FirstSector::Protective);
-    // The header alone: the protective MBR before it, and the entries behind it, read.
+    // Only the header: the protective MBR before it, and the entries behind it, can be read.
     drive.unreadable.set(Some(Extent {
         start: 512,
         len: 512,
@@ -215,6 +215,6 @@ fn bad_bits_in_a_protective_mbr_are_told_from_another_table() {
         mbr[454..458].copy_from_slice(&2048u32.to_le_bytes());
     };
     assert_eq!(first(&partition), FirstSector::Foreign);
-    // A boot sector, whose entries are its program's.
+    // A boot sector, whose entries belong to its program.
     assert_eq!(first(&|mbr| mbr[446..510].fill(0)), FirstSector::Foreign);
 }

@@ -1,13 +1,13 @@
-//! Writing in an order that a power cut cannot break: backup array, flush, backup header,
-//! flush, primary array, flush, primary header, flush. At each moment at least one copy is
-//! whole, and when both are, the backup is the newer one. Call it under the drive's flock.
+//! Writes tables in an order that survives a power failure: backup array, flush, backup header,
+//! flush, primary array, flush, primary header, flush. At each moment at least one copy is whole,
+//! and if both are, the backup is the newer one. The caller must hold the drive's flock.
 
 use std::io;
 
 use super::{ARRAY_BYTES, Found, Table, Which, codec, read};
 use crate::device::Device;
 
-/// Writes a new version of the table, and reads it back.
+/// Writes a new version of the table durably, and verifies it by reading back.
 pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     write_copy(dev, table, Which::Backup)?;
     write_copy(dev, table, Which::Primary)?;
@@ -19,7 +19,7 @@ pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     }
 }
 
-/// Writes one copy, array before header.
+/// Writes one copy durably, the array before the header.
 pub fn write_copy<D: Device + ?Sized>(dev: &D, table: &Table, which: Which) -> io::Result<()> {
     let (array, header) = match which {
         Which::Primary => (2, 1),
@@ -31,12 +31,13 @@ pub fn write_copy<D: Device + ?Sized>(dev: &D, table: &Table, which: Which) -> i
     dev.flush()
 }
 
-/// Bytes that a drive with 512-byte logical sectors reads, writes and replaces as one, on most drives.
+/// Bytes that most drives with 512-byte logical sectors read, write and replace as one block.
 const PHYSICAL: u64 = 4096;
 
-/// Writes the blocks of one copy that do not read, zeros where nothing does: a drive replaces a bad block when all of it is
-/// written, and the sectors of a table are less than that. A block that a partition reaches into is left alone. The copy is
-/// to be written next.
+/// Overwrites the unreadable blocks of one copy, with zeros where no data can be read: a drive
+/// replaces a bad block only when all of it is written, and the sectors of a table are less than
+/// that. A block that is also part of a partition is not written. The caller must write the copy
+/// next.
 pub fn clear_unreadable<D: Device + ?Sized>(
     dev: &D,
     table: &Table,
@@ -72,25 +73,26 @@ pub fn clear_unreadable<D: Device + ?Sized>(
     dev.flush()
 }
 
-/// Writes a first table: the protective MBR, then both copies.
+/// Writes the first table of a drive: the protective MBR, then both copies.
 pub fn create<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     dev.write_at(0, &protective_mbr(table))?;
     dev.flush()?;
     write(dev, table)
 }
 
-/// In the boot code area of a protective MBR that we wrote.
+/// Mark of Drivebay in the boot code area of its protective MBRs.
 const MBR_MARK: &[u8] = b"drivebay";
-/// Its byte.
+/// Offset of the mark in the sector.
 const MBR_MARK_AT: usize = 400;
 
-/// Whether a first sector is a protective MBR of ours, by its mark alone.
+/// True if a first sector has the mark of Drivebay's protective MBR; nothing else is checked.
 pub fn is_our_mbr(first: &[u8]) -> bool {
     first.get(MBR_MARK_AT..MBR_MARK_AT + MBR_MARK.len()) == Some(MBR_MARK)
 }
 
-/// The protective MBR: one partition of type 0xEE over the whole drive. The boot code area says
-/// whose it is, which is how an interrupted claim is told from somebody's wiped table.
+/// Returns the protective MBR: one partition of type 0xEE over the whole drive. Its boot code area
+/// has Drivebay's mark, which distinguishes an interrupted claim from another program's wiped
+/// table.
 pub fn protective_mbr(table: &Table) -> Vec<u8> {
     let mut out = vec![0; usize::try_from(table.sector).unwrap_or(512)];
     codec::put(&mut out, MBR_MARK_AT, MBR_MARK);

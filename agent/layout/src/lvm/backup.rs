@@ -1,13 +1,14 @@
-//! Copies of LVM's metadata text that are known to be on the drive.
+//! Copies of LVM's metadata text that are durable on the drive.
 //!
-//! LVM writes a new text and then the header that points to it, without a flush between. A power cut
-//! may keep the header and lose the text; then nobody can read the VG any more. So after each change, once
-//! everything is flushed, the text goes into one of two slots in space that LVM leaves alone, and is flushed too. Should the
-//! committed text be torn one day, the copy is the last acknowledged one, and LVM's own `pvck --repairtype metadata` puts it back.
+//! LVM writes a new text and then the header that points to it, without a flush between. A power
+//! failure may keep the header and lose the text, and then no program can read the VG. So after
+//! each change, once everything is flushed, the text is written to one of two slots in space that
+//! LVM does not use, and is flushed too. If the committed text is torn, the copy is the last
+//! acknowledged one, and LVM's own `pvck --repairtype metadata` restores it.
 //!
 //! # Format
-//! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian, then the text. The last
-//! 4 KiB of each are kept for what is known of free space (`zeroed`).
+//! The PV's bootloader area, in two halves. Each begins with a header of 4096 bytes, little-endian,
+//! then the text. The last 4 KiB of each hold the record of free space (`zeroed`).
 //!
 //! | bytes      | what                                                        |
 //! |------------|-------------------------------------------------------------|
@@ -31,7 +32,7 @@ const MAGIC: &[u8; 8] = b"DRVBAYMD";
 const FORMAT: u32 = 1;
 const HEADER: usize = 4096;
 
-/// A copy that is whole.
+/// A valid copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
     pub text: Vec<u8>,
@@ -39,7 +40,8 @@ pub struct Copy {
     slot: u64,
 }
 
-/// Whether a copy was ever written to a bootloader area, whole or not. An error: a slot that does not read could have one.
+/// True if a copy was ever written to a bootloader area, valid or not. Errs if a slot cannot be
+/// read, as it could have one.
 pub fn has_traces<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<bool> {
     device::any((0..2).map(|slot| {
         let header = header(dev, area, slot)?;
@@ -47,8 +49,8 @@ pub fn has_traces<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<bool>
     }))
 }
 
-/// The format of a copy that a newer version of Drivebay wrote, which this one neither reads nor overwrites. A slot that does
-/// not read says nothing.
+/// Returns the format of a copy that a newer version of Drivebay wrote, which this one neither
+/// reads nor overwrites. An unreadable slot is ignored.
 pub fn newer<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<u32> {
     (0..2).find_map(|slot| {
         let header = header(dev, area, slot).ok()??;
@@ -66,22 +68,24 @@ fn refuse_newer<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<()> {
     })
 }
 
-/// Why a drive with a copy of this format is refused.
+/// Returns the reason for refusing a drive with a copy of this format.
 pub fn why_newer(format: u32) -> String {
     format!(
         "the copy of its LVM metadata has format {format}, and this version of Drivebay knows {FORMAT}; use the version that wrote it, or a later one"
     )
 }
 
-/// The newest whole copy in a bootloader area. A slot that does not read is an error: it may hold the newest.
+/// Returns the newest valid copy in a bootloader area. Errs if a slot cannot be read, as it may
+/// hold the newest, or has a newer format.
 pub fn newest<D: Medium + ?Sized>(dev: &D, area: Extent) -> io::Result<Option<Copy>> {
     refuse_newer(dev, area)?;
     let copies = [read(dev, area, 0)?, read(dev, area, 1)?];
     Ok(copies.into_iter().flatten().max_by_key(|copy| copy.seqno))
 }
 
-/// Keeps this text, which is durable in LVM's own place, durably. The newest copy is not written over. A slot that does not
-/// read is written, which is what makes a drive replace a bad sector.
+/// Writes a copy of this text durably. The text must be durable in LVM's own place. The newest copy
+/// is not overwritten. An unreadable slot is written first, which makes a drive replace a bad
+/// sector.
 pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) -> io::Result<()> {
     refuse_newer(dev, area)?;
     let slots = [read(dev, area, 0), read(dev, area, 1)];
@@ -106,7 +110,7 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
     dev.write_at(area.start + slot * half(area), &raw)?;
     dev.flush()?;
     match newest {
-        // Somebody went back to an older version: what it replaced must not win.
+        // An administrator restored an older version: the version that it replaced must not win.
         Some(copy) if copy.seqno >= seqno && !is_kept => {
             dev.write_at(area.start + copy.slot * half(area), &vec![0; HEADER])?;
             dev.flush()
@@ -115,7 +119,8 @@ pub fn keep<D: Device + ?Sized>(dev: &D, area: Extent, text: &[u8], seqno: u64) 
     }
 }
 
-/// Where it is kept what is known of free space: the end of each half. None: there is no room.
+/// Returns the slots of the record of free space, at the end of each half; None if there is no
+/// room.
 pub(super) fn of_free_space(area: Extent) -> Option<zeroed::Slots> {
     let half = half(area);
     let at = |n: u64| area.start + n * half - zeroed::SLOT;
@@ -146,7 +151,7 @@ fn encode(text: &[u8], seqno: u64) -> Vec<u8> {
     raw
 }
 
-/// The header of a slot; None when there is no room for one.
+/// Returns the header of a slot; None if there is no room for one.
 fn header<D: Medium + ?Sized>(dev: &D, area: Extent, slot: u64) -> io::Result<Option<Vec<u8>>> {
     let half = half(area);
     if half < HEADER as u64 || area.end() > dev.size() {
@@ -218,7 +223,7 @@ mod tests {
             let copy = newest(&drive, AREA).unwrap().unwrap();
             assert_eq!((copy.seqno, &copy.text), (seqno, &text));
         }
-        // The slot of the newest one torn: the one before is still there.
+        // The slot of the newest copy is torn: the one before is still valid.
         let copy = newest(&drive, AREA).unwrap().unwrap();
         let torn = AREA.start + copy.slot * half(AREA) + 4096;
         drive.write_at(torn, &[0; 512]).unwrap();
@@ -255,7 +260,8 @@ mod tests {
             assert!(newest(&drive, AREA).is_err());
             assert!(has_traces(&drive, AREA).unwrap());
             keep(&drive, AREA, b"two", 2).unwrap();
-            // Where the newest one read, there are two copies of it now; else the one before is still there.
+            // If the newest one could be read, there are two copies of it now; otherwise the one
+            // before is still there.
             for (gone, left) in [(0, b"two"), (1, [b"two", b"one"][bad as usize])] {
                 let drive = drive.clone();
                 drive.rot(AREA.start + gone * half(AREA), 1);

@@ -1,4 +1,5 @@
-//! The changes. One `lvm` command each, then a flush of the drive, then everything is read again.
+//! Changes of LVM metadata: one `lvm` command each, then a flush of the drive, then everything is
+//! read again.
 
 use std::ffi::OsString;
 
@@ -48,17 +49,17 @@ impl ClaimedDrive for Session<'_> {
         Ok(contents)
     }
 
-    /// Every change ends with reading everything again.
+    /// Every change has read everything again at its end.
     fn changed(&self) -> Result<Contents, CarveError> {
         self.contents()
     }
 
-    /// Anywhere: a logical volume grows into any free piece.
+    /// Uses any free extents: a logical volume need not be contiguous.
     fn place(&self, contents: &Contents, size: u64, _: Placement) -> Option<Vec<Extent>> {
         plan::allocate(&contents.free, size)
     }
 
-    /// Wherever there is room.
+    /// Uses any free extents.
     fn place_more(
         &self,
         placed: &Placed,
@@ -117,7 +118,8 @@ impl ClaimedDrive for Session<'_> {
         ];
         let done = self.lvm("growing a volume", "lvextend", args);
         self.see_again()?;
-        // Metadata that went ahead of the kernel is brought to it by the next look.
+        // If the metadata changed and the kernel's table did not, the next `Look` with repair
+        // updates the kernel.
         done?;
         let placed = self.volume(uuid);
         let kernel = self.device(&lv).map(|device| device.size_bytes);
@@ -147,17 +149,17 @@ impl ClaimedDrive for Session<'_> {
         self.see_again()?;
         let state = self.volume(uuid).map(|placed| placed.record.state.clone());
         match (done, state) {
-            // The mark is what counts, also of a command that ended badly after it.
+            // The mark decides, also if the command failed after writing it.
             (done, Some(RecordState::Erasing { .. })) => {
                 if let Err(error) = done {
                     tracing::warn!(drive = %self.id, volume = %uuid, error = %chain(&error), "LVM command failed, but the volume is marked for erasing");
                 }
                 self.keep_copy()
             }
-            // The next look, which needs the same lock, activates it again.
+            // The next `Look` with repair, which needs the same lock, activates it again.
             (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
             (done, _) => {
-                // The delete was not acknowledged: the kernel gets it back.
+                // The delete was not acknowledged: the kernel gets its device back.
                 let args = vec!["--activate=y".into(), self.path(&lv)];
                 if let Err(error) = self.lvm("activating a volume again", "lvchange", args) {
                     tracing::error!(drive = %self.id, volume = %uuid, error = %chain(&error), "cannot reactivate a volume whose deletion failed; the next scan activates it");
@@ -169,7 +171,7 @@ impl ClaimedDrive for Session<'_> {
         }
     }
 
-    /// One name is the whole mark.
+    /// Always false: a single name is the whole mark.
     fn is_half_marked(&self, _uuid: Uuid) -> Result<bool, CarveError> {
         Ok(false)
     }
@@ -221,7 +223,7 @@ impl ClaimedDrive for Session<'_> {
         Ok(self.extents(&self.lv(placed.record.uuid)?))
     }
 
-    /// Somebody may have activated it by hand.
+    /// An administrator may have activated the deleted volume.
     fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
         let lv = self.lv(placed.record.uuid)?;
         if self.device(&lv).is_some() && !self.take_from_kernel(&lv)? {
@@ -251,7 +253,8 @@ impl ClaimedDrive for Session<'_> {
 }
 
 impl Session<'_> {
-    /// What came of `lvcreate`.
+    /// Checks the result of `lvcreate`, and removes a volume that was created although the command
+    /// failed.
     fn created(&mut self, uuid: Uuid, done: Result<(), CarveError>) -> Result<(), CarveError> {
         self.see_again()?;
         match (done, self.volume(uuid)) {
@@ -265,7 +268,7 @@ impl Session<'_> {
             (Ok(()), None) => Err(self.odd("the volume that was created did not read back")),
             (Err(error), None) => Err(error),
             (Err(error), Some(_)) => {
-                // It was never acknowledged, so it may go.
+                // It was never acknowledged, so it may be removed.
                 if let Some(lv) = self.view.lvs.get(&uuid) {
                     let undone = self.lvm(
                         "undoing a creation that failed",
@@ -284,7 +287,7 @@ impl Session<'_> {
         }
     }
 
-    /// Gives the VG another mark and reads everything again.
+    /// Replaces the VG's mark in its tags, and reads everything again.
     fn write_mark(&mut self, mark: &VgMark, what: &str) -> Result<(), CarveError> {
         let mut args = tags::options(&self.committed.vg.tags, &tags::of_vg(mark));
         args.push(self.vg().into());
@@ -293,7 +296,7 @@ impl Session<'_> {
         self.keep_copy()
     }
 
-    /// This drive as a PV with these runs.
+    /// Returns this drive's PV with these runs, as LVM's commands take them.
     pub(super) fn ranges(&self, runs: &[Extent]) -> String {
         let vg = &self.committed.vg;
         let node = self.node();
@@ -305,19 +308,20 @@ impl Session<'_> {
         )
     }
 
-    /// A change that did not come out as it should.
+    /// Returns the error of a change whose result is not the expected one.
     fn odd(&self, reason: &str) -> CarveError {
         damaged(&self.id, reason.to_owned())
     }
 }
 
-/// The length of runs as LVM's commands take it.
+/// Returns the number of extents in these runs, as LVM's commands take it.
 pub(super) fn extents_of(runs: &[Extent]) -> String {
     let bytes: u64 = runs.iter().map(|run| run.len).sum();
     (bytes / plan::EXTENT_BYTES).to_string()
 }
 
-/// What the tags of a new volume say. LVM knows where it lies.
+/// Returns the record for the tags of a new volume, without its extent, which LVM's own metadata
+/// has.
 fn new_record(record: &Record) -> Record {
     Record {
         extent: Extent { start: 0, len: 0 },

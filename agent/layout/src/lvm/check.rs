@@ -1,10 +1,13 @@
-//! The snapshots that mounted volumes are checked by: made from free space, taken away whatever happens.
+//! Short-lived snapshots by which mounted volumes are checked: made from free space, and removed in the end also after a crash.
 //!
 //! A snapshot is an LV `drivebay-check-<volume's uuid>` that stores what changes in the volume while it exists. What it stores is
-//! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV like
-//! any other, of nobody), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name says what
-//! it is, and the next look with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only without one.
+//! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV of
+//! its own that belongs to no volume), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name
+//! identifies it, and the next `Look` with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only
+//! without one.
 //! A snapshot of a volume that was deleted, or never completed (`snapshot`), goes the same way.
+
+use std::io;
 
 use uuid::Uuid;
 
@@ -41,7 +44,7 @@ pub(crate) fn make(
         });
     }
     session.takes_snapshots(&lv)?;
-    // LVM would zero its beginning by way of a name that udevd makes, which nobody waits for here.
+    // LVM would zero its beginning through a name that udevd makes, and with `udev_sync=0` it does not wait for that name.
     let store = Store {
         name: name::check(uuid),
         tags: vec![TAG.to_owned()],
@@ -85,7 +88,8 @@ fn active(session: &Session<'_>, uuid: Uuid) -> Option<SnapshotDevice> {
     })
 }
 
-/// Takes all of them away; None when there were none.
+/// Erases and removes the left-over snapshots of the drive, one after the other. Returns the contents afterwards; None if there were no
+/// snapshots.
 pub(crate) fn clear(
     dev: &mut BlockDev,
     context: &mut Context,
@@ -94,7 +98,7 @@ pub(crate) fn clear(
     let mut cleared = false;
     loop {
         context.step("removing a snapshot");
-        // What nobody uses is parted from its volume by this.
+        // Opening with repair parts snapshots that no process has open from their volumes.
         let session = Session::open(dev, true)?;
         let Some(lv) = session.view.checks.values().next().cloned() else {
             return cleared.then(|| session.contents()).transpose();
@@ -122,7 +126,7 @@ pub(crate) fn clear(
         let mut session = Session::open(dev, false)?;
         let same = |now: &Lv| now.uuid == lv.uuid && now.occupies == lv.occupies;
         let found = session.view.checks.values().find(|now| same(now)).cloned();
-        // Somebody else may have removed it meanwhile.
+        // An operator may have removed it meanwhile.
         if let Some(lv) = found {
             match space::is_zeros(dev, &id, &runs, "checking that a snapshot is erased") {
                 Err(CarveError::NotErased { .. }) if how == Zeroing::Command => {
@@ -158,8 +162,9 @@ fn busy(session: &Session<'_>) -> CarveError {
 }
 
 impl Session<'_> {
-    /// Parts snapshots that nobody has open from their volumes. They keep their space until they are erased.
+    /// Parts snapshots that no process has open from their volumes. They keep their space until they are erased.
     pub(super) fn part_checks(&mut self) -> Result<(), CarveError> {
+        let mut changed = self.drop_unknown_snapshots()?;
         let attached: Vec<Lv> = self
             .view
             .checks
@@ -167,42 +172,65 @@ impl Session<'_> {
             .filter(|lv| lv.snapshot_of.is_some())
             .cloned()
             .collect();
-        let mut parted = false;
         for lv in attached {
             if self.is_open(&lv)? {
                 continue;
             }
             let args = vec!["--splitsnapshot".into(), "--yes".into(), self.path(&lv)];
             match self.lvm_patiently("parting a snapshot from its volume", "lvconvert", args) {
-                Ok(()) => parted = true,
+                Ok(()) => changed = true,
                 // The volume is fit for use with it; whoever needs it gone says so.
                 Err(error) => {
                     tracing::warn!(drive = %self.id, lv = lv.name, error = %chain(&error), "cannot remove a check's snapshot yet");
                 }
             }
         }
-        if parted {
+        if changed {
             self.see_again()?;
             self.keep_copy()?;
         }
         Ok(())
     }
 
-    /// Makes sure that the kernel has no device of a store that is parted from its volume. LVM leaves one of them behind (`-cow`)
-    /// when udevd is just looking into it; it would count as somebody else's device on the drive.
+    /// Removes the kernel's devices of a store that is split from its volume; false while one of them is open. LVM leaves one behind
+    /// (`-cow`) if udevd has it open at that moment, and it would count as a foreign device on the drive.
     fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
         let uuid = format!("{}-cow", view::dm_uuid(&self.committed.vg, lv));
-        match self.remove_device(&uuid) {
-            Ok(()) => self.take_from_kernel(lv),
+        let removed = |result: io::Result<()>| match result {
+            Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
             Err(error) => Err(io_error(
                 &self.id,
                 "taking a snapshot's store from the kernel",
             )(error)),
-        }
+        };
+        // The snapshot's own device, if the kernel still has it, keeps the store open.
+        let was_free = removed(self.remove_device(&uuid))?;
+        let is_free = self.take_from_kernel(lv)?;
+        Ok(is_free && (was_free || removed(self.remove_device(&uuid))?))
     }
 
-    /// Whether somebody has a snapshot open.
+    /// Removes devices of snapshots that the kernel has and LVM's metadata do not: an `lvconvert` that attached or parted one was killed
+    /// while its volume was suspended, and resuming the volume put the tables in use that were loaded. LVM can part no other snapshot of
+    /// the volume meanwhile. One that is open is left for a later look. Returns whether any was removed.
+    fn drop_unknown_snapshots(&self) -> Result<bool, CarveError> {
+        let (vg, drive) = (&self.committed.vg, &self.dev.drive().kernel_name);
+        let mut removed = false;
+        for lv in self.view.checks.values() {
+            let store = format!("{}-cow", view::dm_uuid(vg, lv));
+            if lv.snapshot_of.is_some() || dm::on_drive(&self.dm, drive, &store).is_none() {
+                continue;
+            }
+            if self.take_store_from_kernel(lv)? {
+                removed = true;
+            } else {
+                tracing::warn!(drive = %self.id, lv = lv.name, "cannot remove the device of a snapshot that LVM does not have; it is open");
+            }
+        }
+        Ok(removed)
+    }
+
+    /// True if the snapshot's device is open; false if the kernel has no such device. Errs if its status cannot be read.
     pub(super) fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
         let Some(device) = self.device(lv) else {
             return Ok(false);

@@ -1,12 +1,13 @@
-//! Making a drive ours: a PV with a VG of its own; and what a claim that was interrupted left of that.
+//! Claims a drive with a PV and a VG of its own, and undoes a claim that was interrupted.
 //!
-//! Two processes: `pvcreate` (only it takes a place for copies of the metadata), then `vgcreate`. The PV's uuid is
-//! made from the drive's uuid and recognisable (`pv`), so that what lies between the two after a crash is known to
-//! be ours: a PV without a VG, and zeros behind it. The next claim blanks it and begins again.
+//! There are two commands: `pvcreate` (only it reserves space for copies of the metadata), then
+//! `vgcreate`. The PV's uuid is derived from the drive's uuid and recognisable (`pv`), so that a
+//! crash between the two leaves a drive that is known to be Drivebay's: a PV without a VG, followed
+//! by zeros. The next claim blanks it and starts again.
 //!
-//! Both run without LVM's locks. The lock they would take is that of all VGs on the host, which a command that
-//! hangs on a dead drive holds for ever; ours is a drive that nobody else has any business with, under its flock,
-//! and a name that nobody else has.
+//! Both run without LVM's locks. They would take the lock of all VGs on the host, which a command
+//! that hangs on a dead drive never releases. The drive is held under its flock, and no other
+//! program uses its VG's name.
 
 use std::ffi::OsString;
 
@@ -26,7 +27,7 @@ use crate::{
 use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing, units::human_sizes};
 use drivebay_sys::{blockdev::BlockDev, lvm};
 
-/// Whose the VG of ours on a drive is; None: it has none.
+/// Returns the label in the tags of Drivebay's VG on a drive; None if it has no such VG.
 pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
     let id = &dev.drive().id;
     let committed = match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
@@ -43,7 +44,7 @@ pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
     }
 }
 
-/// Fails while the kernel has partitions of the drive.
+/// Fails if the kernel has partitions of the drive.
 pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), CarveError> {
     let partitions = dev
         .partitions()
@@ -51,7 +52,8 @@ pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), CarveErr
     claimable::no_partition(id, partitions.first())
 }
 
-/// Takes back a claim that got as far as the PV, when it is that and nothing else. Never complete (false).
+/// Undoes a claim that was interrupted after the PV, if the drive has nothing else. Always returns
+/// false: such a claim is never complete.
 pub(crate) fn resume(
     dev: &BlockDev,
     id: &DriveId,
@@ -63,7 +65,7 @@ pub(crate) fn resume(
             never_complete(dev, id, &header)?;
             claimable::no_table(dev, id)?;
         }
-        // Anything else is the probe's to judge.
+        // The probe decides about all other contents.
         _ => return Ok(false),
     }
     if policy == ClaimPolicy::Blank {
@@ -73,7 +75,7 @@ pub(crate) fn resume(
         };
         claimable::is_blank(dev, id, behind)?;
     }
-    // The label last: without it what is left would be traces of a drive that was ours.
+    // The label last: without it the rest would be traces of a claimed drive.
     let label = Extent {
         start: 0,
         len: 4096,
@@ -94,7 +96,7 @@ pub(crate) fn resume(
     Ok(false)
 }
 
-/// PV and VG, flushed, and read back by us and by LVM alike.
+/// Creates PV and VG durably, and verifies them by Drivebay's reader and by LVM.
 pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
     let label = &claim.label;
     let vg = name::of_vg(label.drive_uuid);

@@ -1,8 +1,10 @@
-//! The label sector of a PV of ours and the header of its metadata area, as LVM writes them: each is made again from what the
-//! other says. LVM's own repairs (`pvck`) open the drive exclusively, so they wait until no volume of it is in use.
+//! Writes the label sector of Drivebay's PVs and the header of their metadata area, in LVM's
+//! format: each can be restored from the other. LVM's own repairs (`pvck`) open the drive
+//! exclusively, so they must wait until no volume of it is in use.
 //!
-//! Where these lie is the same on every drive of ours (`plan`), so that a drive without a label is still known: by a metadata
-//! area that is whole, with a text that is whole, of a VG of ours, on a PV of ours, with nothing else where LVM keeps labels.
+//! Both are at the same place on every drive of Drivebay (`plan`), so that a drive without a label
+//! is still recognised: by a valid metadata area with a valid text of Drivebay's VG on Drivebay's
+//! PV, and nothing else where LVM keeps labels.
 
 use std::io;
 
@@ -13,25 +15,26 @@ use super::{
 use crate::device::{Device, Medium};
 use drivebay_model::Extent;
 
-/// LVM's sector, whatever the drive's.
+/// LVM's sector, independent of the drive's sector size.
 const SECTOR: usize = 512;
 /// The sector in which `pvcreate` writes the label.
 const LABEL: u64 = 1;
-/// Bytes in which LVM looks for labels. `pvcreate` zeros the rest of them.
+/// Bytes in which LVM searches for labels. `pvcreate` zeroes the rest of them.
 const LABELS: u64 = 4 * SECTOR as u64;
-/// Where the PV header begins in the label sector.
+/// Offset of the PV header in the label sector.
 const PV_HEADER: usize = 32;
-/// Version of the PV header's extension, and its flag that some VG has the PV.
+/// Version of the PV header's extension, and its flag that a VG uses the PV.
 const EXTENSION: (u32, u32) = (2, 1);
 
-/// The metadata area of a PV of ours.
+/// The metadata area of a PV of Drivebay.
 pub const AREA: Extent = Extent {
     start: 4096,
     len: plan::METADATA_END - 4096,
 };
 
-/// What a drive of ours says whose label sector, and nothing else, is damaged or does not read. `why`: what is wrong with it.
-/// An error is none: what did not read may have said something else.
+/// Returns the metadata of a Drivebay drive of which only the label sector is damaged or
+/// unreadable; `why` describes the damage. None if anything else differs or cannot be read: it may
+/// contradict.
 pub(super) fn lost<D: Medium + ?Sized>(dev: &D, why: &str) -> Option<Committed> {
     if dev.size() < plan::FIRST_PE || !is_alone(dev) {
         return None;
@@ -58,7 +61,8 @@ pub(super) fn lost<D: Medium + ?Sized>(dev: &D, why: &str) -> Option<Committed> 
     })
 }
 
-/// Whether nothing lies beside the label where filesystems, tables and boot code would. What does not read says nothing.
+/// True if the other sectors in which LVM searches for labels are zeros: filesystems, tables and
+/// boot code would be there. Unreadable sectors are ignored.
 fn is_alone<D: Medium + ?Sized>(dev: &D) -> bool {
     let len = dev.sector().max(SECTOR as u64);
     (0..LABELS.max(len) / len).all(|number| {
@@ -74,12 +78,13 @@ fn is_alone<D: Medium + ?Sized>(dev: &D) -> bool {
     })
 }
 
-/// Writes the label that belongs to a drive's metadata, durably.
+/// Writes the label that belongs to a PV's metadata, durably.
 pub fn write<D: Device + ?Sized>(dev: &D, header: &PvHeader) -> io::Result<()> {
     patch(dev, LABEL * SECTOR as u64, &sector(header))
 }
 
-/// Puts a text that is the committed one by size and checksum back where the metadata area's header says, durably.
+/// Writes a text to the place that the metadata area's header names, durably. The caller must have
+/// checked that it is the committed text by size and checksum.
 pub fn write_text<D: Device + ?Sized>(
     dev: &D,
     area: Extent,
@@ -97,13 +102,14 @@ pub fn write_text<D: Device + ?Sized>(
     patch(dev, area.start + SECTOR as u64, rest)
 }
 
-/// Writes a metadata area's header, durably.
+/// Writes the header of a metadata area, durably.
 pub fn write_area<D: Device + ?Sized>(dev: &D, area: Extent, location: Location) -> io::Result<()> {
     patch(dev, area.start, &area_header(area, location))
 }
 
-/// Where in a metadata area this text lies, when it is the newest of its VG there: nothing was committed after it.
-/// `seqno_of`: of a text that is whole.
+/// Returns the place of this text in a metadata area; None if it is not there, or if a newer text
+/// of its VG is: one was committed after it. `seqno_of` returns the seqno of a valid text of the
+/// VG.
 pub fn find<D: Medium + ?Sized>(
     dev: &D,
     area: Extent,
@@ -117,7 +123,7 @@ pub fn find<D: Medium + ?Sized>(
     let seqno = seqno_of(text);
     let begins = text.get(..text.len().min(16)).unwrap_or_default();
     let (at_start, mut found) = (ring.len(), None);
-    // A text goes on behind the header when it reaches the end.
+    // At the end of the area a text continues behind its header.
     ring.extend_from_within(..);
     for start in (0..at_start).step_by(SECTOR) {
         let here = &ring[start..start + at_start];
@@ -140,7 +146,8 @@ pub fn find<D: Medium + ?Sized>(
     }))
 }
 
-/// Writes whole sectors of the drive, durably: what lies beside the bytes stays, and what does not read becomes zeros.
+/// Writes whole sectors of the drive, durably: bytes beside those given are kept, or become zeros
+/// if they cannot be read.
 fn patch<D: Device + ?Sized>(dev: &D, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let sector = dev.sector();
     let (start, end) = (offset / sector * sector, offset + bytes.len() as u64);

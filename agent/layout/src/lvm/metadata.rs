@@ -1,4 +1,5 @@
-//! What LVM wrote on a physical volume (PV): label, header, metadata areas, and the committed text.
+//! Reads what LVM wrote on a physical volume (PV): label, header, metadata areas, and the committed
+//! text.
 //!
 //! # Where
 //! All integers are little-endian, all offsets in bytes; LVM's sector is 512 bytes on every drive.
@@ -10,7 +11,7 @@
 //! | start of a metadata area       | checksum of bytes 4..512, magic, version 1, start, length, then locations: the first is the committed text |
 //! | the rest of a metadata area    | a ring of texts, a new one behind the last at the next sector     |
 //!
-//! `vg` reads the text itself.
+//! `vg` parses the text.
 
 use std::io;
 
@@ -19,7 +20,7 @@ pub use super::vg::{Lv, Pv, Segment, Vg, only_pv, parse};
 use crate::device::Medium;
 use drivebay_model::{Extent, units::human_size};
 
-/// What a drive carries, as far as LVM is concerned.
+/// Result of reading a drive's LVM structures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// No LVM label in any of the four sectors where LVM looks for one.
@@ -28,71 +29,75 @@ pub enum Found {
     Orphan(PvHeader),
     /// A PV with the metadata of its VG.
     Vg(Box<Committed>),
-    /// A PV whose committed text cannot be had: its checksum is wrong, as a power cut between LVM's (unflushed) writes of
-    /// text and header leaves it, or text or header of its metadata area are damaged or do not read.
+    /// A PV without a valid committed text: the text's checksum is wrong, as a power failure
+    /// between LVM's (unflushed) writes of text and header leaves it, or text or header of its
+    /// metadata area are damaged or unreadable.
     Torn(Torn),
-    /// An LVM label, header or text that cannot be believed.
+    /// An LVM label, header or text that is not valid.
     Damaged {
         why: String,
-        /// The PV, when its own header is whole and what is behind it is not.
+        /// The PV's header, if it is valid and what it points to is not.
         header: Option<PvHeader>,
     },
 }
 
-/// What label and header of a PV say.
+/// Contents of a PV's label and header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PvHeader {
     /// LVM uuid with hyphens.
     pub uuid: String,
-    /// Bytes LVM takes the device to have.
+    /// Size of the device in LVM's label, bytes.
     pub device_bytes: u64,
     /// Metadata areas, bytes from the start of the drive.
     pub metadata: Vec<Extent>,
     /// First byte of the data area: at or before the first PE.
     pub data_start: u64,
-    /// Space that LVM leaves alone, when there is any (`pvcreate --bootloaderareasize`).
+    /// Space that LVM does not use (`pvcreate --bootloaderareasize`), if there is any.
     pub bootloader: Option<Extent>,
-    /// Some VG has it, also when that VG keeps its metadata on other PVs.
+    /// True if a VG uses the PV, also if that VG keeps its metadata on other PVs.
     pub used: bool,
 }
 
-/// A committed text, and where it lies.
+/// A committed text, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// The PV it was read from.
+    /// The header of the PV that it was read from.
     pub header: PvHeader,
-    /// What it says.
+    /// The parsed text.
     pub vg: Vg,
-    /// The text, byte for byte, without the zero that ends it.
+    /// The text byte for byte, without the zero that ends it.
     pub text: Vec<u8>,
-    /// Where in its metadata area it lies; None of a copy.
+    /// Place of the text in the metadata area; None for a copy.
     pub location: Option<Location>,
-    /// What is wrong with the label sector of a drive of ours, when everything else is whole: `header` is what it said.
+    /// Damage of the label sector, if everything else of a Drivebay drive is valid: `header` has
+    /// then been reconstructed.
     pub label_damage: Option<String>,
 }
 
-/// What a metadata area's header says of the committed text.
+/// Place of the committed text, from the header of its metadata area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Location {
-    /// Bytes from the start of the metadata area; the text goes on behind the area's header when it reaches its end.
+    /// Bytes from the start of the metadata area; at the end of the area a text continues behind
+    /// its header.
     pub offset: u64,
-    /// Bytes, with the zero that ends it.
+    /// Bytes, including the zero that ends it.
     pub size: u64,
     /// LVM's checksum of those bytes; see `checksum`.
     pub checksum: u32,
 }
 
-/// A committed text that is not whole.
+/// A committed text that is not valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
     pub header: PvHeader,
-    /// What the header of the metadata area says of the text; None when the header is the damaged part.
+    /// The text's place according to the header of the metadata area; None if that header is
+    /// damaged.
     pub location: Option<Location>,
-    /// What is wrong with the text.
+    /// A description of the damage.
     pub why: String,
 }
 
-/// LVM's checksum: CRC-32 with its own initial value and no final complement.
+/// Returns LVM's checksum: CRC-32 with its own initial value and no final complement.
 pub fn checksum(bytes: &[u8]) -> u32 {
     // crc32fast complements on the way in and out; LVM does neither.
     let mut hasher = crc32fast::Hasher::new_with_initial(!CRC_START);
@@ -101,8 +106,8 @@ pub fn checksum(bytes: &[u8]) -> u32 {
 }
 const CRC_START: u32 = 0xf597_a6cf;
 
-/// Reads what the drive carries. Each sector counts for itself: one that does not read is an error only where nothing else
-/// says what it said.
+/// Reads the LVM structures of a drive. An unreadable sector is an error only if its contents
+/// cannot be derived from others.
 pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     let (found, why) = match pv_header(&Disk(dev)) {
         Ok(Ok(Some(header))) => return behind(dev, header),
@@ -128,7 +133,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     }
 }
 
-/// The committed text of an area, when header and text are whole.
+/// Returns the committed text of an area; None unless its header and text are valid.
 pub(super) fn text_in<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<Vec<u8>> {
     let disk = &Disk(dev);
     let location = location(disk, area).ok()?.ok()??;
@@ -136,7 +141,7 @@ pub(super) fn text_in<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<Vec<u
     (checksum(&text) == location.checksum).then_some(text)
 }
 
-/// What the metadata areas of a PV say.
+/// Reads the metadata areas of a PV.
 pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Result<Found> {
     let disk = &Disk(dev);
     let mut troubles = Vec::new();
@@ -162,7 +167,8 @@ pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Resul
         };
         let text = match text {
             Ok(text) => text,
-            // Another area may have it whole, but then the drive is none that we made.
+            // Another area may have a valid text, but then the drive is not one that Drivebay set
+            // up.
             Err(why) => {
                 return Ok(Found::Torn(Torn {
                     header,
@@ -219,19 +225,19 @@ fn committed(
     })
 }
 
-/// Why the header of a metadata area is not followed.
+/// Reason for not using the header of a metadata area.
 enum AreaTrouble {
-    /// It cannot be believed, or does not read.
+    /// The header is not valid, or cannot be read.
     Damaged(String),
-    /// A later LVM's: whole, perhaps, and nothing to repair.
+    /// The header was written by a later version of LVM: it may be valid, and must not be repaired.
     Unknown(String),
 }
 
 struct Disk<'a, D: ?Sized>(&'a D);
 
 impl<D: Medium + ?Sized> Disk<'_, D> {
-    /// Any bytes, through whole sectors. The caller has checked that they lie on the drive; what a last
-    /// sector that is not whole cuts off reads as nothing.
+    /// Reads any bytes by reading whole sectors. The caller must have checked that they are on the
+    /// drive; the part of an incomplete last sector is missing in the result.
     fn bytes(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         let start = offset / self.0.sector() * self.0.sector();
         let end = offset.saturating_add(len).next_multiple_of(self.0.sector());
@@ -250,23 +256,24 @@ impl<D: Medium + ?Sized> Disk<'_, D> {
     }
 }
 
-/// LVM's sector, whatever the drive's: where it looks for labels, and the size of an area's header.
+/// LVM's sector, independent of the drive's sector size: the unit in which it searches for labels,
+/// and the size of an area's header.
 const SECTOR: u64 = 512;
-/// LVM looks for a label in so many sectors.
+/// Number of sectors in which LVM searches for a label.
 const LABEL_SECTORS: u64 = 4;
 pub(super) const LABEL_MAGIC: &[u8] = b"LABELONE";
 pub(super) const LABEL_TYPE: &[u8] = b"LVM2 001";
 pub(super) const AREA_MAGIC: &[u8] = b" LVM2 x[5A%r0N*>";
 /// `RAW_LOCN_IGNORED`: the area is not used.
 const IGNORED: u32 = 1;
-/// A text of more bytes is not read: 8 MiB is what our areas have, 16 KiB what most VGs need.
+/// Largest text that is read, in bytes: Drivebay's areas have 3 MiB, and most VGs need 16 KiB.
 const MOST_TEXT: u64 = 32 * drivebay_model::MIB;
-/// Header and first texts of an area, bytes: the first text begins behind the header.
+/// Bytes of an area's header and its first texts; the first text begins behind the header.
 const FIRST_TEXTS: u64 = 64 * 1024;
-/// Areas that are followed. LVM makes two at most.
+/// Metadata areas that are read. LVM makes two at most.
 const MOST_AREAS: usize = 8;
 
-/// What is in the label sector. The inner error: a label that cannot be believed.
+/// Reads the label sector; None if there is no label. The inner error: the label is not valid.
 fn pv_header<D: Medium + ?Sized>(
     disk: &Disk<'_, D>,
 ) -> io::Result<Result<Option<PvHeader>, String>> {
@@ -278,7 +285,7 @@ fn pv_header<D: Medium + ?Sized>(
     let mut failed = None;
     match disk.bytes(0, len) {
         Ok(head) => labels.extend((0..).zip(head.chunks(SECTOR as usize).map(<[u8]>::to_vec))),
-        // The sector with the label may read where its neighbours do not.
+        // The sector with the label may be readable although its neighbours are not.
         Err(error) if disk.0.sector() >= len => return Err(error),
         Err(_) => {
             for number in 0..LABEL_SECTORS {
@@ -330,7 +337,7 @@ fn label_sector<D: Medium + ?Sized>(
             ));
         }
     }
-    // Version 0 is an LVM before 2.02.99, which wrote no extension.
+    // Version 0: written by an LVM before 2.02.99, without an extension.
     let version = word(label, at).unwrap_or(0);
     let flags = word(label, at + 4).unwrap_or(0);
     let bootloader = if version == 0 {
@@ -356,7 +363,7 @@ fn label_sector<D: Medium + ?Sized>(
     })
 }
 
-/// A list of areas, which ends with one that is zeros.
+/// Reads a list of areas, which ends with an area of zeros.
 fn areas(label: &[u8], at: &mut usize) -> Result<Vec<Extent>, String> {
     let mut areas = Vec::new();
     for _ in 0..=MOST_AREAS {
@@ -372,7 +379,7 @@ fn areas(label: &[u8], at: &mut usize) -> Result<Vec<Extent>, String> {
     Err("its PV header has too many areas".into())
 }
 
-/// Where the committed text of an area lies; None when there is none. The inner error: damage.
+/// Returns the place of an area's committed text; None if it has none. The inner error: damage.
 fn location<D: Medium + ?Sized>(
     disk: &Disk<'_, D>,
     area: Extent,
@@ -384,8 +391,8 @@ fn location<D: Medium + ?Sized>(
             return Ok(Err(AreaTrouble::Damaged(why)));
         }
     };
-    // Texts are never erased: without a header and without any text there never was a VG. What a
-    // power cut can leave of `pvcreate`.
+    // Texts are never erased: without a header and any text there never was a VG. A power failure
+    // during `pvcreate` can leave this.
     if header.iter().all(|byte| *byte == 0)
         && disk
             .bytes(area.start, FIRST_TEXTS.min(area.len))?
@@ -437,7 +444,7 @@ fn area_header(header: &[u8], area: Extent) -> Result<Option<Location>, AreaTrou
     }))
 }
 
-/// The text, put together when it goes on at the start of the area.
+/// Returns the text, joined if it continues at the start of the area.
 fn committed_text<D: Medium + ?Sized>(
     disk: &Disk<'_, D>,
     area: Extent,
@@ -451,7 +458,7 @@ fn committed_text<D: Medium + ?Sized>(
     Ok(text)
 }
 
-/// 32 characters as LVM shows them.
+/// Inserts the hyphens of LVM's notation into 32 characters; None if they are no LVM uuid.
 fn with_hyphens(uuid: &[u8]) -> Option<String> {
     if uuid.len() != 32
         || !uuid

@@ -1,31 +1,44 @@
-//! Names of VGs and LVs: what LVM takes, and what ours mean.
+//! Names of VGs and LVs: LVM's rules, and the meaning of Drivebay's names.
 
 use uuid::Uuid;
 
-/// Names that begin like this mean something to us.
+/// Beginnings of names that have a meaning for Drivebay.
 const OURS: &[&str] = &[ERASING, "drivebay-", "vol-"];
 const ERASING: &str = "drivebay-erasing-";
 const CHECK: &str = "drivebay-check-";
 const SNAPSHOT: &str = "drivebay-snap-";
-/// LVM takes them for names of its own making, wherever they stand in a name (LVM's
-/// `apply_lvname_restrictions`; more than 2.03.16 refuses, so that a later LVM may refuse them).
+/// Reserved by LVM for internal LVs, anywhere in a name (LVM's `apply_lvname_restrictions`). The
+/// list has more than LVM 2.03.16 refuses, because a later version may refuse them.
 const RESERVED_PARTS: &[&str] = &[
     "_cdata", "_cmeta", "_corig", "_cpool", "_cvol", "_imeta", "_iorig", "_mimage", "_mlog",
     "_pmspare", "_rimage", "_rmeta", "_tdata", "_tmeta", "_vdata", "_vorigin", "_wcorig",
 ];
 const RESERVED_STARTS: &[&str] = &["pvmove", "snapshot"];
-/// Bytes of a device-mapper name, without the zero that ends it. Hyphens within a name count twice there.
+/// Bytes of a device-mapper name, without the zero that ends it. Hyphens within the names of VG and
+/// LV count twice there.
 const MOST_DM: usize = 127;
-/// Bytes of both names that LVM 2.03.16 takes: with one more, `lvcreate` ends with an internal error ("length 128 is not
-/// supported").
+/// Bytes of both names that LVM 2.03.16 accepts: with one more, `lvcreate` ends with an internal
+/// error ("length 128 is not supported").
 const MOST_BOTH: usize = 124;
 
-/// Name of the VG on a drive of this uuid.
+/// Returns the name of the VG on a drive of this uuid.
 pub fn of_vg(drive_uuid: Uuid) -> String {
     format!("drivebay-{}", drive_uuid.simple())
 }
 
-/// Name of the LV for a volume: the CSI name when LVM takes it and nobody here has it, else `vol-<uuid>`.
+/// Splits the device-mapper name of a device of Drivebay into the drive's uuid and what follows the
+/// VG's name; hyphens within names are doubled there. None: the device is of another VG.
+pub fn of_device(dm_name: &str) -> Option<(Uuid, &str)> {
+    let (drive, rest) = dm_name.strip_prefix("drivebay--")?.split_at_checked(32)?;
+    let lv = rest.strip_prefix('-').filter(|lv| !lv.is_empty());
+    // A single hyphen separates the two names; a second one would belong to the VG's name.
+    let lv = lv.filter(|lv| !lv.starts_with('-'))?;
+    let drive_uuid: Uuid = drive.parse().ok()?;
+    (drive_uuid.simple().to_string() == drive).then_some((drive_uuid, lv))
+}
+
+/// Returns the name of a volume's LV: the CSI name if LVM accepts it and no LV of the VG has it,
+/// else `vol-<uuid>`.
 pub fn of_lv(vg: &str, csi_name: &str, uuid: Uuid, taken: impl Fn(&str) -> bool) -> String {
     let ours = OURS.iter().any(|prefix| csi_name.starts_with(prefix));
     if !ours && lvm_takes(vg, csi_name) && !taken(csi_name) {
@@ -35,7 +48,7 @@ pub fn of_lv(vg: &str, csi_name: &str, uuid: Uuid, taken: impl Fn(&str) -> bool)
     }
 }
 
-/// Whether an LV of that VG may be called so.
+/// True if LVM accepts this name for an LV of that VG.
 pub fn lvm_takes(vg: &str, name: &str) -> bool {
     let doubled = |name: &str| name.len() + name.matches('-').count();
     !name.is_empty()
@@ -51,41 +64,43 @@ pub fn lvm_takes(vg: &str, name: &str) -> bool {
         && doubled(vg) + 1 + doubled(name) <= MOST_DM
 }
 
-/// Whether LVM can make a snapshot of an LV of that name: the device that then holds its bytes is called by it and `-real`.
+/// True if LVM can create a snapshot of an LV of this name: the device that then holds the LV's
+/// bytes has the suffix `-real`.
 pub fn takes_snapshots(vg: &str, name: &str) -> bool {
     let doubled = |name: &str| name.len() + name.matches('-').count();
     doubled(vg) + 1 + doubled(name) + "-real".len() <= MOST_DM
 }
 
-/// Name of an LV that is being erased.
+/// Returns the name of an LV that is being erased.
 pub fn erasing(erase_guid: Uuid) -> String {
     format!("{ERASING}{erase_guid}")
 }
 
-/// The erase guid in such a name.
+/// Returns the erase guid in the name of an LV that is being erased.
 pub fn erase_guid(name: &str) -> Option<Uuid> {
     let guid: Uuid = name.strip_prefix(ERASING)?.parse().ok()?;
-    // Written as we write it, and not in one of the other ways that a UUID can be.
+    // Only in the notation that `erasing` writes, not in another one of a UUID.
     (erasing(guid) == name).then_some(guid)
 }
 
-/// Name of the snapshot by which a volume is checked.
+/// Returns the name of the snapshot for checking a volume.
 pub fn check(volume: Uuid) -> String {
     format!("{CHECK}{volume}")
 }
 
-/// The volume in such a name.
+/// Returns the volume in the name of a snapshot for checking.
 pub fn checked(name: &str) -> Option<Uuid> {
     let volume: Uuid = name.strip_prefix(CHECK)?.parse().ok()?;
     (check(volume) == name).then_some(volume)
 }
 
-/// Name of the LV that stores what a snapshot has and its volume no longer.
+/// Returns the name of the LV that stores the earlier contents of blocks that changed since a
+/// snapshot.
 pub fn snapshot(snapshot: Uuid) -> String {
     format!("{SNAPSHOT}{snapshot}")
 }
 
-/// The snapshot in such a name.
+/// Returns the snapshot in the name of such an LV.
 pub fn snapshot_uuid(name: &str) -> Option<Uuid> {
     let uuid: Uuid = name.strip_prefix(SNAPSHOT)?.parse().ok()?;
     (snapshot(uuid) == name).then_some(uuid)
@@ -140,6 +155,27 @@ mod tests {
         }
         assert!(lvm_takes(VG, &fallback) && lvm_takes(VG, &erasing(uuid)));
         assert_eq!(of_vg(uuid).len(), VG.len());
+    }
+
+    #[test]
+    fn a_device_of_a_vg_of_ours_is_known_by_its_name() {
+        let drive = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        let vg = of_vg(drive).replace('-', "--");
+        for lv in ["pvc--1", "drivebay--snap--x-cow", "a-real"] {
+            assert_eq!(of_device(&format!("{vg}-{lv}")), Some((drive, lv)));
+        }
+        for other in [
+            vg.clone(),
+            format!("{vg}-"),
+            format!("{vg}--x-lv"),
+            format!("{}-lv", vg.to_uppercase()),
+            "drivebay--0123-lv".to_owned(),
+            "drivebay-0123456789abcdef0123456789abcdef-lv".to_owned(),
+            "vg-lv".to_owned(),
+            "drivebay--ä".to_owned(),
+        ] {
+            assert_eq!(of_device(&other), None, "{other}");
+        }
     }
 
     #[test]

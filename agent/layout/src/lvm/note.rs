@@ -1,10 +1,11 @@
-//! How far erasing a deleted LV got: noted, without any process, in the last 4 KiB of the LV, at least every GiB; the note is
-//! part of what is erased, and the last of it.
+//! The record of the progress of erasing a deleted LV, written directly to the last 4 KiB of the
+//! LV, at least every GiB. It is a part of what is erased, and the last of it.
 //!
 //! # The note
-//! Bytes 0..8 `DRVBAYER`, 8..24 the erase guid (RFC 9562 order), 24..32 bytes done (little-endian), 32..4092 zeros, then
-//! CRC-32 of all that. Its guid was made when the volume was deleted and stands in the LV's name, so nothing
-//! that a tenant wrote is taken for a note.
+//! Bytes 0..8 `DRVBAYER`, 8..24 the erase guid (RFC 9562 order), 24..32 erased bytes
+//! (little-endian), 32..4092 zeros, then the CRC-32 of all before. The guid was generated when the
+//! volume was deleted and is part of the LV's name, so no bytes that a tenant wrote are mistaken
+//! for a record.
 
 use std::io;
 
@@ -23,7 +24,7 @@ fn place(runs: &[Extent]) -> Option<u64> {
         .map(|run| run.end() - NOTE)
 }
 
-/// How far erasing got, when there is a note of this guid.
+/// Returns the erased bytes; None if there is no valid record with this guid.
 pub(super) fn read<D: Medium + ?Sized>(
     dev: &D,
     runs: &[Extent],
@@ -86,18 +87,19 @@ mod tests {
         assert_eq!(read(&drive, &runs, guid).unwrap(), None);
         write(&drive, &runs, guid, 3 * MIB).unwrap();
         assert_eq!(read(&drive, &runs, guid).unwrap(), Some(3 * MIB));
-        // Another deletion's, another place, and one that claims more than there is.
+        // Another deletion, another place, and a record with more bytes than the runs have.
         assert_eq!(read(&drive, &runs, Uuid::new_v4()).unwrap(), None);
         assert_eq!(read(&drive, &runs[..1], guid).unwrap(), None);
         write(&drive, &runs, guid, 6 * MIB).unwrap();
         assert_eq!(read(&drive, &runs, guid).unwrap(), None);
-        // One bit off.
+        // One bit is changed.
         write(&drive, &runs, guid, MIB).unwrap();
         drive.rot(11 * MIB - NOTE + 100, 1);
         assert_eq!(read(&drive, &runs, guid).unwrap(), None);
     }
 
-    /// A note has no version: one that is not exactly as it is written here says nothing, and erasing begins at the start.
+    /// A record has no version: unless it is exactly as written here it is ignored, and erasing
+    /// starts again.
     #[test]
     fn a_note_is_written_and_read_as_the_golden_one_and_no_other_is_believed() {
         let guid = Uuid::from_u128(0xc192_8e47);
@@ -107,7 +109,7 @@ mod tests {
         let place = place(&runs).unwrap();
         drive.write_at(place, &raw).unwrap();
         assert_eq!(read(&drive, &runs, guid).unwrap(), Some(done));
-        // Another magic, or something in what is zeros today; with a right checksum.
+        // Another magic, or a byte in the part that is zeros today, each with a valid checksum.
         for (offset, value) in [(7, b'2'), (32, 1), (4091, 1)] {
             let mut other = raw.clone();
             other[offset] = value;

@@ -1,40 +1,44 @@
-//! The arithmetic of the `lvm` layout: where things lie on a PV of ours, which PEs a volume gets.
+//! The arithmetic of the `lvm` layout: the places on a PV of Drivebay, and the PEs of a volume.
 //!
-//! A PV of ours: LVM's label and its metadata area up to 3 MiB; two slots for copies of the metadata text
-//! (`backup`) up to 8 MiB, which LVM knows as a bootloader area and leaves alone; then PEs of 1 MiB, and nothing in the last
-//! MiB of the drive. A text takes at most half of the metadata area, so that the next one fits beside
-//! it: 1.5 MiB, room for about a thousand volumes.
+//! A PV of Drivebay has LVM's label and its metadata area up to 3 MiB; two slots for copies of the
+//! metadata text (`backup`) up to 8 MiB, which are a bootloader area for LVM and not used by it;
+//! then PEs of 1 MiB, and nothing in the last MiB of the drive. A text uses at most half of the
+//! metadata area, so that the next one fits beside it: 1.5 MiB, enough for about a thousand
+//! volumes.
 
 use drivebay_model::{Extent, MIB};
 
-/// Bytes of a physical extent (PE) in a VG of ours; volumes are multiples of it.
+/// Bytes of a physical extent (PE) in a VG of Drivebay; volume sizes are multiples of it.
 pub const EXTENT_BYTES: u64 = MIB;
-/// Where LVM's metadata area ends, bytes from the start of the drive. It begins at 4 KiB.
+/// End of LVM's metadata area, bytes from the start of the drive. It begins at 4 KiB.
 pub const METADATA_END: u64 = 3 * MIB;
-/// Where copies of the metadata text are kept.
+/// Place of the copies of the metadata text.
 pub const COPIES: Extent = Extent {
     start: METADATA_END,
     len: 5 * MIB,
 };
-/// Where the first PE begins.
+/// First byte of the first PE.
 pub const FIRST_PE: u64 = COPIES.start + COPIES.len;
 
-/// At the end of the drive, in no volume: backup GPTs, md superblocks 0.90 and 1.0, and ZFS labels are looked for there, and a
-/// volume's user must not be able to write one. A group without it is refused.
+/// Bytes at the end of the drive that no volume gets: backup GPTs, md superblocks 0.90 and 1.0, and
+/// ZFS labels are searched for there, and a volume's user must not be able to write one. A VG
+/// without them is refused.
 pub const TAIL: u64 = MIB;
 
-/// Bytes of the PV on a drive of this size.
+/// Returns the bytes of the PV on a drive of this size.
 pub fn pv_bytes(size: u64) -> u64 {
     size.saturating_sub(TAIL) / EXTENT_BYTES * EXTENT_BYTES
 }
 
-/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small.
+/// Returns the bytes available to volumes on a drive of this size after claiming it; 0 if it is too
+/// small.
 pub fn claimable_bytes(size: u64) -> u64 {
     pv_bytes(size).saturating_sub(FIRST_PE)
 }
 
-/// Free runs for this many bytes, in order of the drive: the beginning of the first run that holds all of it, else the
-/// largest runs, as few as possible. None when all of them together are too little.
+/// Chooses free runs for this many bytes, in the order of the drive: the beginning of the first run
+/// that is large enough, else the largest runs, as few as possible. None if all of them together
+/// are too small.
 pub fn allocate(free: &[Extent], len: u64) -> Option<Vec<Extent>> {
     if let Some(run) = free.iter().find(|run| run.len >= len) {
         return Some(vec![Extent {
@@ -61,7 +65,8 @@ pub fn allocate(free: &[Extent], len: u64) -> Option<Vec<Extent>> {
     (left == 0 && len > 0).then_some(taken)
 }
 
-/// Free runs for `by` more bytes of a volume that ends at byte `end`: what lies right behind it first.
+/// Chooses free runs for `by` more bytes of a volume that ends at byte `end`, first what follows it
+/// directly. None if they are too small.
 pub fn grow(free: &[Extent], end: u64, by: u64) -> Option<Vec<Extent>> {
     let Some(behind) = free.iter().find(|run| run.start == end) else {
         return allocate(free, by);
@@ -80,7 +85,7 @@ pub fn grow(free: &[Extent], end: u64, by: u64) -> Option<Vec<Extent>> {
     Some(runs)
 }
 
-/// A PV with the PEs of these runs, as LVM's commands take it: `/dev/sda:0-9:20-20`.
+/// Returns a PV with the PEs of these runs, as LVM's commands take it: `/dev/sda:0-9:20-20`.
 pub fn pe_ranges(node: &str, first_pe: u64, extent_bytes: u64, runs: &[Extent]) -> String {
     runs.iter().fold(node.to_owned(), |text, run| {
         let first = (run.start - first_pe) / extent_bytes;
@@ -102,7 +107,8 @@ mod tests {
         }
     }
 
-    /// Drives in use lie so: another number would look for copies and volumes where they are not.
+    /// Existing drives have these values: with others, copies and volumes would be searched for at
+    /// the wrong place.
     #[test]
     fn copies_lie_from_3_to_8_mib_and_volumes_behind_them() {
         assert_eq!(METADATA_END, 3 << 20);

@@ -1,4 +1,4 @@
-//! PVs of ours: known by their uuid, which is made from that of their drive.
+//! PVs of Drivebay, recognised by their uuid, which is derived from that of their drive.
 
 use uuid::Uuid;
 
@@ -13,12 +13,12 @@ use crate::{
 };
 use drivebay_model::DriveId;
 
-/// What PVs of ours begin with, as LVM writes uuids.
+/// Beginning of the uuids of Drivebay's PVs, in LVM's notation.
 const PV_PREFIX: &str = "DrvBay";
-/// Digits of the rest of a PV uuid.
+/// Digits of the rest of such a uuid.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// The uuid of the PV on a drive of this uuid: 32 digits in LVM's groups.
+/// Returns the uuid of the PV on a drive of this uuid: 32 digits in LVM's groups.
 pub(super) fn pv_uuid(drive_uuid: Uuid) -> String {
     let mut left = drive_uuid.as_u128();
     let mut digits = [b'0'; 26];
@@ -38,7 +38,7 @@ pub(super) fn pv_uuid(drive_uuid: Uuid) -> String {
     uuid
 }
 
-/// The drive's uuid in the uuid of a PV of ours.
+/// Returns the drive's uuid in the uuid of a PV of Drivebay; None for another PV.
 pub(crate) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
     let digits = pv_uuid.replace('-', "");
     let rest = digits
@@ -51,7 +51,7 @@ pub(crate) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
     Some(Uuid::from_u128(value))
 }
 
-/// Whether what was read is ours to look after: our VG, whole or torn, or the beginning of one.
+/// True if what was read belongs to Drivebay: its VG, valid or torn, or an unfinished claim.
 pub fn is_ours(found: &Found) -> bool {
     match found {
         Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
@@ -64,8 +64,8 @@ pub fn is_ours(found: &Found) -> bool {
     }
 }
 
-/// That a PV of ours without a VG is a claim that was interrupted: a copy of the metadata is written when a claim is
-/// complete, so one that is there says that a VG, and volumes, were lost.
+/// Fails unless a PV of Drivebay without a VG is an interrupted claim: a copy of the metadata is
+/// written when a claim is complete, so if there is one, a VG with its volumes was lost.
 pub(super) fn never_complete<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,

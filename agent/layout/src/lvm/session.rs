@@ -1,6 +1,6 @@
-//! One look at a drive of ours, and what a repair does: a torn metadata text is put back from its
-//! copy, LVs that live and that the kernel lacks are activated, those it has with an old table get the new one.
-//! Whatever cannot be explained is left exactly as it is.
+//! Reads a Drivebay drive, and repairs it: a torn metadata text is restored from its copy, live LVs
+//! that the kernel does not have are activated, and LVs whose table in the kernel is outdated are
+//! refreshed. Everything that is not understood is left unchanged.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, time::Duration};
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     backup, label,
     metadata::{self, Committed, Found, Lv, Torn, Vg},
-    name, pv, unreadable,
+    name, pv, snapshot, unreadable,
     view::{self, View},
 };
 use crate::{
@@ -19,15 +19,15 @@ use crate::{
 use drivebay_model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use drivebay_sys::{
     blockdev::BlockDev,
-    dm::{self, DmDevice, SnapshotStatus},
+    dm::{self, DmDevice},
     lvm::{self, LvmError},
     statefile,
 };
 
-/// How long a command may take that makes a volume stand still.
+/// Time limit of a command that suspends a volume.
 const STANDSTILL: Duration = Duration::from_secs(180);
 
-/// A drive of ours, read. The caller holds its lock.
+/// A Drivebay drive, as it was read. The caller must hold its lock.
 pub(crate) struct Session<'a> {
     pub(super) dev: &'a BlockDev,
     pub(super) id: DriveId,
@@ -38,14 +38,17 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Reads metadata, kernel and erase notes; repairs when asked to.
+    /// Reads the metadata, the kernel's devices and the progress of erasing; with `repair`, also
+    /// repairs the drive. Without it a torn text is replaced by its copy in memory only, with a
+    /// note.
     pub(crate) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
         let id = &dev.drive().id;
         let mut session = match committed(dev, id)? {
             Ok(committed) if repair => Self::of(dev, labelled(dev, id, committed)?)?,
             Ok(committed) => Self::of(dev, committed)?,
             Err(torn) if repair => restore(dev, &torn)?,
-            // Shown as it was acknowledged, so that it counts as ours and is looked at for repair.
+            // The last acknowledged version, so that the drive counts as Drivebay's and is read
+            // again with repair.
             Err(torn) => {
                 let mut session = Self::of(dev, copy_of(dev, id, &torn)?)?;
                 session.notes.push(format!(
@@ -66,11 +69,12 @@ impl<'a> Session<'a> {
             session.part_checks()?;
             session.clear_orphans()?;
             session.settle()?;
+            session.record_losses()?;
         }
         Ok(session)
     }
 
-    /// As it is; Err: torn.
+    /// Reads the drive without repairs. The inner error: its metadata is torn.
     fn read(dev: &'a BlockDev) -> Result<Result<Self, Torn>, CarveError> {
         match committed(dev, &dev.drive().id)? {
             Ok(committed) => Self::of(dev, committed).map(Ok),
@@ -78,7 +82,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// This metadata, with what the kernel has.
+    /// Combines this metadata with the kernel's devices.
     fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
         let id = dev.drive().id.clone();
         let newer = committed.header.bootloader;
@@ -95,19 +99,13 @@ impl<'a> Session<'a> {
             dev.size(),
         )
         .map_err(|why| damaged(&id, why))?;
-        for placed in &mut view.contents.volumes {
-            for snapshot in placed
-                .snapshots
-                .iter_mut()
-                .filter(|one| one.device.is_some())
-            {
-                let status = dm::snapshot_status(&snapshot.dm_uuid);
-                let what = "asking the kernel for the status of a snapshot";
-                snapshot.is_overflowed =
-                    status.map_err(host_error(&id, what))? == Some(SnapshotStatus::Lost);
-            }
+        let volumes = view.contents.volumes.iter_mut();
+        let snapshots = volumes.flat_map(|placed| &mut placed.snapshots);
+        for one in snapshots.filter(|one| one.device.is_some()) {
+            let status = dm::snapshot_status(&one.dm_uuid);
+            snapshot::apply_status(one, status);
         }
-        // Which has the drive looked at for repair.
+        // The note causes a `Look` with repair.
         let notes = committed.label_damage.iter();
         Ok(Self {
             notes: notes
@@ -121,18 +119,18 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// A volume on the drive, whatever its state.
+    /// Returns a volume on the drive, in any state.
     pub(super) fn volume(&self, uuid: Uuid) -> Option<&Placed> {
         self.view.contents.volume(uuid)
     }
 
-    /// A volume's LV.
+    /// Returns the LV of a volume.
     pub(super) fn lv(&self, uuid: Uuid) -> Result<Lv, CarveError> {
         let lv = self.view.lvs.get(&uuid).cloned();
         lv.ok_or_else(|| ambiguous(uuid, "it has no LV".into()))
     }
 
-    /// Where an LV lies on the drive.
+    /// Returns the extents of an LV on the drive, in its order.
     pub(super) fn extents(&self, lv: &Lv) -> Vec<Extent> {
         view::runs(&self.committed.vg, lv)
     }
@@ -141,7 +139,7 @@ impl<'a> Session<'a> {
         &self.committed.vg.name
     }
 
-    /// The LV as LVM's commands take it.
+    /// Returns the LV as LVM's commands take it.
     pub(super) fn path(&self, lv: &Lv) -> OsString {
         format!("{}/{}", self.vg(), lv.name).into()
     }
@@ -150,7 +148,7 @@ impl<'a> Session<'a> {
         self.dev.drive().node()
     }
 
-    /// Runs one command, and flushes the drive whatever came of it.
+    /// Runs one command, and flushes the drive regardless of its result.
     pub(super) fn lvm(
         &self,
         what: &str,
@@ -161,8 +159,8 @@ impl<'a> Session<'a> {
         self.flushed(what, self.again_if_mended(run))
     }
 
-    /// The same for a command during which a mounted volume stands still: its writes are flushed first, which takes as
-    /// long as it takes, and a command that was killed would leave it so.
+    /// Runs a command that suspends a mounted volume: the volume's writes are flushed first, which
+    /// may take long, and a killed command would leave it suspended. The limit is `STANDSTILL`.
     pub(super) fn lvm_patiently(
         &self,
         what: &str,
@@ -173,8 +171,9 @@ impl<'a> Session<'a> {
         self.flushed(what, self.again_if_mended(run))
     }
 
-    /// A command that failed is run again when something on the drive kept LVM from reading it. Commands bear that: what came of
-    /// one is read from the drive, also when it had done its work before it failed.
+    /// Runs a command, and once more if it failed and an unreadable sector that LVM needs could be
+    /// rewritten. Commands can be repeated: their result is read from the drive, also if one had
+    /// done its work before it failed.
     fn again_if_mended<T>(&self, run: impl Fn() -> Result<T, LvmError>) -> Result<T, LvmError> {
         match run() {
             Err(error) if error.is_unexplained() && self.mend_unreadable() => {
@@ -185,7 +184,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether there were sectors that did not read and now do. By what the drive says now: the command may have changed it.
+    /// Rewrites unreadable sectors of the metadata area that hold no data; true if there were some.
+    /// Reads the metadata again first: the command may have changed it.
     fn mend_unreadable(&self) -> bool {
         let Ok(Ok(committed)) = committed(self.dev, &self.id) else {
             return false;
@@ -204,12 +204,15 @@ impl<'a> Session<'a> {
     }
 
     fn flushed<T>(&self, what: &str, done: Result<T, LvmError>) -> Result<(), CarveError> {
-        let flushed = self
-            .dev
-            .flush()
-            .map_err(io_error(&self.id, "flushing LVM's metadata"));
+        let flushed = self.flush();
         done.map_err(|error| self.lvm_error(what, error))?;
         flushed
+    }
+
+    /// Makes the metadata that was read durable.
+    pub(super) fn flush(&self) -> Result<(), CarveError> {
+        let flushed = self.dev.flush();
+        flushed.map_err(io_error(&self.id, "flushing LVM's metadata"))
     }
 
     fn lvm_error(&self, what: &str, error: LvmError) -> CarveError {
@@ -227,7 +230,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Keeps a copy of the metadata as it is now, after a change that is flushed.
+    /// Writes a copy of the present metadata, which must have been flushed after its change.
     pub(super) fn keep_copy(&mut self) -> Result<(), CarveError> {
         let Some(area) = self.committed.header.bootloader else {
             self.notes
@@ -243,23 +246,22 @@ impl<'a> Session<'a> {
         .map_err(io_error(&self.id, "keeping a copy of LVM's metadata"))
     }
 
-    /// The same for what may be an administrator's change, which no command of LVM's has flushed.
+    /// Writes a copy of metadata that may be an administrator's change, after flushing it, since no
+    /// command of Drivebay did.
     fn keep_strange_copy(&mut self) -> Result<(), CarveError> {
-        // One that does not read is written again.
+        // A copy that cannot be read is written again.
         let known = self.committed.header.bootloader;
         let known = known.and_then(|area| backup::newest(self.dev, area).ok().flatten());
         let vg = &self.committed.vg;
         if known.is_some_and(|copy| copy.seqno == vg.seqno && copy.text == self.committed.text) {
             return Ok(());
         }
-        self.dev
-            .flush()
-            .map_err(io_error(&self.id, "flushing LVM's metadata"))?;
+        self.flush()?;
         self.keep_copy()
     }
 
-    /// Takes away devices that lie on the drive as it was before it was unplugged. One that is mounted stays, and its
-    /// volume with it, until it is unmounted.
+    /// Removes devices that are left from before the drive was unplugged. A device that is mounted
+    /// stays, and so does its volume, until it is unmounted.
     fn clear_orphans(&mut self) -> Result<(), CarveError> {
         let mut removed = false;
         for uuid in &self.view.orphaned {
@@ -270,7 +272,7 @@ impl<'a> Session<'a> {
         if removed { self.see_again() } else { Ok(()) }
     }
 
-    /// Activates what lives and is not active, and gives devices with an old table the new one.
+    /// Activates live volumes that are not active, and refreshes devices whose table is outdated.
     fn settle(&mut self) -> Result<(), CarveError> {
         let lvs = &self.view.lvs;
         let absent: Vec<OsString> = self
@@ -307,7 +309,7 @@ impl<'a> Session<'a> {
             failed = self.lvm(what, "lvchange", args).err().or(failed);
         }
         if let Some(error) = failed {
-            // What is there can be used; the rest is tried again at the next look.
+            // The active volumes can be used; the rest is retried by the next `Look` with repair.
             let why = drivebay_model::cause::chain(&error);
             tracing::error!(drive = %self.id, error = why, "cannot activate every volume of the drive");
             self.notes
@@ -316,7 +318,7 @@ impl<'a> Session<'a> {
         self.see_again()
     }
 
-    /// Everything again, from the medium and the kernel, after a change.
+    /// Reads everything again after a change, from the medium and the kernel.
     pub(super) fn see_again(&mut self) -> Result<(), CarveError> {
         match Self::read(self.dev)? {
             Ok(again) => {
@@ -329,13 +331,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The kernel's device of an LV.
+    /// Returns the kernel's device of an LV.
     pub(super) fn device(&self, lv: &Lv) -> Option<&DmDevice> {
         let uuid = view::dm_uuid(&self.committed.vg, lv);
         dm::on_drive(&self.dm, &self.dev.drive().kernel_name, &uuid)
     }
 
-    /// Makes sure that the kernel does not have an LV; false while it is in use.
+    /// Removes an LV's device from the kernel, if there is one; false while it is in use.
     pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
         match self.remove_device(&view::dm_uuid(&self.committed.vg, lv)) {
             Ok(()) => Ok(true),
@@ -344,7 +346,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes a device of this drive from the kernel, if it has it.
+    /// Removes a device of this drive from the kernel, if there is one.
     pub(super) fn remove_device(&self, uuid: &str) -> std::io::Result<()> {
         let drive = &self.dev.drive().kernel_name;
         dm::remove_from(Path::new("/sys"), drive, uuid).map(drop)
@@ -362,7 +364,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Compares what we read with what LVM itself says. They must agree before anything is trusted to a new VG.
+    /// Fails unless LVM itself reports the same VG and LVs as were read, which is checked before a
+    /// new VG is used.
     pub(super) fn cross_check(&self) -> Result<(), CarveError> {
         let report = lvm::report(&self.node(), self.vg())
             .map_err(|error| lvm_error(&self.id, "asking LVM what it sees", &error))?;
@@ -402,7 +405,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The metadata in LVM's own place on a drive of ours; the inner error: torn.
+/// Reads the metadata in LVM's own place on a Drivebay drive. The inner error: it is torn.
 fn committed<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
@@ -421,7 +424,8 @@ fn committed<D: Medium + ?Sized>(
     }
 }
 
-/// What a drive's metadata says, without what the kernel has; where it is torn, the last version that was acknowledged.
+/// Returns a drive's metadata without reading the kernel's devices; the last acknowledged version
+/// if it is torn.
 pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, CarveError> {
     match committed(dev, id)? {
         Ok(committed) => Ok(committed),
@@ -429,7 +433,7 @@ pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, Car
     }
 }
 
-/// The copy of a torn text.
+/// Returns the copy of a torn text. Errs if there is none of this PV.
 pub(super) fn copy_of<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
@@ -465,7 +469,7 @@ fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
     )
 }
 
-/// A drive whose label sector was damaged has it again.
+/// Rewrites the label sector of a drive if it was damaged.
 fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Committed, CarveError> {
     let Some(why) = found.label_damage.take() else {
         return Ok(found);
@@ -483,8 +487,9 @@ fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Commit
     }
 }
 
-/// Puts header or text of a metadata area back, where the copy is known to be the committed version: a volume in use
-/// has no newer table in the kernel then. False: it is not known.
+/// Restores header or text of a metadata area if the copy is certainly the committed version: then
+/// the kernel has no newer table of a volume in use. False: it is not certain, and nothing was
+/// written.
 fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<bool, CarveError> {
     let id = &dev.drive().id;
     let [area] = torn.header.metadata.as_slice() else {
@@ -506,7 +511,7 @@ fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<boo
                 let vg = metadata::parse(text, &torn.header.uuid).ok()?;
                 (vg.uuid == copy.vg.uuid).then_some(vg.seqno)
             };
-            // What does not read could be a newer text.
+            // A text that cannot be read may be newer.
             let Ok(Some(location)) = label::find(dev, *area, &copy.text, seqno_of) else {
                 return Ok(false);
             };
@@ -517,10 +522,11 @@ fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<boo
     Ok(true)
 }
 
-/// Puts the copy back in place of a torn text, by LVM's own means where it may not be the committed version.
+/// Restores a torn text from its copy, by LVM's own command if it may not be the committed version.
 ///
-/// Then only when nothing of the drive is active: a table in the kernel may be newer than the copy. The copy is the last
-/// version that was acknowledged; what is lost is a change that was never acknowledged.
+/// LVM's command requires that nothing of the drive is active: a table in the kernel may be newer
+/// than the copy. The copy is the last acknowledged version; a change that is lost was never
+/// acknowledged.
 fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
     let id = &dev.drive().id;
     let copy = copy_of(dev, id, torn)?;
@@ -568,14 +574,15 @@ fn restore_by_lvm(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<(), C
     done.map_err(|error| lvm_error(id, "restoring LVM's metadata", &error))
 }
 
-/// A leftover is written over by the next one.
+/// A remaining file is overwritten by the next one.
 fn remove(file: &Path) {
     if let Err(error) = std::fs::remove_file(file) {
         tracing::warn!(path = %file.display(), %error, "cannot remove a temporary file");
     }
 }
 
-/// How far erasing got, by erase guid. A note that does not read is none: erasing begins again and writes over it.
+/// Returns the erased bytes of each deletion, by erase guid. An unreadable record is ignored:
+/// erasing starts again and overwrites it.
 fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<Uuid, u64> {
     let lvs = committed.vg.lvs.iter();
     lvs.filter_map(|lv| {
@@ -587,7 +594,7 @@ fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<U
     .collect()
 }
 
-/// The kernel's devices of a VG's LVs, and all others on its drive.
+/// Returns the kernel's devices of a VG's LVs, and all others on its drive.
 fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
     let DriveRef {
         id, kernel_name, ..
@@ -600,7 +607,7 @@ fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
     ))
 }
 
-/// An `lvm` command that failed, in carving's words.
+/// Converts the error of an `lvm` command.
 pub(super) fn lvm_error(id: &DriveId, what: &str, error: &LvmError) -> CarveError {
     let (drive, source) = (id.to_string(), Cause::new(error));
     match error {

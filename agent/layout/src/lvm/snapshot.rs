@@ -1,35 +1,40 @@
 //! Snapshots of volumes, each an LV `drivebay-snap-<uuid>` that stores what its volume had before it was written to since.
 //!
 //! One is made from free space as an LV of its own, then attached to its volume, during which LVM makes the volume stand still and the
-//! kernel freezes its filesystem; then its tags say that it is complete. Until they do it was answered to nobody, and the next look
-//! with repair takes it away (`check`). So does a deletion, which gives it the name of what a check leaves.
+//! kernel freezes its filesystem; then its tags say that it is complete. Until they do, no CreateSnapshot has returned its id, and the
+//! next `Look` with repair removes it (`check`). So does a deletion, which gives it the name of what a check leaves.
+//!
+//! A member of a group stays incomplete until all members are of one point in time (`together`); if that fails, the agent deletes it.
+//!
+//! A snapshot that the kernel has invalidated is recorded as lost by the next `Look` with repair: a store that cannot be written does not
+//! record that itself, so that after a restart of the host the kernel takes the snapshot for valid, with what it stored until then.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, io};
 
 use uuid::Uuid;
 
 use super::{change::extents_of, metadata::Lv, name, plan, session::Session, tags};
 use crate::{
-    claimed::{ClaimedDrive, in_doubt_of},
-    error::{CarveError, damaged, fit},
+    claimed::{ClaimedDrive, in_doubt_of, unchanged},
+    error::{CarveError, LOST, damaged, fit},
     jobs::{Changed, TakeSnapshot},
     plan as carving, space,
 };
-use drivebay_model::{MIB, PlacedSnapshot, SnapshotRecord};
-use drivebay_sys::blockdev::BlockDev;
+use drivebay_model::{Contents, MIB, PlacedSnapshot, SnapshotRecord, cause::chain};
+use drivebay_sys::{blockdev::BlockDev, dm::SnapshotStatus};
 use drivebay_worker::Context;
 
-/// Of the table of the dozen sizes that were measured: smaller ones make large writes to the volume slow, larger ones copy much for
-/// small writes.
+/// Smaller ones make large writes to the volume slow, larger ones copy much for small writes. Chosen by a trial of a few sizes; not
+/// measured on drives.
 const CHUNK: &str = "64k";
 /// The same, bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// What the kernel notes of each chunk that it stores, bytes.
+/// Size of the kernel's metadata for each chunk that it stores, bytes.
 const NOTE_BYTES: u64 = 16;
 /// A store smaller than this would be full at once.
 const LEAST: u64 = 8 * MIB;
 
-/// What an LV is made as that stores a snapshot.
+/// Parameters of the LV that stores a snapshot.
 pub(super) struct Store {
     pub(super) name: String,
     pub(super) tags: Vec<String>,
@@ -41,16 +46,18 @@ pub(super) struct Store {
     pub(super) chunk: Option<&'static str>,
 }
 
-/// Bytes of a store that holds all of a volume of this size. One that is larger is never full. Pure.
-pub fn whole(volume_bytes: u64) -> u64 {
-    let chunks = volume_bytes.div_ceil(CHUNK_BYTES);
+/// Returns the bytes of a store with room for this much of a volume's contents and for the kernel's metadata of them, in whole extents.
+/// With the volume's size, the store never becomes full. Pure.
+pub fn whole(contents_bytes: u64) -> u64 {
+    let chunks = contents_bytes.div_ceil(CHUNK_BYTES);
     let notes = chunks
         .saturating_mul(NOTE_BYTES)
         .next_multiple_of(CHUNK_BYTES);
     // A header, and one area of notes more than is needed.
     let all = chunks.saturating_mul(CHUNK_BYTES).saturating_add(notes);
     all.saturating_add(4 * CHUNK_BYTES)
-        .next_multiple_of(plan::EXTENT_BYTES)
+        .checked_next_multiple_of(plan::EXTENT_BYTES)
+        .unwrap_or(u64::MAX)
 }
 
 /// The room that a snapshot gets when this much was asked for. Pure.
@@ -68,30 +75,44 @@ pub(crate) fn take(
     context: &mut Context,
 ) -> Result<Changed, CarveError> {
     let mut session = Session::open(dev, true)?;
-    let record = &job.record;
     let placed = session
-        .living(&session.view.contents, record.volume)?
+        .living(&session.view.contents, job.record.volume)?
         .clone();
     fit(&placed)?;
     if let Some(existing) = placed
         .snapshots
         .iter()
-        .find(|one| one.record.name == record.name)
+        .find(|one| is_namesake(&one.record, &job.record))
     {
         fit_snapshot(existing)?;
-        return unchanged(&session);
+        if is_answer(&existing.record, &job.record) {
+            // An attempt that failed may not have made its record durable.
+            session.flush()?;
+            return unchanged(session.contents()?);
+        }
+        return Err(CarveError::Busy {
+            drive: session.id.to_string(),
+            reason: format!(
+                "an incomplete snapshot {} of the same name is still to be deleted",
+                existing.record.uuid
+            ),
+        });
     }
-    session.unchecked(record.volume)?;
-    let lv = session.lv(record.volume)?;
+    session.unchecked(job.record.volume)?;
+    let lv = session.lv(job.record.volume)?;
     session.takes_snapshots(&lv)?;
-    let incomplete = SnapshotRecord {
+    let record = SnapshotRecord {
         size_bytes: placed.record.extent.len,
+        // A member of a group is completed later.
+        is_complete: job.record.group.is_none(),
+        ..job.record.clone()
+    };
+    let incomplete = SnapshotRecord {
         is_complete: false,
         ..record.clone()
     };
-    let name = name::snapshot(record.uuid);
     let store = Store {
-        name: name.clone(),
+        name: name::snapshot(record.uuid),
         tags: tags::of_snapshot(&incomplete),
         bytes: reserve(placed.record.extent.len, job.reserve_bytes),
         need: space::Need::Ends,
@@ -100,35 +121,29 @@ pub(crate) fn take(
     let attached = session.attach(&lv, &store, context);
     let completed = attached.and_then(|()| {
         session.see_again()?;
-        let complete = SnapshotRecord {
-            is_complete: true,
-            ..incomplete.clone()
-        };
-        let options = tags::options(&store.tags, &tags::of_snapshot(&complete));
-        let path = OsString::from(format!("{}/{name}", session.vg()));
-        let args = options.into_iter().chain([path]).collect();
-        session.lvm("completing a snapshot", "lvchange", args)?;
-        session.see_again()?;
+        if record.is_complete {
+            session.write_complete(&incomplete)?;
+            session.see_again()?;
+        }
         session.keep_copy()
     });
     if let Err(error) = completed {
+        let in_doubt = |again| in_doubt_of("taking a snapshot", &job.drive.id, &again);
         // It may have been ended while the volume stood still: this sets it going again, and takes the snapshot from it.
         drop(session);
-        let session = Session::open(dev, true)
-            .map_err(|again| in_doubt_of("taking a snapshot", &job.drive.id, &again))?;
-        let is_complete = session.view.snapshots.contains_key(&record.uuid);
-        return match is_complete {
-            true => changed(&session),
-            false => Err(error),
-        };
-    }
-    let taken = session.snapshot(record.volume, record.uuid);
-    match taken {
-        Some(taken)
-            if taken.ambiguous.is_none() && taken.device.is_some() && !taken.is_overflowed =>
-        {
-            changed(&session)
+        let mut session = Session::open(dev, true).map_err(in_doubt)?;
+        let taken = session.snapshot(record.uuid);
+        // A member of a group that may be incomplete is deleted with its group.
+        if !taken.is_some_and(|taken| taken.record.is_complete && is_held(taken)) {
+            return Err(error);
         }
+        // The step that failed may be the one that makes this record durable.
+        session.flush().map_err(in_doubt)?;
+        session.keep_copy().map_err(in_doubt)?;
+        return session.answer();
+    }
+    match session.snapshot(record.uuid) {
+        Some(taken) if is_held(taken) => session.answer(),
         Some(_) => Err(damaged(
             &session.id,
             "the kernel does not have the snapshot that was taken".into(),
@@ -140,11 +155,53 @@ pub(crate) fn take(
     }
 }
 
+/// True if the kernel has the snapshot's device, and the snapshot is neither lost nor ambiguous. Pure.
+fn is_held(snapshot: &PlacedSnapshot) -> bool {
+    snapshot.ambiguous.is_none() && snapshot.device.is_some() && !snapshot.is_overflowed
+}
+
+/// True if both have the same name, unless they are members of groups with different names. Pure.
+fn is_namesake(existing: &SnapshotRecord, asked: &SnapshotRecord) -> bool {
+    let of_one_name = match (&existing.group, &asked.group) {
+        (Some(group), Some(other)) => group.name == other.name,
+        _ => true,
+    };
+    existing.name == asked.name && of_one_name
+}
+
+/// True if an existing snapshot of the requested name satisfies the request: it is complete, or has the same uuid. Pure.
+fn is_answer(existing: &SnapshotRecord, asked: &SnapshotRecord) -> bool {
+    existing.is_complete || existing.uuid == asked.uuid
+}
+
+/// Records that snapshots of a group are complete. See `CompleteSnapshots`.
+pub(crate) fn complete(dev: &BlockDev, uuids: &[Uuid]) -> Result<Changed, CarveError> {
+    let mut session = Session::open(dev, true)?;
+    let records = session.usable(uuids)?;
+    let incomplete = || records.iter().filter(|record| !record.is_complete);
+    if incomplete().next().is_none() {
+        // An attempt that failed may not have made their records durable.
+        session.flush()?;
+        return unchanged(session.contents()?);
+    }
+    incomplete().try_for_each(|record| session.write_complete(record))?;
+    session.see_again()?;
+    session.keep_copy()?;
+    let is_complete = |record: &SnapshotRecord| record.is_complete;
+    match session.usable(uuids)?.iter().all(is_complete) {
+        true => session.answer(),
+        false => Err(damaged(
+            &session.id,
+            "a snapshot did not read back as complete".into(),
+        )),
+    }
+}
+
 /// Takes a snapshot from its volume. What it stored is erased by `check::clear`. One that is not there is left alone.
 pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, CarveError> {
     let mut session = Session::open(dev, true)?;
     let Some(lv) = session.view.snapshots.get(&uuid).cloned() else {
-        return unchanged(&session);
+        return unchanged(session.contents()?);
     };
     if session.is_open(&lv)? {
         return Err(CarveError::SnapshotInUse {
@@ -169,7 +226,7 @@ pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, CarveError
     }
     session.keep_copy()?;
     session.part_checks()?;
-    changed(&session)
+    session.answer()
 }
 
 fn fit_snapshot(snapshot: &PlacedSnapshot) -> Result<(), CarveError> {
@@ -182,18 +239,47 @@ fn fit_snapshot(snapshot: &PlacedSnapshot) -> Result<(), CarveError> {
     }
 }
 
-fn unchanged(session: &Session<'_>) -> Result<Changed, CarveError> {
-    Ok(Changed {
-        contents: session.contents()?,
-        changed: false,
-    })
+/// Applies the kernel's status of an active snapshot. If the status cannot be read, an incomplete snapshot counts as lost, a complete one
+/// as ambiguous. Pure.
+pub(super) fn apply_status(
+    snapshot: &mut PlacedSnapshot,
+    status: io::Result<Option<SnapshotStatus>>,
+) {
+    match status {
+        Ok(status) => snapshot.is_overflowed |= status == Some(SnapshotStatus::Lost),
+        // E.g. its table fails all I/O. It was never acknowledged, so that it is deleted.
+        Err(_) if !snapshot.record.is_complete => snapshot.is_overflowed = true,
+        // The drive and its other snapshots are not affected.
+        Err(error) => {
+            let why = format!("the kernel does not say whether it is valid: {error}");
+            snapshot.ambiguous.get_or_insert(why);
+        }
+    }
 }
 
-fn changed(session: &Session<'_>) -> Result<Changed, CarveError> {
-    Ok(Changed {
-        contents: session.contents()?,
-        changed: true,
-    })
+/// Returns the record of a snapshot that is complete or can be completed; Err: the reason why it cannot. Pure.
+fn usable(found: Option<&PlacedSnapshot>) -> Result<SnapshotRecord, String> {
+    let Some(found) = found else {
+        return Err("it is not there".into());
+    };
+    let why = match &found.ambiguous {
+        Some(why) => why.clone(),
+        None if found.record.is_complete => return Ok(found.record.clone()),
+        None if found.is_overflowed => LOST.to_owned(),
+        None if found.device.is_none() => "the kernel does not have it".to_owned(),
+        None => return Ok(found.record.clone()),
+    };
+    Err(why)
+}
+
+/// Returns the records of complete snapshots that the kernel has invalidated and that are not recorded as lost. Incomplete ones are deleted
+/// or restarted instead. Pure.
+fn unrecorded_losses(contents: &Contents) -> Vec<SnapshotRecord> {
+    let all = contents.snapshots();
+    let lost = all.filter(|one| one.is_overflowed && one.ambiguous.is_none());
+    let lost = lost.map(|one| one.record.clone());
+    lost.filter(|record| record.is_complete && !record.is_lost)
+        .collect()
 }
 
 impl Session<'_> {
@@ -265,10 +351,71 @@ impl Session<'_> {
         })
     }
 
-    /// A snapshot of a volume.
-    fn snapshot(&self, volume: Uuid, uuid: Uuid) -> Option<&PlacedSnapshot> {
-        let all = &self.volume(volume)?.snapshots;
-        all.iter().find(|one| one.record.uuid == uuid)
+    fn snapshot(&self, uuid: Uuid) -> Option<&PlacedSnapshot> {
+        self.view.contents.snapshot(uuid)
+    }
+
+    /// Returns the records of these snapshots. Errs with `NotTogether` if one is neither complete nor can be completed.
+    fn usable(&self, uuids: &[Uuid]) -> Result<Vec<SnapshotRecord>, CarveError> {
+        let record = |uuid: &Uuid| {
+            usable(self.snapshot(*uuid)).map_err(|why| CarveError::NotTogether {
+                why: format!("snapshot {uuid} on drive {}: {why}", self.id),
+            })
+        };
+        uuids.iter().map(record).collect()
+    }
+
+    /// Marks an incomplete snapshot as complete in its tags.
+    fn write_complete(&self, record: &SnapshotRecord) -> Result<(), CarveError> {
+        let complete = SnapshotRecord {
+            is_complete: true,
+            ..record.clone()
+        };
+        self.write_snapshot("completing a snapshot", record, &complete)
+    }
+
+    fn write_snapshot(
+        &self,
+        what: &str,
+        record: &SnapshotRecord,
+        wanted: &SnapshotRecord,
+    ) -> Result<(), CarveError> {
+        let options = tags::options(&tags::of_snapshot(record), &tags::of_snapshot(wanted));
+        let path = format!("{}/{}", self.vg(), name::snapshot(record.uuid));
+        let args = options.into_iter().chain([path.into()]).collect();
+        self.lvm(what, "lvchange", args)
+    }
+
+    /// Marks snapshots that the kernel has invalidated as lost in their tags. A write that fails is noted in the contents, and repeated by
+    /// the next `Look` with repair.
+    pub(super) fn record_losses(&mut self) -> Result<(), CarveError> {
+        let lost = unrecorded_losses(&self.view.contents);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let mut unwritten = Vec::new();
+        for record in &lost {
+            let wanted = SnapshotRecord {
+                is_lost: true,
+                ..record.clone()
+            };
+            match self.write_snapshot("recording that a snapshot is lost", record, &wanted) {
+                Ok(()) => {
+                    tracing::warn!(drive = %self.id, snapshot = %record.uuid, "snapshot recorded as lost");
+                }
+                Err(error) => {
+                    let why = chain(&error);
+                    tracing::error!(drive = %self.id, snapshot = %record.uuid, error = why, "cannot record that a snapshot is lost; after the host's next start it would look valid");
+                    unwritten.push(format!(
+                        "snapshot {} is lost, which could not be recorded: {why}",
+                        record.uuid
+                    ));
+                }
+            }
+        }
+        self.see_again()?;
+        self.notes.extend(unwritten);
+        self.keep_copy()
     }
 
     /// Fails while a volume has snapshots: they would be lost, or LVM refuses.
@@ -290,12 +437,155 @@ impl Session<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::GIB;
+    use drivebay_model::{GIB, RecordState, samples, volume_snapshot::SnapshotGroup};
+
+    #[test]
+    fn a_snapshot_of_the_name_is_the_answer_unless_it_is_what_an_earlier_group_left() {
+        let asked = samples::snapshot(1, 2).record;
+        let with = |uuid, is_complete| SnapshotRecord {
+            uuid: Uuid::from_u128(uuid),
+            is_complete,
+            ..asked.clone()
+        };
+        assert!(is_answer(&with(3, true), &asked));
+        assert!(is_answer(&with(1, false), &asked), "the same one");
+        assert!(!is_answer(&with(3, false), &asked));
+    }
+
+    #[test]
+    fn members_of_groups_of_different_names_may_be_called_the_same_and_nothing_else() {
+        let alone = samples::snapshot(1, 2).record;
+        let member = |group: &str| SnapshotRecord {
+            group: Some(SnapshotGroup {
+                uuid: Uuid::from_u128(90),
+                name: group.into(),
+                members: 2,
+            }),
+            ..alone.clone()
+        };
+        for (existing, asked, expected) in [
+            (alone.clone(), alone.clone(), true),
+            (member("a"), alone.clone(), true),
+            (alone.clone(), member("a"), true),
+            (member("a"), member("a"), true),
+            (member("a"), member("b"), false),
+        ] {
+            let other = SnapshotRecord {
+                name: "other".into(),
+                ..existing.clone()
+            };
+            assert_eq!(is_namesake(&existing, &asked), expected, "{existing:?}");
+            assert!(!is_namesake(&other, &asked));
+        }
+    }
+
+    #[test]
+    fn only_a_loss_that_the_kernel_reports_of_a_complete_snapshot_is_recorded_and_once() {
+        let recorded = |change: fn(&mut PlacedSnapshot)| {
+            let mut one = samples::snapshot(1, 2);
+            change(&mut one);
+            let mut placed = samples::placed(2, RecordState::Block);
+            placed.snapshots.push(one);
+            unrecorded_losses(&samples::contents(1, 1, vec![placed], 0)).len()
+        };
+        assert_eq!(recorded(|one| one.is_overflowed = true), 1);
+        for change in [
+            (|_| {}) as fn(&mut PlacedSnapshot),
+            |one| {
+                one.is_overflowed = true;
+                one.record.is_lost = true;
+            },
+            |one| {
+                one.is_overflowed = true;
+                one.record.is_complete = false;
+            },
+            // E.g. its status could not be read.
+            |one| {
+                one.is_overflowed = true;
+                one.ambiguous = Some("the kernel does not say whether it is valid".into());
+            },
+        ] {
+            assert_eq!(recorded(change), 0);
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_held_only_with_a_device_if_it_is_neither_lost_nor_ambiguous() {
+        let with = |change: fn(&mut PlacedSnapshot)| {
+            let mut one = samples::snapshot(1, 2);
+            change(&mut one);
+            is_held(&one)
+        };
+        assert!(with(|_| {}));
+        assert!(!with(|one| one.device = None));
+        assert!(!with(|one| one.is_overflowed = true));
+        assert!(!with(|one| one.ambiguous = Some("its tags are gone".into())));
+    }
+
+    #[test]
+    fn an_incomplete_snapshot_whose_status_does_not_read_is_lost_and_a_complete_one_ambiguous() {
+        let with = |is_complete, status| {
+            let mut one = samples::snapshot(1, 2);
+            one.record.is_complete = is_complete;
+            apply_status(&mut one, status);
+            (one.is_overflowed, one.ambiguous.is_some())
+        };
+        // The status of a table that fails all I/O.
+        let unreadable = || Err(io::ErrorKind::InvalidData.into());
+        assert_eq!(with(true, unreadable()), (false, true));
+        assert_eq!(with(false, unreadable()), (true, false));
+        let valid = SnapshotStatus::Valid {
+            used_bytes: 0,
+            total_bytes: MIB,
+        };
+        for is_complete in [true, false] {
+            let lost = with(is_complete, Ok(Some(SnapshotStatus::Lost)));
+            assert_eq!(lost, (true, false));
+            assert_eq!(with(is_complete, Ok(Some(valid))), (false, false));
+        }
+        let mut odd = samples::snapshot(1, 2);
+        odd.record.is_complete = false;
+        odd.ambiguous = Some("its tags are gone".into());
+        apply_status(&mut odd, unreadable());
+        assert_eq!(odd.ambiguous.as_deref(), Some("its tags are gone"));
+    }
+
+    #[test]
+    fn only_a_snapshot_that_the_kernel_holds_is_completed_and_a_complete_one_is_left() {
+        let why = |change: fn(&mut PlacedSnapshot)| {
+            let mut one = samples::snapshot(1, 2);
+            one.record.is_complete = false;
+            change(&mut one);
+            usable(Some(&one)).err()
+        };
+        assert_eq!(why(|_| {}), None);
+        for (change, expected) in [
+            (
+                (|one: &mut PlacedSnapshot| one.device = None) as fn(&mut PlacedSnapshot),
+                "kernel",
+            ),
+            (|one| one.is_overflowed = true, LOST),
+            (
+                |one| one.ambiguous = Some("its tags are gone".into()),
+                "tags",
+            ),
+        ] {
+            let why = why(change).unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+        let complete_and_full = |one: &mut PlacedSnapshot| {
+            one.record.is_complete = true;
+            one.is_overflowed = true;
+        };
+        assert_eq!(why(complete_and_full), None);
+        assert!(usable(None).is_err());
+    }
 
     #[test]
     fn a_store_is_never_larger_than_what_can_be_stored_and_never_smaller_than_8_mib() {
         assert_eq!(reserve(GIB, 1), 8 * MIB);
         assert_eq!(reserve(GIB, 200 * MIB + 1), 201 * MIB);
+        assert_eq!(reserve(64 * MIB, whole(64 * MIB)), 65 * MIB);
         // 16384 chunks with 16 bytes of notes each, and a header.
         assert_eq!(whole(GIB), GIB + MIB);
         assert_eq!(reserve(GIB, 10 * GIB), GIB + MIB);

@@ -1,9 +1,10 @@
-//! Records and labels as LVM tags, and back.
+//! Converts records and labels to LVM tags and back.
 //!
 //! # Format
-//! A tag of ours is `drivebay.<key>=<value>`. LVM allows `[A-Za-z0-9_+.-/=!:#&]` in tags and at most
-//! 1024 bytes. Every other byte of a value (UTF-8), and `:` itself, is `:` and two upper-case hex
-//! digits. A value too long for one tag goes on in `<key>+1`, `<key>+2`, …; an escape is never cut.
+//! A tag of Drivebay is `drivebay.<key>=<value>`. LVM allows `[A-Za-z0-9_+.-/=!:#&]` in tags and at
+//! most 1024 bytes. Every other byte of a value (UTF-8), and `:` itself, is written as `:` and two
+//! upper-case hex digits. A value too long for one tag continues in `<key>+1`, `<key>+2`, …; an
+//! escape is never split.
 //!
 //! | key of a VG | value                                                     |
 //! |-------------|-----------------------------------------------------------|
@@ -36,12 +37,16 @@
 //! | `uuid`, `name` | the snapshot's identity and CSI name                   |
 //! | `snapshot.of`, `snapshot.at`, `size` | its volume; of which moment it is, seconds since 1970; bytes of the volume then |
 //! | `mode`, `state.fs`, `state.fsuuid` | as of the volume then; the latter two only if it was mounted by then |
+//! | `snapshot.until` | when it is deleted because of its age, seconds since 1970; none: never |
+//! | `snapshot.lost` | `1`, only of one that does not hold its volume any more |
+//! | `group`, `group.name`, `group.members` | only of one that was taken with others: identity and CSI name of the group; how many it has |
 //! | `state`      | `creating` or `ready`                                    |
 //! |              | Each LV of ours has                                      |
 //! | `sum`        | CRC-32 (IEEE 802.3) of all other tags of ours, sorted, each with a newline behind it; 8 hex digits |
 //!
-//! What is read is written again and must give the same set: a tag that is missing, changed, or not
-//! known makes all of them unbelievable. Tags without our prefix are an operator's and mean nothing.
+//! Tags that were read are written again and must give the same set: if one is missing, changed or
+//! unknown, all of them are rejected. Tags without the prefix belong to an administrator and are
+//! ignored.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt::Write as _};
 
@@ -49,43 +54,43 @@ use uuid::Uuid;
 
 use drivebay_model::{
     Cordon, DriveId, ErasePolicy, Extent, FsType, Label, Mode, Peer, PlaceState, Record,
-    RecordState, SnapshotRecord,
+    RecordState, SnapshotRecord, volume_snapshot::SnapshotGroup,
 };
 
 const PREFIX: &str = "drivebay.";
 /// LVM's limit for a tag, bytes.
 const MOST_BYTES: usize = 1024;
 const VERSION: &str = "1";
-/// What may stand in a value as itself.
+/// Bytes besides letters and digits that are not escaped in a value.
 const PLAIN: &[u8] = b"_+.-/=!#&";
 
-/// What a set of tags says.
+/// Result of reading a set of tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read<T> {
-    /// Ours.
+    /// A valid set of Drivebay's tags.
     Ours(T),
-    /// None of them is ours.
+    /// The set has no tag of Drivebay.
     Stranger,
-    /// Some are ours, and they cannot be believed.
+    /// The set has tags of Drivebay and is not valid.
     Broken {
-        /// What is wrong.
+        /// A description of the defect.
         why: String,
-        /// The `uuid` tag (of an LV), when there is one that reads: only to show which volume it may be.
+        /// The `uuid` tag of an LV, if it can be read: only to show which volume it may be.
         uuid: Option<Uuid>,
-        /// The `name` tag, likewise.
+        /// The `name` tag, for the same purpose.
         name: Option<String>,
     },
 }
 
-/// The mark on a VG.
+/// Contents of a VG's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VgMark {
-    /// Whose drive it is.
     pub label: Label,
 }
 
-/// Tags of an LV for this record. Where it lies is not among them (LVM knows), and neither is that
-/// it is being erased (its name says so): such a record gives the tags of `RecordState::New`.
+/// Returns the tags of an LV with this record. They do not contain its place, which is in LVM's
+/// metadata, or that it is being erased, which is in its name: such a record gives the tags of
+/// `RecordState::New`.
 pub fn of_record(record: &Record) -> Vec<String> {
     let mut tags = Tags::default();
     tags.put("uuid", &record.uuid.to_string());
@@ -173,12 +178,13 @@ fn place_of(values: &Values) -> Result<PlaceState, String> {
     })
 }
 
-/// The record that an LV's tags say, lying there. Never `Erasing`, `growing_to` None: name and view say that.
+/// Reads the record in the tags of an LV at this extent. It is never `Erasing`, and has no
+/// `growing_to`: these are in the LV's name and in the view.
 pub fn record(tags: &[String], extent: Extent) -> Read<Record> {
     read(tags, |values| record_of(values, extent), of_record)
 }
 
-/// Tags of the LV that stores this snapshot.
+/// Returns the tags of the LV that stores this snapshot.
 pub fn of_snapshot(record: &SnapshotRecord) -> Vec<String> {
     let mut tags = Tags::default();
     tags.put("uuid", &record.uuid.to_string());
@@ -191,6 +197,17 @@ pub fn of_snapshot(record: &SnapshotRecord) -> Vec<String> {
         tags.put("state.fs", fs_type.as_str());
         tags.put("state.fsuuid", &fs_uuid.to_string());
     }
+    if let Some(until) = record.expires_at {
+        tags.put("snapshot.until", &until.to_string());
+    }
+    if record.is_lost {
+        tags.put("snapshot.lost", "1");
+    }
+    if let Some(group) = &record.group {
+        tags.put("group", &group.uuid.to_string());
+        tags.put("group.name", &group.name);
+        tags.put("group.members", &group.members.to_string());
+    }
     let state = if record.is_complete {
         "ready"
     } else {
@@ -200,7 +217,7 @@ pub fn of_snapshot(record: &SnapshotRecord) -> Vec<String> {
     tags.finish()
 }
 
-/// The snapshot that the tags of an LV say.
+/// Reads the snapshot's record in the tags of an LV.
 pub fn snapshot(tags: &[String]) -> Read<SnapshotRecord> {
     read(tags, snapshot_of, of_snapshot)
 }
@@ -211,6 +228,14 @@ fn snapshot_of(values: &Values) -> Result<SnapshotRecord, String> {
         let fs_type = FsType::parse(word).ok_or_else(|| unknown("state.fs", word))?;
         Ok::<_, String>((fs_type, parsed(values, "state.fsuuid")?))
     };
+    let group = || {
+        Ok::<_, String>(SnapshotGroup {
+            uuid: parsed(values, "group")?,
+            name: get(values, "group.name")?.clone(),
+            members: parsed(values, "group.members")?,
+        })
+    };
+    let until = || parsed(values, "snapshot.until");
     Ok(SnapshotRecord {
         uuid: parsed(values, "uuid")?,
         name: get(values, "name")?.clone(),
@@ -219,15 +244,25 @@ fn snapshot_of(values: &Values) -> Result<SnapshotRecord, String> {
         size_bytes: parsed(values, "size")?,
         mode: mode_of(values)?,
         fs: values.contains_key("state.fs").then(fs).transpose()?,
+        expires_at: values
+            .contains_key("snapshot.until")
+            .then(until)
+            .transpose()?,
+        group: values.contains_key("group").then(group).transpose()?,
         is_complete: match get(values, "state")?.as_str() {
             "ready" => true,
             "creating" => false,
             other => return Err(unknown("state", other)),
         },
+        is_lost: match values.get("snapshot.lost").map(String::as_str) {
+            None => false,
+            Some("1") => true,
+            Some(other) => return Err(unknown("snapshot.lost", other)),
+        },
     })
 }
 
-/// Tags of a VG.
+/// Returns the tags of a VG.
 pub fn of_vg(mark: &VgMark) -> Vec<String> {
     vg_tags(mark, None)
 }
@@ -250,7 +285,7 @@ fn vg_tags(mark: &VgMark, free: Option<&str>) -> Vec<String> {
     tags.finish()
 }
 
-/// The mark that a VG's tags say.
+/// Reads the mark in the tags of a VG.
 pub fn vg(tags: &[String]) -> Read<VgMark> {
     let free = tags
         .iter()
@@ -258,15 +293,15 @@ pub fn vg(tags: &[String]) -> Read<VgMark> {
     read(tags, mark_of, |mark| vg_tags(mark, free))
 }
 
-/// What to take away and what to add, to get from one set of tags to another.
+/// Returns the tags to remove and the tags to add, to change one set into another.
 pub fn difference(now: &[String], wanted: &[String]) -> (Vec<String>, Vec<String>) {
     let not_in =
         |a: &[String], b: &[String]| a.iter().filter(|tag| !b.contains(tag)).cloned().collect();
     (not_in(now, wanted), not_in(wanted, now))
 }
 
-/// The options of `lvchange` and `vgchange` that get our tags from what they are to what they are to be. Tags that
-/// an operator added stay.
+/// Returns the options of `lvchange` and `vgchange` that change Drivebay's tags from those in `now` to `wanted`.
+/// An administrator's tags are kept.
 pub fn options(now: &[String], wanted: &[String]) -> Vec<OsString> {
     let (away, new) = difference(&ours(now), wanted);
     let all = [("--deltag", away), ("--addtag", new)];
@@ -278,7 +313,7 @@ pub fn options(now: &[String], wanted: &[String]) -> Vec<OsString> {
         .collect()
 }
 
-/// Those that are ours; an operator may have added others.
+/// Returns the tags with Drivebay's prefix; an administrator may have added others.
 pub fn ours(tags: &[String]) -> Vec<String> {
     tags.iter()
         .filter(|tag| tag.starts_with(PREFIX))
@@ -331,7 +366,7 @@ fn read<T>(
         return Read::Ours(value);
     }
     let (extra, missing) = difference(&ours, &again);
-    // A sum that is wrong alone says that another tag was changed to something that reads.
+    // If only the sum is wrong, another tag was changed to a valid value.
     if extra.iter().all(|tag| tag.starts_with("drivebay.sum=")) {
         return broken("one of its tags was changed: their checksum is wrong".into());
     }
@@ -351,7 +386,7 @@ fn shorten(tags: &[String]) -> String {
     }
 }
 
-/// Keys and whole values.
+/// Returns keys and joined values.
 fn values(tags: &[String]) -> Result<Values, String> {
     let mut parts: BTreeMap<&str, BTreeMap<u32, &str>> = BTreeMap::new();
     for tag in tags {
@@ -383,7 +418,7 @@ fn values(tags: &[String]) -> Result<Values, String> {
                 return Err(format!("a part of its tag {PREFIX}{key} is gone"));
             }
             let whole: String = parts.into_values().collect();
-            // The names within `param` are told from their values before the escapes go.
+            // Names in `param` are separated from their values before the escapes are decoded.
             let value = if key.starts_with("param.") {
                 Some(whole)
             } else {
@@ -511,7 +546,7 @@ impl Tags {
         self.put_escaped(key, &escaped(value, b""));
     }
 
-    /// Cut into tags that LVM takes. A unit is a character or an escape.
+    /// Adds a value, split into tags of at most `MOST_BYTES`. A unit is a character or an escape.
     fn put_escaped(&mut self, key: &str, units: &[String]) {
         let mut tag = format!("{PREFIX}{key}=");
         let mut part = 0;

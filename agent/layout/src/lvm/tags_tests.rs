@@ -111,7 +111,7 @@ fn a_mark_of_an_earlier_version_that_says_zeros_is_read_and_says_nothing() {
     for free in ["zeros", "unknown"] {
         let old = vg_tags(&mark(), Some(free));
         assert_eq!(vg(&old), Read::Ours(mark()));
-        // The next change of the mark takes it away.
+        // The next change of the mark removes it.
         let (remove, add) = difference(&old, &of_vg(&mark()));
         assert_eq!((remove.len(), add.len()), (2, 1), "free and sum");
     }
@@ -266,7 +266,49 @@ pub(in crate::lvm) fn records() -> impl Strategy<Value = Record> {
         )
 }
 
+fn snapshots() -> impl Strategy<Value = SnapshotRecord> {
+    let text = || prop_oneof![4 => any::<String>(), 1 => "(ä|=|:|\\+| ){0,600}"];
+    let group = (any::<u128>(), text(), any::<u32>()).prop_map(|(uuid, name, members)| {
+        let uuid = Uuid::from_u128(uuid);
+        SnapshotGroup {
+            uuid,
+            name,
+            members,
+        }
+    });
+    let group = prop::option::of(group);
+    let times = (any::<u64>(), any::<Option<u64>>(), any::<u64>());
+    (any::<[u128; 2]>(), text(), times, group, any::<[bool; 2]>()).prop_map(
+        |([uuid, volume], name, (created_at, expires_at, size_bytes), group, state)| {
+            let [is_complete, is_lost] = state;
+            SnapshotRecord {
+                uuid: Uuid::from_u128(uuid),
+                name,
+                volume: Uuid::from_u128(volume),
+                created_at,
+                size_bytes,
+                mode: Mode::Block,
+                fs: None,
+                expires_at,
+                group,
+                is_complete,
+                is_lost,
+            }
+        },
+    )
+}
+
 proptest! {
+    #[test]
+    fn every_snapshot_goes_through_tags_that_lvm_takes_and_back(expected in snapshots()) {
+        let tags = of_snapshot(&expected);
+        for tag in &tags {
+            prop_assert!(tag.len() <= 1024);
+            prop_assert!(tag.bytes().all(|c| c.is_ascii_alphanumeric() || b"_+.-/=!:#&".contains(&c)), "{tag}");
+        }
+        prop_assert_eq!(snapshot(&tags), Read::Ours(expected));
+    }
+
     #[test]
     fn every_record_goes_through_tags_that_lvm_takes_and_back(wanted in records(), shift in any::<prop::sample::Index>()) {
         let mut tags = of_record(&wanted);
@@ -274,7 +316,7 @@ proptest! {
             prop_assert!(tag.len() <= 1024);
             prop_assert!(tag.bytes().all(|c| c.is_ascii_alphanumeric() || b"_+.-/=!:#&".contains(&c)), "{tag}");
         }
-        // LVM promises no order.
+        // LVM guarantees no order.
         let at = shift.index(tags.len());
         tags.rotate_left(at);
         prop_assert_eq!(record(&tags, EXTENT), Read::Ours(wanted));
@@ -303,7 +345,10 @@ fn a_snapshots_tags_give_it_back_and_a_volume_is_none() {
         size_bytes: 5 << 20,
         mode: Mode::Block,
         fs: None,
+        expires_at: None,
+        group: None,
         is_complete: false,
+        is_lost: false,
     };
     let mounted = SnapshotRecord {
         mode: Mode::Mount,
@@ -314,11 +359,94 @@ fn a_snapshots_tags_give_it_back_and_a_volume_is_none() {
     for sample in [raw, mounted] {
         let tags = of_snapshot(&sample);
         assert_eq!(snapshot(&tags), Read::Ours(sample));
-        // An earlier version shows it as a volume that is not to be believed.
+        // An earlier version shows it as a volume with invalid tags.
         assert!(matches!(
             record(&tags, EXTENT),
             Read::Broken { uuid: Some(_), .. }
         ));
     }
     why(snapshot(&of_record(&sample())));
+}
+
+fn member() -> SnapshotRecord {
+    SnapshotRecord {
+        uuid: Uuid::from_u128(7),
+        name: "snap".into(),
+        volume: Uuid::from_u128(8),
+        created_at: 1_800_000_000,
+        size_bytes: 5 << 20,
+        mode: Mode::Mount,
+        fs: Some((FsType::Xfs, Uuid::from_u128(9))),
+        expires_at: Some(1_800_604_800),
+        group: Some(SnapshotGroup {
+            uuid: Uuid::from_u128(90),
+            name: "all (ä)".into(),
+            members: 3,
+        }),
+        is_complete: true,
+        is_lost: false,
+    }
+}
+
+#[test]
+fn the_tags_of_a_snapshot_of_a_group_are_readable() {
+    let mut tags = of_snapshot(&member());
+    tags.sort();
+    tags.retain(|tag| !tag.starts_with("drivebay.sum="));
+    assert_eq!(
+        tags,
+        [
+            "drivebay.group.members=3",
+            "drivebay.group.name=all:20:28:C3:A4:29",
+            "drivebay.group=00000000-0000-0000-0000-00000000005a",
+            "drivebay.mode=mount",
+            "drivebay.name=snap",
+            "drivebay.size=5242880",
+            "drivebay.snapshot.at=1800000000",
+            "drivebay.snapshot.of=00000000-0000-0000-0000-000000000008",
+            "drivebay.snapshot.until=1800604800",
+            "drivebay.state.fs=xfs",
+            "drivebay.state.fsuuid=00000000-0000-0000-0000-000000000009",
+            "drivebay.state=ready",
+            "drivebay.uuid=00000000-0000-0000-0000-000000000007",
+            "drivebay.v=1",
+        ]
+    );
+}
+
+#[test]
+fn a_snapshot_whose_group_or_age_limit_lacks_a_tag_is_not_believed() {
+    let whole = of_snapshot(&member());
+    for gone in &whole {
+        let tags: Vec<String> = whole.iter().filter(|tag| *tag != gone).cloned().collect();
+        why(snapshot(&tags));
+    }
+    // Completing it changes only the tags of its state and their sum.
+    let incomplete = of_snapshot(&SnapshotRecord {
+        is_complete: false,
+        ..member()
+    });
+    let (remove, add) = difference(&incomplete, &whole);
+    assert_eq!((remove.len(), add.len()), (2, 2), "{remove:?} {add:?}");
+}
+
+#[test]
+fn a_snapshot_that_is_lost_has_one_tag_more_which_cannot_be_taken_away_or_changed() {
+    let lost = SnapshotRecord {
+        is_lost: true,
+        ..member()
+    };
+    let tags = of_snapshot(&lost);
+    let (_, add) = difference(&of_snapshot(&member()), &tags);
+    assert_eq!(add.len(), 2, "its own, and the sum: {add:?}");
+    let mark = "drivebay.snapshot.lost=1".to_owned();
+    assert!(add.contains(&mark));
+    let without: Vec<String> = tags.iter().filter(|tag| **tag != mark).cloned().collect();
+    why(snapshot(&without));
+    let other = tags.iter().map(|tag| match *tag == mark {
+        true => "drivebay.snapshot.lost=0".to_owned(),
+        false => tag.clone(),
+    });
+    why(snapshot(&other.collect::<Vec<_>>()));
+    assert_eq!(snapshot(&tags), Read::Ours(lost));
 }

@@ -1,22 +1,20 @@
-//! LVM's text config format: sections, strings, numbers, arrays, comments.
+//! Parses LVM's text config format: sections, strings, numbers, arrays, comments.
 //!
-//! Total and bounded: any bytes give a value or an error, memory stays proportional to the text,
-//! and nesting ends at `DEPTH`. Stricter than LVM: what LVM never writes (a key twice in one
-//! section, a bare word as a value) is an error, not guessed at.
+//! Any bytes give a value or an error, memory is proportional to the text, and nesting is limited
+//! to `DEPTH`. Stricter than LVM: constructs that LVM never writes (a repeated key in a section, a
+//! bare word as a value) are errors.
 
 use std::collections::HashSet;
 
-/// Sections within sections and arrays within arrays that are followed. LVM writes four levels.
+/// Deepest nesting of sections and arrays. LVM writes four levels.
 const DEPTH: usize = 16;
 
-/// What a key has.
+/// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A whole number.
     Int(i64),
-    /// A number with a fraction.
     Float(f64),
-    /// A quoted text, without its escapes.
+    /// A quoted string, without its escapes.
     Text(String),
     /// `[ … ]`
     Array(Vec<Value>),
@@ -25,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A number that is not negative.
+    /// Returns the number; None for other values and for negative numbers.
     pub fn number(&self) -> Option<u64> {
         match self {
             Self::Int(value) => u64::try_from(*value).ok(),
@@ -33,7 +31,7 @@ impl Value {
         }
     }
 
-    /// A text.
+    /// Returns the string; None for other values.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -41,7 +39,7 @@ impl Value {
         }
     }
 
-    /// A section.
+    /// Returns the section; None for other values.
     pub fn section(&self) -> Option<&Section> {
         match self {
             Self::Section(section) => Some(section),
@@ -49,7 +47,7 @@ impl Value {
         }
     }
 
-    /// An array of texts.
+    /// Returns an array of strings; None for other values, or if an element is none.
     pub fn texts(&self) -> Option<Vec<&str>> {
         match self {
             Self::Array(values) => values.iter().map(Self::text).collect(),
@@ -58,12 +56,12 @@ impl Value {
     }
 }
 
-/// Keys and what they have, in the order of the text. No key is there twice.
+/// Keys and their values, in the order of the text. Keys are unique.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Section(pub Vec<(String, Value)>);
 
 impl Section {
-    /// What this key has.
+    /// Returns the value of this key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0
             .iter()
@@ -72,7 +70,7 @@ impl Section {
     }
 }
 
-/// Reads a whole text. An error says what was expected, and at which byte.
+/// Parses a whole text. An error says what was expected, and at which byte.
 pub fn parse(text: &[u8]) -> Result<Section, String> {
     let mut parser = Parser { text, at: 0 };
     let section = parser.section(true, 0)?;
@@ -85,7 +83,7 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Up to the closing brace, or to the end of the text at the top.
+    /// Reads up to the closing brace, or at the top up to the end of the text.
     fn section(&mut self, top: bool, depth: usize) -> Result<Section, String> {
         if depth > DEPTH {
             return Err(self.wrong("less nesting"));
@@ -134,7 +132,7 @@ impl<'a> Parser<'a> {
             self.at += 1;
         }
         match self.text.get(start..self.at) {
-            // Of ASCII alone.
+            // The bytes are ASCII.
             Some(name) if !name.is_empty() => {
                 str::from_utf8(name).map_err(|_| self.wrong("a name"))
             }
@@ -176,7 +174,7 @@ impl<'a> Parser<'a> {
 
     fn string(&mut self) -> Result<String, String> {
         self.at += 1;
-        // Nearly all have no escapes: what is up to the next quote.
+        // Nearly all strings have no escapes: the part up to the next quote is copied at once.
         let rest = self.text.get(self.at..).unwrap_or_default();
         let end = rest.iter().position(|c| b"\"\\\0".contains(c));
         let mut bytes = rest.get(..end.unwrap_or(0)).unwrap_or_default().to_vec();
@@ -226,7 +224,7 @@ impl<'a> Parser<'a> {
         value.ok_or_else(|| self.wrong("a number"))
     }
 
-    /// Past spaces and comments.
+    /// Skips spaces and comments.
     fn skip(&mut self) {
         while let Some(c) = self.peek() {
             if c == b'#' {

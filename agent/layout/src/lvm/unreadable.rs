@@ -1,5 +1,6 @@
-//! Sectors in LVM's part of a drive of ours that do not read and that nobody needs. LVM reads and writes it in pieces of 128 KiB:
-//! one such sector fails every command on the drive, although label, header and committed text are whole.
+//! Repairs unreadable sectors without data in LVM's part of a drive. LVM reads and writes that part
+//! in pieces of 128 KiB: one such sector fails every command on the drive, although label, header
+//! and committed text are valid.
 
 use std::{io, ops::Range};
 
@@ -11,21 +12,24 @@ use super::{
 use crate::device::Device;
 use drivebay_sys::direct::is_of_medium;
 
-/// Bytes that are read at once while looking.
+/// Bytes of one read during the search.
 const PIECE: u64 = 64 * 1024;
-/// A physical sector of most drives: part of one cannot be written while the rest does not read.
+/// Bytes of a physical sector of most drives: a part of it cannot be written while the rest is
+/// unreadable.
 const BLOCK: u64 = 4096;
-/// A drive that has more such blocks than this is failing; zeros would not stay.
+/// Most unreadable blocks that are repaired: a drive with more is failing, and zeros would not
+/// last.
 const MOST: usize = 64;
 
-/// Writes zeros over the sectors that do not read, durably, unless they belong to the label, the area's header or the committed
-/// text, which have repairs of their own. Answers how many blocks that were; none on a PV that is laid out in another way, where
-/// a volume may lie in their place.
+/// Overwrites unreadable sectors with zeros, durably, except those of the label, the area's header
+/// and the committed text, which have repairs of their own. Returns the number of blocks that were
+/// overwritten; 0 for a PV with another arrangement, where a volume may be at that place.
 ///
 /// # Errors
-/// The drive fails otherwise than at a place, a sector cannot be written, or there are too many.
+/// The drive fails in another way than at one place, a sector cannot be written, or there are too
+/// many.
 pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<usize> {
-    // A copy does not say where the text lies.
+    // A copy has no place in the metadata area.
     let Some(location) = committed.location else {
         return Ok(0);
     };
@@ -66,7 +70,7 @@ pub fn mend<D: Device + ?Sized>(dev: &D, committed: &Committed) -> io::Result<us
     Ok(mended)
 }
 
-/// False: the place does not read. Another error says nothing of it.
+/// False if the place is unreadable. Other errors do not concern the place, and are returned.
 fn reads<D: Device + ?Sized>(dev: &D, of: &Range<u64>) -> io::Result<bool> {
     let mut bytes = vec![0; (of.end - of.start) as usize];
     match dev.read_at(of.start, &mut bytes) {
@@ -80,7 +84,7 @@ fn parts(of: Range<u64>, by: u64) -> impl Iterator<Item = Range<u64>> {
     of.step_by(by as usize).map(move |at| at..at + by)
 }
 
-/// Blocks of LVM's part that do not read: all of them, or one more than are mended.
+/// Returns the unreadable blocks of LVM's part: all of them, or one more than are repaired.
 fn unreadable<D: Device + ?Sized>(dev: &D) -> io::Result<Vec<Range<u64>>> {
     let mut found = Vec::new();
     for piece in parts(0..plan::METADATA_END, PIECE) {
@@ -99,12 +103,13 @@ fn unreadable<D: Device + ?Sized>(dev: &D) -> io::Result<Vec<Range<u64>>> {
     Ok(found)
 }
 
-/// What has repairs of its own: the sectors with the label, the header and the committed text.
+/// Returns the ranges that have repairs of their own: the sectors of the label, the header and the
+/// committed text.
 fn needed(location: Location) -> [Range<u64>; 4] {
     const SECTOR: u64 = 512;
     let text = AREA.start + location.offset;
     let end = text + location.size;
-    // It goes on behind the header when it reaches the area's end.
+    // At the end of the area the text continues behind the header.
     let more = end.saturating_sub(AREA.end());
     let behind = AREA.start + SECTOR;
     [

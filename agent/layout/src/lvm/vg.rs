@@ -1,4 +1,5 @@
-//! The text metadata of a VG as values. Whatever Drivebay does not make itself is `strange`, in words.
+//! Converts the text metadata of a VG to values. Everything that Drivebay does not create itself is
+//! described in `strange`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,36 +8,36 @@ use super::{
     text::{self, Section, Value},
 };
 
-/// The VG of a PV, as its committed metadata says.
+/// The VG of a PV, according to its committed metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vg {
     pub name: String,
     /// LVM uuid with hyphens, e.g. `GnZDwX-7tEZ-…`.
     pub uuid: String,
-    /// Grows by one with every committed change.
+    /// Increases by one with every committed change.
     pub seqno: u64,
     pub tags: Vec<String>,
     /// Bytes of a physical extent (PE).
     pub extent_bytes: u64,
-    /// Whether the host activates its LVs by itself at boot (no `--setautoactivation n`).
+    /// True if the host activates its LVs at boot (no `--setautoactivation n`).
     pub autoactivation: bool,
-    /// The PV that was read.
+    /// The PV whose metadata was read.
     pub pv: Pv,
-    /// LVs, in the order of the text.
+    /// LVs in the order of the text, without those that link a snapshot of Drivebay to its origin.
     pub lvs: Vec<Lv>,
-    /// Why this VG is none that Drivebay could have made, or cannot be trusted (several PVs, a missing PV, a
-    /// lock type, a status flag nobody here knows), in words. Empty for ours.
+    /// Reasons why Drivebay cannot have created this VG, or must not use it (several PVs, a missing
+    /// PV, a lock type, an unknown status flag). Empty for a VG of Drivebay.
     pub strange: Vec<String>,
 }
 
-/// The PV within its VG.
+/// A PV within its VG.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pv {
     /// LVM uuid with hyphens.
     pub uuid: String,
     /// Bytes from the start of the drive to its first PE.
     pub pe_start: u64,
-    /// PEs it has.
+    /// Number of PEs.
     pub pe_count: u64,
 }
 
@@ -47,29 +48,30 @@ pub struct Lv {
     /// LVM uuid with hyphens.
     pub uuid: String,
     pub tags: Vec<String>,
-    /// Where its bytes lie, in order of the LV. Empty when `strange`.
+    /// Runs of its bytes, in the order of the LV. Empty if it is `strange`.
     pub segments: Vec<Segment>,
-    /// All PEs that it or something of it occupies on this PV, also when it is `strange`.
+    /// All PEs on this PV that the LV or a part of it occupies, also if it is `strange`.
     pub occupies: Vec<Segment>,
-    /// Why it is not a plain visible linear LV on this PV, in words.
+    /// Reason why it is not a plain visible linear LV on this PV.
     pub strange: Option<String>,
-    /// The LV that it is a snapshot of, when it is one of ours. It does not make that LV strange.
+    /// The LV whose snapshot it stores, if it is a snapshot of Drivebay. That LV does not become
+    /// strange.
     pub snapshot_of: Option<String>,
 }
 
-/// A run of PEs that an LV has.
+/// A run of PEs of an LV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
     /// First PE on the PV.
     pub start: u64,
-    /// PEs.
+    /// Number of PEs.
     pub count: u64,
 }
 
-/// Units of sizes in the text, bytes.
+/// Unit of sizes in the text, bytes.
 const SECTOR: u64 = 512;
 
-/// The VG that a text describes, as seen from one of its PVs. Also for a copy of a text that was kept elsewhere.
+/// Parses the text of a VG, from the perspective of one of its PVs. Also for a copy of a text.
 pub fn parse(text: &[u8], pv_uuid: &str) -> Result<Vg, String> {
     let config =
         text::parse(text).map_err(|why| format!("its metadata text does not parse: {why}"))?;
@@ -88,7 +90,8 @@ pub fn parse(text: &[u8], pv_uuid: &str) -> Result<Vg, String> {
     vg(name, section, pv_uuid)
 }
 
-/// Uuid and bytes of the PV in a text that has one PV; the zero that ends the text may be there.
+/// Returns uuid and bytes of the PV in a text with one PV; None for other texts. The zero that ends
+/// the text may be included.
 pub fn only_pv(text: &[u8]) -> Option<(String, u64)> {
     let end = text.iter().rposition(|byte| *byte != 0)? + 1;
     let config = text::parse(text.get(..end)?).ok()?;
@@ -170,7 +173,8 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
                 .ok_or_else(|| format!("LV {name} is no section"))?;
             let mut lv = lv(name, section, &pv_name)?;
             if let Some(whole) = parts.get(name.as_str()) {
-                // Its own segments do not show it: the origin of a snapshot looks like any other.
+                // Its own segments do not show that: the origin of a snapshot looks like any other
+                // LV.
                 let why = format!("it is a part of {whole}");
                 lv.strange = Some(match lv.strange {
                     Some(strange) => format!("{strange}; {why}"),
@@ -202,7 +206,7 @@ fn vg(name: &str, section: &Section, pv_uuid: &str) -> Result<Vg, String> {
     })
 }
 
-/// The PV of this uuid, and what it is called within the text.
+/// Returns the PV of this uuid, and its name within the text.
 fn pv(
     pvs: &Section,
     uuid: &str,
@@ -326,8 +330,8 @@ fn lv(name: &str, section: &Section, pv: &str) -> Result<Lv, String> {
     })
 }
 
-/// Our snapshots, those that checks are done on included: by the name of the LV that ties them together, the origin and the LV
-/// that stores what is different. They are known by the name that we gave the latter.
+/// Returns Drivebay's snapshots, including those for checks: origin and storing LV by the name of
+/// the LV that links them. They are recognised by the name of the storing LV.
 fn snapshots(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
     let tie = |lv: &Value| -> Option<(String, String)> {
         let Some(Value::Section(segment)) = lv.section()?.get("segment1") else {
@@ -353,7 +357,7 @@ fn snapshots(lvs: &Section) -> BTreeMap<&str, (&str, &str)> {
         .collect()
 }
 
-/// LVs that the segments of other LVs name, with one that does.
+/// Returns the LVs that are named in the segments of other LVs, each with one of those.
 fn parts<'a>(
     lvs: &'a Section,
     snapshots: &BTreeMap<&str, (&str, &str)>,
@@ -376,11 +380,11 @@ fn parts<'a>(
             parts.insert(part, name.as_str());
         }
     }
-    // A PV may be called like an LV (`pv0`): then that LV counts as a part, and nothing is done to it.
+    // A PV may have the name of an LV (`pv0`): then that LV counts as a part, and is not used.
     parts
 }
 
-/// A segment that is one run on this PV.
+/// Returns the run of a linear segment on this PV. Err: the reason why it is not one.
 fn segment(section: &Section, count: u64, pv: &str) -> Result<Segment, String> {
     let kind = section.get("type").and_then(Value::text).unwrap_or("none");
     if kind != "striped" || section.get("stripe_count").and_then(Value::number) != Some(1) {
@@ -413,7 +417,8 @@ fn segment(section: &Section, count: u64, pv: &str) -> Result<Segment, String> {
     }
 }
 
-/// Every run on this PV that a segment of any type names: rather too long than too short.
+/// Returns every run on this PV that a segment of any type names; a run may be too long, but not
+/// too short.
 fn places<'a>(section: &'a Section, count: u64, pv: &'a str) -> impl Iterator<Item = Segment> + 'a {
     let stripes = section
         .get("stripe_count")
@@ -437,7 +442,7 @@ fn places<'a>(section: &'a Section, count: u64, pv: &'a str) -> impl Iterator<It
         })
 }
 
-/// Runs that leave the PV, or lie on each other.
+/// Describes runs that are not within the PV, or overlap.
 fn bad_places(lvs: &[Lv], pe_count: u64) -> Vec<String> {
     let mut places: Vec<(Segment, &str)> = lvs
         .iter()
@@ -461,7 +466,8 @@ fn bad_places(lvs: &[Lv], pe_count: u64) -> Vec<String> {
     bad
 }
 
-/// Words that are there and should not be, or the other way round.
+/// Describes a set of words that differs from the expected one; None if both have the same words in any order. `what`: its name in the
+/// message.
 fn odd_words(what: &str, words: &[&str], wanted: &[&str]) -> Option<String> {
     let same = words.len() == wanted.len() && wanted.iter().all(|word| words.contains(word));
     (!same).then(|| match words {
@@ -477,7 +483,7 @@ fn tags(section: &Section) -> Result<Vec<String>, String> {
         .collect())
 }
 
-/// A list of texts; empty when there is none.
+/// Returns a list of strings; empty if the key is missing.
 fn list<'a>(section: &'a Section, key: &str) -> Result<Vec<&'a str>, String> {
     match section.get(key) {
         None => Ok(Vec::new()),

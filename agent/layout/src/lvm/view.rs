@@ -19,7 +19,7 @@ use drivebay_sys::dm::{self, DmDevice};
 /// A VG that is ours, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// What its tags say.
+    /// Contents of the VG's tags.
     pub mark: VgMark,
     /// Everything on it.
     pub contents: Contents,
@@ -29,10 +29,11 @@ pub struct View {
     /// interrupted, which `lvchange --refresh` completes. They are ambiguous until then.
     pub stale: Vec<Uuid>,
     /// Volumes whose device lies on the drive as it was before it was unplugged and came back: dead, and to be removed
-    /// once nobody has it open. They are ambiguous until then.
+    /// once no process has it open. They are ambiguous until then.
     pub orphaned: Vec<Uuid>,
     /// Snapshots by which volumes are checked, by the volume's uuid, or what is left of them until it is erased; and what is left of
-    /// snapshots of volumes that were deleted or never completed, by the snapshot's uuid.
+    /// snapshots of volumes that were deleted or never completed, by the snapshot's uuid. One of a group that is attached to its volume
+    /// and not complete is in `snapshots`.
     pub checks: BTreeMap<Uuid, Lv>,
     /// The LV of each snapshot in `contents`, by the snapshot's uuid.
     pub snapshots: BTreeMap<Uuid, Lv>,
@@ -89,8 +90,11 @@ pub fn view(
         }
         if let Some(uuid) = name::snapshot_uuid(&lv.name) {
             match tags::snapshot(&lv.tags) {
-                // It was answered to nobody.
-                Read::Ours(record) if !record.is_complete => {
+                // Never acknowledged. For an attached member of a group the agent decides: the group may be about to be completed.
+                Read::Ours(record)
+                    if !record.is_complete
+                        && (record.group.is_none() || lv.snapshot_of.is_none()) =>
+                {
                     checks.insert(uuid, lv.clone());
                 }
                 record => snapshots.push((uuid, record, lv)),
@@ -189,6 +193,14 @@ pub fn view(
         }
     }
     lvs.retain(|uuid, _| !twice.contains(uuid));
+    for (uuid, lv) in &lvs {
+        // The kernel has it as the origin of snapshots, and LVM has none of it.
+        let layer = format!("{}-real", dm_uuid(vg, lv));
+        let has_snapshot = |one: &Lv| one.snapshot_of.as_ref() == Some(&lv.name);
+        if devices.iter().any(|device| device.uuid == layer) && !vg.lvs.iter().any(has_snapshot) {
+            stale.push(*uuid);
+        }
+    }
     stale.retain(|uuid| !twice.contains(uuid));
     orphaned.retain(|uuid| !twice.contains(uuid));
     let mut stores = BTreeMap::new();
@@ -276,7 +288,7 @@ pub fn view(
     })
 }
 
-/// A snapshot with what the kernel has of it. Whether it has overflowed is asked later: only the kernel knows.
+/// Combines a snapshot's record with its kernel device. The caller applies the kernel's status, e.g. that it is lost, afterwards.
 fn snapshot(
     vg: &Vg,
     devices: &[DmDevice],
@@ -305,17 +317,17 @@ fn snapshot(
     let device = dm::on_drive(devices, kernel_name, &dm_uuid);
     let occupied: u64 = lv.occupies.iter().map(|run| bytes(vg, *run).len).sum();
     PlacedSnapshot {
+        is_overflowed: record.is_lost,
         record,
         device: device.map(|device| device.kernel_name.clone()),
         dev: device.map(|device| device.dev),
         dm_uuid,
         reserve_bytes: occupied,
-        is_overflowed: false,
         ambiguous,
     }
 }
 
-/// What is shown of a snapshot whose tags cannot be believed.
+/// Returns a placeholder record for a snapshot whose tags are not valid.
 fn unknown_snapshot(uuid: Uuid, name: Option<String>, volume: Uuid) -> SnapshotRecord {
     SnapshotRecord {
         uuid,
@@ -325,12 +337,14 @@ fn unknown_snapshot(uuid: Uuid, name: Option<String>, volume: Uuid) -> SnapshotR
         size_bytes: 0,
         mode: Mode::Mount,
         fs: None,
+        expires_at: None,
+        group: None,
         is_complete: true,
+        is_lost: false,
     }
 }
 
-/// What is shown of a volume whose tags cannot be believed: that it is there. It is ambiguous, so nothing
-/// is done with it.
+/// Returns a placeholder record for a volume whose tags are not valid, so that it is listed. The volume is ambiguous, so it is not changed.
 fn shown(uuid: Uuid, name: Option<String>, lv: &Lv, extent: Extent) -> Record {
     Record {
         uuid,
@@ -361,7 +375,8 @@ fn unknown_devices(vg: &Vg, devices: &[DmDevice], kernel_name: &str) -> Vec<Stri
         .collect()
 }
 
-/// Its first byte, and all its bytes: an LV of several runs has no last byte that means anything.
+/// Returns the first byte and the total length of an LV. An LV of several runs is not contiguous: the end of the extent has no meaning
+/// then.
 fn extent(vg: &Vg, lv: &Lv) -> Extent {
     let places = if lv.segments.is_empty() {
         &lv.occupies

@@ -1,5 +1,7 @@
 use super::*;
-use drivebay_model::{DriveId, FsType, GIB, Label, MIB};
+use drivebay_model::{
+    DriveId, FsType, GIB, Label, MIB, SnapshotState, volume_snapshot::SnapshotGroup,
+};
 
 fn record(n: u128) -> Record {
     Record {
@@ -191,7 +193,7 @@ fn what_does_not_agree_is_ambiguous_and_says_why() {
             "{text}"
         );
         assert_eq!(found, stale, "{expected}");
-        // A note is what makes the agent look at a drive for repair.
+        // The agent scans a drive with repair only if it has a note.
         let notes = look(&good, &[of(change)]).contents.notes;
         assert_eq!(notes.len(), stale, "{notes:?}");
     }
@@ -342,7 +344,10 @@ fn snapshot_record(n: u128, volume: u128) -> SnapshotRecord {
         size_bytes: 3 * MIB,
         mode: Mode::Mount,
         fs: None,
+        expires_at: None,
+        group: None,
         is_complete: true,
+        is_lost: false,
     }
 }
 
@@ -389,10 +394,33 @@ fn a_snapshot_is_a_part_of_its_volume_with_what_the_kernel_has_of_it() {
         (None, Some("dm-3"))
     );
     assert_eq!((active.reserve_bytes, &active.ambiguous), (5 * MIB, &None));
-    // Its store is nobody's space, and no stranger's.
+    // A snapshot's store is neither free space nor a foreign LV.
     assert!(seen.contents.strangers.is_empty());
     assert_eq!(seen.contents.free_bytes(), (100 - 3 - 2 * 5) * MIB);
     assert_eq!(seen.snapshots.len(), 2);
+}
+
+#[test]
+fn a_snapshot_that_is_recorded_as_lost_is_so_whatever_the_kernel_has_of_it() {
+    let lost = SnapshotRecord {
+        is_lost: true,
+        ..snapshot_record(8, 1)
+    };
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        store(&lost, 10),
+        store(&snapshot_record(7, 1), 20),
+    ]);
+    let seen = look(&vg, &[]);
+    let shown = seen.contents.volumes[0].snapshots.iter();
+    let states: Vec<_> = shown.map(|one| (one.is_overflowed, one.state())).collect();
+    assert_eq!(
+        states,
+        [
+            (true, SnapshotState::Overflowed),
+            (false, SnapshotState::Ready)
+        ]
+    );
 }
 
 #[test]
@@ -423,4 +451,61 @@ fn a_snapshot_that_was_never_completed_is_what_is_to_be_cleared_and_one_that_is_
         panic!("{:?}", seen.contents.strangers)
     };
     assert_eq!(*stranger, name::snapshot(Uuid::from_u128(10)));
+}
+
+#[test]
+fn an_incomplete_snapshot_of_a_group_is_being_created_once_it_is_attached_to_its_volume() {
+    let member = |n| SnapshotRecord {
+        group: Some(SnapshotGroup {
+            uuid: Uuid::from_u128(90),
+            name: "group".into(),
+            members: 2,
+        }),
+        is_complete: false,
+        ..snapshot_record(n, 1)
+    };
+    let alone = SnapshotRecord {
+        is_complete: false,
+        ..snapshot_record(9, 1)
+    };
+    // Interrupted between creating its LV and attaching it.
+    let mut unattached = store(&member(8), 20);
+    unattached.snapshot_of = None;
+    let vg = vg(vec![
+        lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]),
+        store(&member(7), 10),
+        unattached,
+        store(&alone, 30),
+    ]);
+    let seen = look(&vg, &[]);
+    let [shown] = seen.contents.volumes[0].snapshots.as_slice() else {
+        panic!("{:?}", seen.contents)
+    };
+    assert_eq!(
+        (&shown.record, shown.state()),
+        (&member(7), SnapshotState::Creating)
+    );
+    // Member 7 can be deleted by its uuid, and is not cleared by a repair.
+    assert_eq!(seen.snapshots.keys().collect::<Vec<_>>(), [&member(7).uuid]);
+    let cleared: Vec<&Uuid> = seen.checks.keys().collect();
+    assert_eq!(cleared, [&member(8).uuid, &alone.uuid]);
+    assert!(seen.contents.strangers.is_empty());
+}
+
+#[test]
+fn a_volume_that_only_the_kernel_has_snapshots_of_is_refreshed() {
+    let mut store = lv("drivebay-check-1", vec!["drivebay-check".into()], &[(5, 2)]);
+    store.snapshot_of = Some("pvc-1".into());
+    let volume = lv("pvc-1", tags::of_record(&record(1)), &[(0, 3)]);
+    let mut vg = vg(vec![volume, store]);
+    let top = device(&vg, &vg.lvs[0], 3 * MIB);
+    let layer = DmDevice {
+        uuid: format!("{}-real", top.uuid),
+        ..top.clone()
+    };
+    let devices = [top, layer];
+    assert!(look(&vg, &devices).stale.is_empty());
+    vg.lvs[1].snapshot_of = None;
+    assert_eq!(look(&vg, &devices).stale, [Uuid::from_u128(1)]);
+    assert!(look(&vg, &devices[..1]).stale.is_empty());
 }

@@ -1,5 +1,6 @@
-//! One bad block anywhere in what Drivebay keeps on a drive of layout `partition`: nothing acknowledged is lost or given away,
-//! and a good copy repairs a bad one. Through the real readers and writers, on a drive in memory.
+//! One bad block anywhere in the structures of Drivebay on a drive of layout `partition`: nothing
+//! that was acknowledged is lost or given to another volume, and a good copy repairs a bad one.
+//! With the real readers and writers, on a drive in memory.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,7 @@ fn region(at: u64) -> &'static str {
 fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
     let healthy = furnished(512);
     let acknowledged = shape(&session(&healthy).contents().unwrap());
-    // All of what is relied on, and samples of what is not: a slot holds less than 16 KiB here.
+    // All blocks that are needed, and samples of the others: a slot holds less than 16 KiB here.
     let slot = LABEL_EXTENT.len / 2;
     let relied_on = [
         0,
@@ -110,7 +111,7 @@ fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
             assert_eq!(shape(&seen), acknowledged, "{what}");
             let noticed = !seen.notes.is_empty();
 
-            // A repair either mends it or changes nothing that matters.
+            // A repair either succeeds, or changes nothing in the contents.
             let repaired = Session::open(&drive, &id(), true).is_ok();
             let after = Session::open(&drive, &id(), false)
                 .unwrap()
@@ -125,7 +126,7 @@ fn one_bad_block_loses_no_volume_and_a_good_copy_repairs_it() {
                 );
             }
 
-            // What is answered is so, also when it cannot be answered with OK.
+            // An acknowledged delete must be on the drive; a failed one may be.
             let deleted =
                 Session::open(&drive, &id(), true).and_then(|mut session| session.delete(b()));
             drive.unwritable.set(None);
@@ -174,7 +175,7 @@ fn a_damaged_protective_mbr_loses_no_volume_and_is_written_again() {
     drive.read_at(0, &mut now).unwrap();
     assert_eq!(now, good);
 
-    // With the next sector gone too, it is what a program that took the whole drive leaves.
+    // If the next sector is damaged too, another program may have taken the whole drive.
     let both = Extent {
         start: 0,
         len: 1024,

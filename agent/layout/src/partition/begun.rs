@@ -1,4 +1,5 @@
-//! A drive without any table: not ours, or one whose claim was interrupted before it, or one that lost it.
+//! A drive without a table: it is not Drivebay's, its claim was interrupted before the table, or it
+//! lost the table.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::{
 };
 use drivebay_model::{DriveId, Extent};
 
-/// A drive without any table: not ours, unless our label is still there, or a table for sectors of another size.
+/// Returns the error for a drive without a table: not Drivebay's, unless it still has a label, or a
+/// table for sectors of another size, or a claim was interrupted.
 pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
     let written = gpt::written_sector(dev).map_err(io_error(id, "looking for a table"))?;
     if let Some(written) = written {
@@ -35,8 +37,9 @@ pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveErr
     })
 }
 
-/// Tells a claim that stopped before its first header from an empty drive and from everything
-/// else: our own protective MBR, at most the entry of a label partition, and zeros all around.
+/// Returns the first table of a claim that was interrupted before its first header; None for all
+/// other drives. Such a drive has Drivebay's protective MBR, at most the entry of a label
+/// partition, and zeros around them.
 pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
     let nil = Uuid::nil();
     let Some(table) = Table::fresh(nil, nil, dev.size(), dev.sector()) else {
@@ -78,7 +81,7 @@ pub(super) fn before_table<D: Device>(dev: &D) -> io::Result<Option<Table>> {
     Ok(Some(table))
 }
 
-/// Where the backup array lies.
+/// Returns the first byte of the backup array.
 pub(super) fn array_start(table: &Table) -> u64 {
     table.last_lba * table.sector - gpt::ARRAY_BYTES
 }
@@ -97,7 +100,7 @@ mod tests {
     };
     use drivebay_model::MIB;
 
-    /// The same bytes, with other sectors.
+    /// Returns a drive with the same bytes and another sector size.
     fn attached_with(drive: &FakeDrive, sector: u64) -> FakeDrive {
         let other = FakeDrive::new(SIZE, sector);
         let mut piece = vec![0; MIB as usize];
@@ -129,11 +132,11 @@ mod tests {
                 assert!(!text.contains("wipe"), "{text}");
             }
             assert_eq!(drive.log_len(), 0, "written to");
-            // One good copy is enough: a dock may hide the last sectors.
+            // One valid copy is sufficient: a dock may hide the last sectors.
             let end = SIZE - MIB;
             drive.write_at(end, &vec![0; MIB as usize]).unwrap();
             assert_eq!(marks::read(&drive).unwrap(), Mark::OtherSector(written));
-            // Attached as before, it is as it was.
+            // Attached as before, the drive is unchanged.
             let back = attached_with(&attached_with(&before, now), written);
             assert!(Session::open(&back, &id(), false).is_ok());
         }

@@ -1,4 +1,5 @@
-//! The changes. Each begins with a settled session (no open intents) and ends with everything durable.
+//! Changes. Each begins with a settled session (no open intents) and ends when everything is
+//! durable.
 
 use uuid::Uuid;
 
@@ -87,7 +88,8 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         };
         let result = self.extend(placed.record.uuid, number, new);
         if result.is_err() {
-            // Back to the old length everywhere. What fails here is completed by the next look.
+            // Restores the old length in the table. If that fails, the next `Look` with repair
+            // completes it.
             self.shrink(placed.record.uuid, number, old);
         }
         self.settled(result)
@@ -131,7 +133,8 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         )
     }
 
-    /// The record says deleted; an entry that is in use still says otherwise.
+    /// True if the record says that the volume is deleted, and the entry is not marked because it
+    /// is in use.
     fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError> {
         let steps = self.view()?.steps;
         Ok(steps
@@ -149,6 +152,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         self.commit_label(content.with(placed.record.uuid, |record| {
             record.state = state.clone();
             record.place = place.clone();
+            record.parameters.clone_from(&placed.record.parameters);
         }))
     }
 
@@ -176,7 +180,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         Ok(vec![placed.record.extent])
     }
 
-    /// Its entry must have its new identity, and nobody may have it open.
+    /// The entry must be marked as deleted, and no process may have the partition open.
     fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
         let entry = placed
             .number
@@ -195,8 +199,8 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         self.commit_label(erased(&self.label.content, erasable.uuid, done))
     }
 
-    /// "All done" into the label; the entry out of the table; the record out of the label. Each of them durable before
-    /// the next.
+    /// Records all bytes as erased in the label, removes the entry from the table, then removes the
+    /// record from the label. Each step is durable before the next.
     fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError> {
         let (uuid, content) = (erasable.uuid, &self.label.content);
         let placed = self.volume(uuid)?;
@@ -251,7 +255,8 @@ impl<D: Device + Kernel> Session<'_, D> {
         self.commit_label(content)
     }
 
-    /// Only while the kernel still has the old length: a partition in use is never made shorter.
+    /// Restores the old length in the table, only while the kernel still has it: a partition in use
+    /// must never become shorter.
     fn shrink(&mut self, uuid: Uuid, number: u32, old: Extent) {
         let kernel = self.dev.partition(number);
         let shorter = kernel.is_ok_and(|has| has.is_some_and(|facts| facts.size_bytes == old.len));
@@ -267,7 +272,7 @@ impl<D: Device + Kernel> Session<'_, D> {
         }
     }
 
-    /// After a change that failed the drive is settled as far as it can be; the first error is the answer.
+    /// After a failed change, repairs the drive as far as possible; returns the first error.
     fn settled(&self, result: Result<(), CarveError>) -> Result<(), CarveError> {
         if result.is_err() {
             let _ = Session::open(self.dev, &self.id, true);
@@ -276,7 +281,7 @@ impl<D: Device + Kernel> Session<'_, D> {
     }
 }
 
-/// A volume's place in the table.
+/// Returns the number of a volume's entry; errs if it has none.
 fn number(placed: &Placed) -> Result<u32, CarveError> {
     placed.number.ok_or_else(|| gone(placed.record.uuid))
 }

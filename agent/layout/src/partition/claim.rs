@@ -1,5 +1,5 @@
-//! Making a drive ours: the protective MBR and the table with nothing but the label partition are written, then the label;
-//! and what a claim that was interrupted left of that.
+//! Claims a drive: writes the protective MBR and a table with only the label partition, then the
+//! label. Also completes or undoes a claim that was interrupted.
 
 use uuid::Uuid;
 
@@ -22,20 +22,21 @@ use drivebay_model::{
 use drivebay_sys::blockdev::BlockDev;
 use drivebay_worker::Context;
 
-/// How far a claim got.
+/// Progress of a claim.
 #[derive(Debug, PartialEq)]
 pub(super) enum Stage {
-    /// No table and nothing of ours.
+    /// No table, and no structure of Drivebay.
     NotBegun,
-    /// The protective MBR, perhaps an entry array, and no header: only our own bytes.
+    /// The protective MBR, perhaps an entry array, and no header: only Drivebay's own bytes.
     BeforeTable(Table),
-    /// A table with only the label partition, and no label; which copy is missing.
+    /// A table with only the label partition, and no label; the copy of the table that is missing,
+    /// if one is.
     BeforeLabel(Table, Option<Which>),
-    /// Ours.
+    /// The claim is complete.
     Labelled(Label),
 }
 
-/// The label of a drive that has one.
+/// Returns the label of a drive; None if it has none.
 pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, CarveError> {
     match stage(dev, id)? {
         Stage::Labelled(label) => Ok(Some(label)),
@@ -43,7 +44,8 @@ pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, C
     }
 }
 
-/// Fails while the kernel has partitions of the drive; hosts find that of the label of an interrupted claim.
+/// Fails if the kernel has partitions of the drive, except the label partition, which hosts find
+/// after an interrupted claim.
 pub(crate) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
     let partitions = dev
         .partitions()
@@ -54,7 +56,7 @@ pub(crate) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), Carv
     claimable::no_partition(id, partitions.iter().find(|facts| !is_label(facts)))
 }
 
-/// Takes up a claim that was interrupted: finished (true), or taken back.
+/// Continues a claim that was interrupted: completes it (true), or undoes it (false).
 pub(crate) fn resume(
     dev: &BlockDev,
     drive: &DriveRef,
@@ -82,7 +84,7 @@ pub(crate) fn resume(
     }
 }
 
-/// Writes a first table and a first label.
+/// Writes the first table and the first label, durably.
 pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
     let table = Table::fresh(
         claim.label.drive_uuid,
@@ -95,7 +97,8 @@ pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(
     first_label(dev, id, claim.label.clone())
 }
 
-/// Completes a claim that got as far as a table. The table keeps its GUID, and gives it to the label.
+/// Completes a claim that has written a table. The table keeps its GUID, which becomes the drive's
+/// uuid in the label.
 pub(super) fn finish<D: Device>(
     dev: &D,
     id: &DriveId,
@@ -115,7 +118,8 @@ pub(super) fn finish<D: Device>(
 }
 
 fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), CarveError> {
-    // Old bytes in the slots of a signature-free drive would be taken for a damaged label.
+    // Old bytes in the slots of a drive that is only free of signatures would be read as a damaged
+    // label.
     let what = "clearing the label partition";
     space::make_zeros(dev, id, LABEL_EXTENT, Zeroing::Command, what)?;
     match record::write(dev, None, &Content::new(label)) {
@@ -128,13 +132,14 @@ fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), Car
     }
 }
 
-/// How far a claim of this layout got on a drive that the other layout has nothing on.
+/// Returns the progress of a claim of this layout; errs if the drive is or may be an LVM PV.
 pub(super) fn begun<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
     claimable::no_pv(dev, id)?;
     stage(dev, id)
 }
 
-/// How far a claim got, from the bytes alone. Anything that is neither empty nor ours is refused.
+/// Returns the progress of a claim, from the bytes alone. Errs if the drive is neither empty nor
+/// Drivebay's.
 pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
     let io = |what: &str| io_error(id, what);
     let (table, missing) = match gpt::read(dev).map_err(io("reading the partition table"))? {
@@ -148,7 +153,7 @@ pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveErro
         }
         gpt::Found::Whole(table) => (table, None),
         gpt::Found::One { table, damaged, .. } => (table, Some(damaged)),
-        // An interrupted change of a drive that is ours: the session knows more.
+        // A change of a claimed drive was interrupted: the session has the rules for that.
         gpt::Found::Differ { backup, .. } => (backup, None),
         gpt::Found::Damaged(why) => return Err(refused(id, format!("GptDamaged: {why}"))),
     };
@@ -171,7 +176,7 @@ pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveErro
     }
 }
 
-/// Takes back what a claim wrote before its first header.
+/// Removes what a claim wrote before its first header.
 pub(super) fn undo<D: Device>(dev: &D, table: &Table) -> std::io::Result<()> {
     dev.write_at(
         begun::array_start(table),
@@ -182,7 +187,7 @@ pub(super) fn undo<D: Device>(dev: &D, table: &Table) -> std::io::Result<()> {
     dev.flush()
 }
 
-/// A claim is finished only on a drive where nothing but our table was found.
+/// Fails if the drive is read-only, or the probe found anything besides a partition table.
 fn only_a_table(id: &DriveId, probed: &Probed) -> Result<(), CarveError> {
     let foreign = match &probed.signatures {
         Signatures::Empty => None,

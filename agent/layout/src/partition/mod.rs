@@ -1,10 +1,11 @@
-//! The `partition` layout at work: looks at a drive, completes what was interrupted, and makes
-//! each change in an order that a crash at any point cannot turn into a loss.
+//! The `partition` layout: reads a drive, completes interrupted changes, and makes each change in
+//! an order in which a crash at any point loses nothing.
 //!
-//! Every change is: intent in the label, durable; table, backup copy first; kernel (BLKPG);
-//! result in the label, durable. `session` reads and repairs, `change` changes; both are written
-//! over `Device` and `Kernel`, so that tests cut the power of a drive in memory after every
-//! write. `claim` makes a drive ours, `begun` knows what an interrupted claim left before its table.
+//! Each change writes the intent to the label, durably; the table, backup copy first; the kernel's
+//! partitions (BLKPG); and the result to the label, durably. `session` reads and repairs, `change`
+//! changes; both use `Device` and `Kernel`, so that tests can cut the power of a drive in memory
+//! after every write. `claim` claims a drive, `begun` recognises a claim that was interrupted
+//! before its table.
 
 #[cfg(test)]
 mod bad_blocks;

@@ -1,5 +1,5 @@
-//! A move between two drives in memory, with the power of both, or of one, cut after every write; a target that loses what it had
-//! confirmed; and drives that are seen alone.
+//! Moves between two drives in memory, with a power failure of both, or of one, after every write;
+//! a target that loses confirmed writes; and drives of which only one is present.
 
 use uuid::Uuid;
 
@@ -85,7 +85,7 @@ fn bytes(drive: &FakeDrive, placed: &Placed) -> Vec<u8> {
     bytes
 }
 
-/// Its volume has a filesystem and data.
+/// Returns a drive whose volume has a filesystem and data.
 fn source() -> FakeDrive {
     let drive = claimed(512, ClaimPolicy::Blank);
     create(&drive, &spec(0xa, "a", BYTES / MIB)).unwrap();
@@ -134,7 +134,7 @@ fn set(drive: &FakeDrive, from: &PlaceState, to: &PlaceState) -> Result<(), Carv
     session(drive).set_place(a(), from, to, None).map(drop)
 }
 
-/// The steps of a move, and whether the note of the commit is durable after each.
+/// The steps of a move, and whether the record of the commit is durable after each.
 type Step = (&'static str, bool, fn(&FakeDrive, &FakeDrive));
 
 const STEPS: &[Step] = &[
@@ -153,7 +153,7 @@ const STEPS: &[Step] = &[
     }),
 ];
 
-/// What is decided of both drives, and whether the data of what is served is the volume's.
+/// Returns the judgement about both drives, and whether the served volume has the right data.
 fn judged(
     s: Option<&FakeDrive>,
     t: Option<&FakeDrive>,
@@ -172,7 +172,7 @@ fn judged(
         .collect();
     for (label, placed, _) in &places {
         assert_eq!(placed.ambiguous, None, "{label:x}");
-        // Nobody can mount what is not live.
+        // A copy that is not live cannot be mounted.
         assert_eq!(
             placed.device.is_some(),
             placed.record.place.is_live(),
@@ -194,7 +194,7 @@ fn judged(
     (judgement, whole)
 }
 
-/// Which drive is served: 0 the source, 1 the target.
+/// Returns the index of the drive that is served: 0 the source, 1 the target.
 fn served(judgement: &Judgement, s: Option<&FakeDrive>) -> Option<usize> {
     match judgement {
         Judgement::Serve { index, .. } => {
@@ -207,7 +207,7 @@ fn served(judgement: &Judgement, s: Option<&FakeDrive>) -> Option<usize> {
     }
 }
 
-/// Runs the move; for each step the lengths of both logs before and after it.
+/// Runs the move; returns the lengths of both logs before and after each step.
 fn whole_move(s: &FakeDrive, t: &FakeDrive) -> Vec<[(usize, usize); 2]> {
     let mut ranges = Vec::new();
     for (_, _, step) in STEPS {
@@ -233,9 +233,9 @@ fn after_a_power_cut_of_both_drives_one_place_is_served_or_none() {
         .unwrap();
     let mut outcomes = std::collections::BTreeMap::new();
     for (n, ((name, _, _), [of_s, of_t])) in STEPS.iter().zip(&ranges).enumerate() {
-        // The note is durable before the commit begins, and not before.
+        // The record is durable when the commit begins, and not before.
         let note = (n >= commit).then(note);
-        // One drive is written in each step; the other one is as the step before left it.
+        // Each step writes to one drive; the other one is as the step before left it.
         let cuts = (of_s.0..=of_s.1).map(|at| (at, of_t.0));
         let cuts = cuts.chain((of_t.0..=of_t.1).map(|at| (of_s.1, at)));
         for (at_s, at_t) in cuts {
@@ -276,7 +276,7 @@ fn a_drive_that_is_seen_alone_is_never_served_where_the_other_may_be_newer() {
             for at in of_s.0..=of_s.1 {
                 let (alone, _) = s.after_cut(at, || true);
                 let (judgement, _) = judged(Some(&alone), None, note.as_ref());
-                // The source alone: only before it says `leaving`.
+                // Only the source is present: it is served only before it has the state `leaving`.
                 let is_served = matches!(judgement, Judgement::Serve { .. });
                 assert!(
                     !is_served || n <= leaving,
@@ -308,7 +308,7 @@ fn a_target_that_loses_what_it_had_confirmed_is_in_doubt_and_the_old_place_is_no
         .unwrap();
     let begin = ranges[commit][1].0;
     let mut in_doubt = 0;
-    // The source and the note are as after the commit; the target is as at any moment before.
+    // Source and record are as after the commit; the target is as at any moment before.
     for at in 0..ranges[commit][1].1 {
         let (lost, _) = t.after_cut(at, || true);
         let (before_moved, _) = s.after_cut(ranges[commit][0].1, || true);
@@ -345,7 +345,7 @@ fn an_interrupted_move_goes_back_and_can_be_made_again() {
         placed(&s).unwrap().device.is_some(),
         "the kernel has it again"
     );
-    // A copy that is wanted no more goes, and its space is free at the end.
+    // A copy that is not needed any more is erased, and its space is freed.
     session(&t).drop_place(a(), &incoming()).unwrap();
     t.zero(placed(&t).unwrap().record.extent).unwrap();
     t.flush().unwrap();
@@ -394,7 +394,7 @@ fn a_source_that_cannot_be_written_says_so_and_nobody_has_it_open_until_the_next
 fn only_what_is_expected_of_a_place_is_changed() {
     let (s, t) = (source(), target());
     make_room(&s, &t).unwrap();
-    // Asked again it is the same place.
+    // A repetition uses the same place.
     make_room(&s, &t).unwrap();
     assert_eq!(look(&t).volumes.len(), 1);
     let refused = |result: Result<(), CarveError>| {
@@ -413,7 +413,7 @@ fn only_what_is_expected_of_a_place_is_changed() {
     refused(session(&s).drop_place(a(), &moved()).map(drop));
     let live_one = session(&s).drop_place(a(), &live(1, None)).map(drop);
     refused(live_one);
-    // A copy is no volume: it neither grows, nor is it the answer to a creation of its name.
+    // A copy is not a volume: it cannot be expanded, and a creation does not find it by its name.
     refused(
         session(&t)
             .expand(a(), 4 * MIB, RawSpace::default())

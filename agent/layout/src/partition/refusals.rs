@@ -1,5 +1,5 @@
-//! What a change refuses when the drive is not as its caller believes: half-made and half-deleted volumes, labels and tables
-//! that changed in between. On a drive in memory.
+//! Changes that are refused because the drive differs from what the caller expects: incomplete
+//! creations and deletions, changed labels and tables. On a drive in memory.
 
 use uuid::Uuid;
 
@@ -15,7 +15,7 @@ use crate::{
 };
 use drivebay_model::{Cordon, FsType, Label, MIB, Mode, RawSpace, RecordState};
 
-/// As read, with nothing put right.
+/// Reads the drive without repairs.
 fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {
     Session::open(drive, &id(), false).unwrap()
 }
@@ -58,11 +58,11 @@ fn a_delete_that_was_cut_off_is_in_use_until_it_is_completed() {
     let drive = furnished(512);
     let live = table(&drive);
     session(&drive).delete(b()).unwrap();
-    // As after a power cut in between: the entry has its old identity.
+    // As after a power failure in between: the entry has its old identity.
     gpt::write(&drive, &live).unwrap();
     let again = unrepaired(&drive).delete(b());
     assert!(matches!(again, Err(CarveError::InUse { .. })), "{again:?}");
-    // A look with repair completes it.
+    // A `Look` with repair completes it.
     assert!(!session(&drive).delete(b()).unwrap().changed);
 }
 
@@ -91,7 +91,7 @@ fn a_record_that_does_not_read_back_beside_its_volume_is_damage() {
         .unwrap()
         .number
         .unwrap();
-    // Another program takes the volume out of the table meanwhile.
+    // Another program removes the volume from the table meanwhile.
     gpt::write(&drive, &table(&drive).with(number, Entry::UNUSED)).unwrap();
     let to = RecordState::Fs {
         fs_type: FsType::Ext4,
@@ -125,7 +125,7 @@ fn a_drive_is_adopted_from_the_label_that_was_seen_only() {
     assert_eq!(session(&drive).label(), &ours);
     let adopted = session(&drive).adopt(&ours, &to).unwrap();
     assert!(adopted.changed && adopted.contents.label == to);
-    // Again, with what was seen before.
+    // A repetition, with the label from before.
     drive.settle();
     assert!(!session(&drive).adopt(&ours, &to).unwrap().changed);
     assert_eq!(drive.writes(), 0);
@@ -141,14 +141,14 @@ fn a_cordoned_drive_takes_no_new_volume_and_serves_those_it_has() {
         matches!(&refused, Err(CarveError::Cordoned { by, .. }) if by == "ann"),
         "{refused:?}"
     );
-    // The repeat of a creation that was answered before is no new volume.
+    // Repeating a creation that succeeded before creates no volume.
     let repeat = create(&drive, &spec(0xe, "a", 4)).unwrap();
     assert!(!repeat.changed && repeat.contents.volume(a()).is_some());
     let grown = session(&drive).expand(a(), 5 * MIB, RawSpace::default());
     assert!(grown.unwrap().changed);
     session(&drive).delete(b()).unwrap();
     free(&drive, b()).unwrap();
-    // The first reason stays, also where another is given; nothing is written for it.
+    // The first reason is kept if another one is given; nothing is written.
     drive.settle();
     let other = Cordon {
         by: "bob".into(),
@@ -209,7 +209,7 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
         let drive = with(state, Mode::Mount);
         assert!(session(&drive).delete_unused(b()).unwrap().changed);
         assert!(is_erasing(&drive, b()));
-        // Again, and one that is not there.
+        // A repetition, and a volume that does not exist.
         assert!(!session(&drive).delete_unused(b()).unwrap().changed);
         let none = Uuid::from_u128(0x77);
         assert!(!session(&drive).delete_unused(none).unwrap().changed);
@@ -223,10 +223,10 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
         assert!(drive.writes() == 0 && !is_erasing(drive, b()));
     };
     is_refused(&with(formatted(true), Mode::Mount), "mounted once");
-    // Published or not, a raw volume's record is the same.
+    // A raw volume's record does not change when it is published.
     is_refused(&with(RecordState::Block, Mode::Block), "block");
     is_refused(&with(RecordState::New, Mode::Block), "new");
-    // A record that was rolled back: what is on the drive wins.
+    // The record was rolled back: the drive's contents take precedence.
     let extent = look(&furnished(512)).volume(b()).unwrap().record.extent;
     for at in [extent.start, extent.start + MIB - 512, extent.end() - 512] {
         let drive = with(formatted(false), Mode::Mount);

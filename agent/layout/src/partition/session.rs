@@ -1,6 +1,6 @@
-//! One look at a drive of ours, and what a repair does: damaged copies are written again from
-//! good ones, interrupted changes are completed or undone, the kernel gets the partitions that
-//! the table has. Whatever cannot be explained is left exactly as it is.
+//! Reads a claimed drive, and repairs it: damaged copies are rewritten from good ones, interrupted
+//! changes are completed or undone, and the kernel gets the partitions of the table. Everything
+//! that is not understood is left unchanged.
 
 use std::{cell::RefCell, io};
 
@@ -18,11 +18,11 @@ use drivebay_model::{
 
 use super::begun;
 
-/// Rounds of looking and repairing. Each one completes at least one intent, and there is at most
-/// one per table entry and one per record.
+/// Limit of repair steps. Each one completes at least one intent, and there is at most one per
+/// table entry and one per record.
 const ROUNDS: usize = 2 * gpt::ENTRIES;
 
-/// A drive of ours, read.
+/// A claimed drive, as it was read.
 #[derive(Debug)]
 pub struct Session<'a, D> {
     pub dev: &'a D,
@@ -30,19 +30,20 @@ pub struct Session<'a, D> {
     pub table: Table,
     pub label: record::Read,
     pub(super) notes: Vec<String>,
-    /// The kernel's partitions: reading them takes nine system calls for each. Filled when they are first asked for; of one
-    /// that this session changes, what the kernel then has takes its place.
+    /// The kernel's partitions: reading them takes nine system calls for each. Read when they are
+    /// first needed; after a change of one partition by this session, only that one is read again.
     kernel: RefCell<Option<Vec<PartitionFacts>>>,
 }
 
 impl<'a, D: Device + Kernel> Session<'a, D> {
-    /// Reads table and label; repairs both, and what was interrupted, when asked to. The caller
-    /// holds the lock when it asks.
+    /// Reads table and label; with `repair`, repairs both and completes or undoes interrupted
+    /// changes. The caller must hold the drive's lock for a repair.
     pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
         Self::open_over(dev, id, repair, None)
     }
 
-    /// Reads what was written again from the medium. The kernel's partitions are those that this session knows.
+    /// Reads table and label again from the medium. The kernel's partitions are taken from this
+    /// session.
     pub(super) fn reopen(&self) -> Result<Self, CarveError> {
         Self::open_over(self.dev, &self.id, false, self.kernel.borrow().clone())
     }
@@ -82,7 +83,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                         "the two copies of the partition table differ, and no interrupted change of Drivebay explains it".into(),
                     ));
                 }
-                // Ours writes the backup first: it is the newer one.
+                // Drivebay writes the backup first: it is the newer one.
                 (backup, Some(Which::Primary))
             }
         };
@@ -130,7 +131,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(session)
     }
 
-    /// Writes again what is damaged, each from its good copy.
+    /// Rewrites the damaged structures, each from its good copy.
     fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), CarveError> {
         let io = |what: &str| io_error(&self.id, what);
         if let Some(which) = copy {
@@ -161,8 +162,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(())
     }
 
-    /// Completes or undoes intents, then brings the kernel in line. A step that fails because a
-    /// partition is in use is left for a later look.
+    /// Completes or undoes intents, then updates the kernel. A step that fails because a partition
+    /// is in use is left for a later `Look` with repair.
     fn settle(&mut self) -> Result<(), CarveError> {
         let mut left: Vec<Step> = Vec::new();
         for _ in 0..ROUNDS {
@@ -177,7 +178,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(())
     }
 
-    /// Does one step; false when the kernel says that the partition is in use.
+    /// Executes one step; false if the kernel reports that the partition is in use.
     fn step(&mut self, step: &Step) -> Result<bool, CarveError> {
         match *step {
             Step::Undo { uuid, number } => {
@@ -242,12 +243,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(true)
     }
 
-    /// Makes sure that the kernel does not have a partition; false when it is in use.
+    /// Removes a partition from the kernel, if it has it; false if it is in use.
     fn take_from_kernel(&self, number: u32) -> Result<bool, CarveError> {
         self.taken(number, D::del)
     }
 
-    /// The same for one that was asked for, which is not refused because udevd looks into it just now.
+    /// Removes a partition as requested by a caller: retries for a short time, since udevd may have
+    /// it open at that moment.
     pub fn take_patiently(&self, number: u32) -> Result<bool, CarveError> {
         self.taken(number, D::del_patiently)
     }
@@ -257,7 +259,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         number: u32,
         del: impl FnOnce(&D, u32) -> io::Result<()>,
     ) -> Result<bool, CarveError> {
-        // At this moment, whatever is known.
+        // Read from the kernel now, not from the session.
         let has = self.dev.partition(number).map_err(self.listing())?;
         if has.is_none() {
             return Ok(true);
@@ -280,8 +282,8 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         host_error(&self.id, "reading the kernel's partitions")
     }
 
-    /// Changes one of the kernel's partitions, and asks the kernel what it then has of that one. When it refused, it may have
-    /// others than this session knows of: all are read again when they are needed.
+    /// Changes one of the kernel's partitions, and reads that one again. If the kernel refuses, its
+    /// partitions may differ from those of this session: all are read again when they are needed.
     pub(super) fn change(
         &self,
         number: u32,
@@ -298,14 +300,14 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(())
     }
 
-    /// Writes the table, durably, and goes on with it.
+    /// Writes the table durably; the session then has it.
     pub fn commit_table(&mut self, table: Table) -> Result<(), CarveError> {
         gpt::write(self.dev, &table).map_err(io_error(&self.id, "writing the partition table"))?;
         self.table = table;
         Ok(())
     }
 
-    /// Writes the label, durably, and goes on with it.
+    /// Writes the label durably; the session then has it.
     pub fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
         self.label = record::write(self.dev, Some(&self.label), &content)
             .map_err(|error| self.label_error(error))?;
@@ -320,7 +322,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         }
     }
 
-    /// Records, table and kernel put together, as they are now.
+    /// Combines the records, the table and the kernel's partitions.
     pub fn view(&self) -> Result<View, CarveError> {
         let records: Vec<Record> = self
             .label
@@ -339,7 +341,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         Ok(view)
     }
 
-    /// A volume that is on the drive, whatever its state.
+    /// Returns a volume on the drive, in any state.
     pub fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
         Ok(self
             .view()?
@@ -348,7 +350,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
             .find(|placed| placed.record.uuid == uuid))
     }
 
-    /// Everything on the drive.
+    /// Returns everything on the drive.
     pub(super) fn everything(&self) -> Result<Contents, CarveError> {
         let view = self.view()?;
         let mut notes = self.notes.clone();
@@ -388,7 +390,7 @@ fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record:
     }
 }
 
-/// Whether the two copies are the table before and after a change that the label knows of.
+/// True if the two copies are the table before and after a change that the label records.
 fn differ_by_intent(primary: &Table, backup: &Table, content: &Content) -> bool {
     let records: Vec<Record> = content
         .records

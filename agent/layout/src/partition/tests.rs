@@ -1,4 +1,4 @@
-//! Whole changes on a drive in memory, with its power cut after every write.
+//! Complete changes on a drive in memory, with a power failure after every write.
 
 use std::cell::Cell;
 
@@ -49,7 +49,7 @@ pub(super) fn spec(n: u128, name: &str, mib: u64) -> Record {
         name: name.into(),
         class: "fast".into(),
         mode: Mode::Mount,
-        // Planned by a test that needs it.
+        // A test that needs a planned filesystem sets it.
         fs_type: None,
         mkfs_options: vec![],
         mount_options: vec![],
@@ -77,7 +77,7 @@ pub(super) fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
     Session::open(drive, &id(), true).unwrap()
 }
 
-/// Carves, when no volume was deleted while the drive was away.
+/// Creates a volume; no other volume was deleted while the drive was missing.
 pub(super) fn create(drive: &FakeDrive, record: &Record) -> Result<Changed, CarveError> {
     create_of(drive, record, RawSpace::default(), &[])
 }
@@ -91,7 +91,7 @@ pub(super) fn create_of(
     session(drive).create(record, raw_space, drivebay_model::Placement::Pack, deleted)
 }
 
-/// Gives back what is erased.
+/// Frees erased space.
 pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, CarveError> {
     let erasable = session(drive).erasable(uuid)?.unwrap();
     erase::free(&mut session(drive), &erasable)
@@ -117,7 +117,8 @@ fn formatted(mounted: bool) -> RecordState {
     }
 }
 
-/// A drive with two volumes: `a` of 4 MiB, formatted, with room behind it; `b` of 3 MiB behind a gap.
+/// Returns a drive with two volumes: `a` of 4 MiB, formatted, with room behind it; `b` of 3 MiB
+/// behind a gap.
 pub(super) fn furnished(sector: u64) -> FakeDrive {
     let drive = claimed(sector, ClaimPolicy::Blank);
     create(&drive, &spec(0xa, "a", 4)).unwrap();
@@ -130,7 +131,7 @@ pub(super) fn furnished(sector: u64) -> FakeDrive {
     drive
 }
 
-/// What an onlooker can tell apart: without the identity that erasing invents.
+/// Returns the records without the random identity of deletions.
 pub(super) fn shape(contents: &Contents) -> Vec<Record> {
     let mut records: Vec<Record> = contents
         .volumes
@@ -205,7 +206,7 @@ fn the_kernels_partitions_are_listed_once_for_a_call_also_when_it_changes_one_of
     }
 }
 
-/// Everything that must hold after any interruption.
+/// Asserts everything that must hold after any interruption.
 fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
     let found = match Session::open(drive, &id(), true) {
         Ok(session) => session.contents().unwrap(),
@@ -239,7 +240,7 @@ fn holds(drive: &FakeDrive, what: &str, allowed: &[&Contents]) -> Contents {
     found
 }
 
-/// A coin for each unflushed sector; the modes 0 and 1 lose all and none.
+/// Decides for each unflushed sector at random; the modes 0 and 1 lose all and none.
 pub(super) fn coin(mode: u64, seed: &Cell<u64>) -> impl FnMut() -> bool + '_ {
     move || {
         seed.set(
@@ -273,7 +274,7 @@ fn a_power_cut_at_any_moment_leaves_the_drive_before_or_after_the_change() {
             change(&drive).unwrap();
             assert!(!drive.is_dirty(), "{name} ends with unflushed sectors");
             let after = look(&drive);
-            // Between deleting and the end of erasing there is one more state.
+            // Deleting and erasing have one more state in between.
             let middle = Session::open(&furnished(sector), &id(), true)
                 .unwrap()
                 .delete(b())
@@ -377,7 +378,7 @@ fn a_write_that_fails_leaves_the_drive_before_or_after_the_change() {
                 &format!("{name}, {limit} writes"),
                 &[&before, &look(&other)],
             );
-            // A delete that did not become durable gives the partition back at once.
+            // If the delete did not become durable, the partition is given back at once.
             if *name == "delete" && shape(&found) == shape(&before) {
                 assert_eq!(kernel, 2, "{limit} writes");
             }
@@ -404,7 +405,7 @@ fn a_claim_that_was_interrupted_is_finished_or_taken_back() {
                     }
                     claim::Stage::BeforeTable(table) => {
                         stages[1] += 1;
-                        // What makes discovery offer it as blank.
+                        // The error by which discovery offers the drive as blank.
                         let error = Session::open(&cut, &id(), false).unwrap_err();
                         assert!(matches!(error, CarveError::Unlabelled { .. }), "{error:?}");
                         claim::undo(&cut, &table).unwrap();
@@ -439,7 +440,7 @@ fn somebody_elses_wiped_table_is_not_an_interrupted_claim() {
         claim::stage(&other, &id()).unwrap(),
         claim::Stage::BeforeTable(_)
     ));
-    // Not our own boot code area, or anything else behind it.
+    // Other bytes in the boot code area, or any bytes behind it.
     other.rot(405, 1);
     assert_eq!(claim::stage(&other, &id()).unwrap(), claim::Stage::NotBegun);
     other.rot(405, 1);
@@ -467,7 +468,7 @@ fn a_look_without_repair_writes_nothing_and_says_what_it_saw() {
     );
     assert_eq!(contents.notes.len(), 2, "{:?}", contents.notes);
     assert_eq!((drive.log_len(), drive.kernel.borrow().len()), (0, 0));
-    // The same with repair: said loudly, once.
+    // With repair the reason is shown once.
     drive.fail_after.set(None);
     let contents = look(&drive);
     assert!(
@@ -551,7 +552,7 @@ fn the_same_name_is_the_same_volume_until_it_is_deleted() {
     assert!(again.contents.volume(Uuid::from_u128(0x99)).is_none());
     session(&drive).delete(b()).unwrap();
     assert!(create(&drive, &spec(0x99, "b", 3)).unwrap().changed);
-    // The uuid of what is being erased is not free.
+    // The uuid of a volume that is being erased is still taken.
     let error = create(&drive, &spec(0xb, "z", 3)).unwrap_err();
     assert!(matches!(error, CarveError::Ambiguous { .. }));
 }
@@ -653,7 +654,7 @@ fn what_a_new_volume_will_be_is_planned_when_it_is_made() {
     };
     assert_eq!(made(2, Mode::Mount, None), RecordState::New);
     assert_eq!(made(3, Mode::Block, None), RecordState::Block);
-    // Only this one is ever made on it.
+    // A volume is only ever formatted with the planned filesystem.
     let to = |fs_type, n| RecordState::Fs {
         fs_type,
         fs_uuid: n,
@@ -783,7 +784,7 @@ fn space_is_not_freed_while_somebody_has_the_deleted_volume_open() {
     session(&drive).delete(b()).unwrap();
     drive.zero(extent).unwrap();
     drive.flush().unwrap();
-    // Given back to the kernel by hand, and opened.
+    // An administrator gave it back to the kernel, and opened it.
     drive.kernel.borrow_mut().insert(number, extent);
     drive.in_use.borrow_mut().push(number);
     let refused = free(&drive, b());
@@ -809,7 +810,7 @@ fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
     session(&drive).delete(b()).unwrap();
     drive.zero(extent).unwrap();
     drive.flush().unwrap();
-    // As after a power cut in between: the entry has its old identity.
+    // As after a power failure in between: the entry has its old identity.
     gpt::write(&drive, &live).unwrap();
     let mut unrepaired = Session::open(&drive, &id(), false).unwrap();
     let erasable = unrepaired.erasable(b()).unwrap().unwrap();
@@ -822,7 +823,7 @@ fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
         panic!()
     };
     assert_eq!(table.entry(number), live.entry(number));
-    // A look with repair marks it, and then it is freed.
+    // A `Look` with repair marks it, and then it is freed.
     let freed = free(&drive, b()).unwrap();
     assert!(freed.volume(b()).is_none());
 }
@@ -867,7 +868,7 @@ fn a_full_table_and_a_full_drive_say_so() {
         Err(CarveError::NoSpace {
             needed, largest, ..
         }) => {
-            // Nothing at all fits while the table is full.
+            // Nothing fits while the table is full.
             assert_eq!((needed, largest), (100 * MIB, 0));
         }
         other => panic!("{other:?}"),
@@ -877,7 +878,7 @@ fn a_full_table_and_a_full_drive_say_so() {
 #[test]
 fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_name() {
     let drive = furnished(512);
-    // Found by its name while it lives; beside it once it counts as deleted.
+    // Found by its name while it is live; a new one is created once it counts as deleted.
     let same = create(&drive, &spec(0xd, "a", 4)).unwrap();
     assert!(!same.changed);
     let beside = create_of(&drive, &spec(0xd, "a", 4), RawSpace::default(), &[a()]).unwrap();
@@ -896,7 +897,7 @@ fn a_volume_deleted_while_its_drive_was_away_is_not_taken_for_a_new_one_of_its_n
 
 #[test]
 fn no_claim_is_resumed_on_a_drive_of_the_other_layout_whatever_its_tenants_wrote() {
-    // The copy of a table of ours, as it would lie at the end of a drive whose last volume holds it.
+    // The copy of a table of Drivebay, as at the end of a drive whose last volume contains it.
     let drive = FakeDrive::new(SIZE, 512);
     let guid = Uuid::from_u128(7);
     let table = gpt::Table::fresh(guid, guid, SIZE, 512).unwrap();

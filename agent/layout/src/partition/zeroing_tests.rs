@@ -1,4 +1,5 @@
-//! Raw volumes on a drive in memory that is full of a former owner's data and does as drives do when they are told to zero.
+//! Raw volumes on a drive in memory that is full of a former owner's data, with different
+//! behaviours on a command to zero.
 
 use std::cell::Cell;
 
@@ -17,7 +18,7 @@ use drivebay_model::{
     ClaimPolicy, Extent, MIB, Mode, RawSpace, Record, RecordState, Zeroing, runs,
 };
 
-/// A claimed drive with somebody's data in all free space.
+/// Returns a claimed drive with another owner's data in all free space.
 fn used(zeroes: Zeroes) -> FakeDrive {
     let drive = claimed(4096, ClaimPolicy::SignatureFree);
     for run in look(&drive).free {
@@ -30,7 +31,7 @@ fn used(zeroes: Zeroes) -> FakeDrive {
     drive
 }
 
-/// A few of its blocks: tests write to them alone, and read all.
+/// Returns a few blocks of a run: tests write only to these, and read all.
 fn blocks(run: Extent) -> impl Iterator<Item = Extent> {
     let starts = (run.start..run.end()).step_by(256 << 10);
     starts.map(|start| Extent { start, len: 4096 })
@@ -43,19 +44,19 @@ fn raw(n: u128, mib: u64) -> Record {
     }
 }
 
-/// The first byte of somebody else's that the volume shows.
+/// Returns the first foreign byte that the volume shows.
 fn shows(drive: &FakeDrive, uuid: Uuid) -> Option<u64> {
     let extent = look(drive).volume(uuid).unwrap().record.extent;
     device::first_nonzero(drive, extent).unwrap()
 }
 
-/// One step in the background.
+/// Runs one step in the background.
 fn zero(drive: &FakeDrive, first: &[Extent], may_write: bool) -> bool {
     let done = zero_free::zero(&session(drive), first, may_write, 0).unwrap();
     done.ended.is_some()
 }
 
-/// Asks until it is done, as a sidecar does, with steps in the background between.
+/// Repeats the call until it succeeds, as a sidecar does, with background steps in between.
 fn patiently(
     drive: &FakeDrive,
     mut call: impl FnMut() -> Result<(), CarveError>,
@@ -106,7 +107,7 @@ fn a_raw_volume_and_its_growth_cost_one_command_each_and_show_nothing_where_the_
         assert_eq!((drive.commands.get(), drive.zeros_written.get()), (1, 0));
         assert_eq!(shows(&drive, uuid), None);
     }
-    // All the rest was zeroed in the background: no command is needed any more.
+    // The rest was zeroed in the background: no further command is needed.
     while !zero(&drive, &[], false) {}
     drive.commands.set(0);
     create(&drive, &raw(9, 4)).unwrap();
@@ -151,7 +152,7 @@ fn deleted_space_is_zeroed_only_where_it_was_erased_and_read_back() {
     session(&drive).delete(a()).unwrap();
     erase(&drive, a()).unwrap();
     assert_eq!(look(&drive).space.zeroed, [extent]);
-    // Whoever gets a part of it takes it out.
+    // A volume that gets a part of it removes that part from the record.
     create(&drive, &spec(0xb, "b", 2)).unwrap();
     let left = look(&drive).space.zeroed;
     assert_eq!(runs::bytes(&left), 6 * MIB);
@@ -202,7 +203,7 @@ fn zeroed_space_that_something_wrote_to_is_not_given_out_and_is_zeroed_again() {
     assert_eq!(shows(&drive, a()), None);
 }
 
-/// What a volume's user writes to it.
+/// Writes data of the volume's user.
 fn writes(drive: &FakeDrive, uuid: Uuid) {
     let extent = look(drive).volume(uuid).unwrap().record.extent;
     for block in blocks(extent) {

@@ -1,11 +1,12 @@
-//! The state machine that keeps a volume from being formatted twice. Pure.
+//! The state machine that prevents formatting a volume twice. Pure.
 
 use uuid::Uuid;
 
 use drivebay_model::{Mode, Record, RecordState};
 
-/// The state of a volume that has just been made: decided here and now, so that the first stage has nothing to plan and a first
-/// raw publish nothing to write. A copy has that of its original.
+/// Returns the state of a new volume. It is decided at creation, so that the first stage has
+/// nothing to plan and the first raw publish nothing to write. A copy has the state of its
+/// original.
 pub(crate) fn first_state(record: &Record) -> RecordState {
     if !record.place.is_live() {
         return record.state.clone();
@@ -16,13 +17,13 @@ pub(crate) fn first_state(record: &Record) -> RecordState {
             fs_uuid: Uuid::new_v4(),
             mounted: false,
         },
-        // Staging plans it.
+        // Staging plans the filesystem.
         (Mode::Mount, None) => RecordState::New,
         (Mode::Block, _) => RecordState::Block,
     }
 }
 
-/// The state machine of design invariant 3.
+/// True if the state machine of design invariant 3 allows this transition.
 pub(crate) fn may(record: &Record, to: &RecordState) -> bool {
     match (&record.state, to) {
         (
@@ -50,8 +51,8 @@ pub(crate) fn may(record: &Record, to: &RecordState) -> bool {
     }
 }
 
-/// Whether it is certain from its record that nothing was ever written through a mount or a raw publish. A raw volume's record says
-/// so of none.
+/// True if the record proves that nothing was ever written through a mount or a raw publish. The
+/// record of a raw volume never does.
 pub(crate) fn was_never_mounted(record: &Record) -> bool {
     let never = matches!(
         record.state,
@@ -60,7 +61,7 @@ pub(crate) fn was_never_mounted(record: &Record) -> bool {
     never && record.mode == Mode::Mount
 }
 
-/// A state in words.
+/// Describes a state for messages.
 pub(crate) fn named(state: &RecordState) -> String {
     match state {
         RecordState::Creating => "creating".into(),

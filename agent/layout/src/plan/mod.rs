@@ -1,5 +1,5 @@
-//! Deciding, purely: where free space is, what fits where, and what records, table and kernel
-//! say together (`reconcile`).
+//! Pure decisions: free space, the place of a volume, and the combination of records, table and
+//! kernel (`reconcile`).
 
 pub(super) mod advance;
 mod place;
@@ -14,10 +14,10 @@ use super::gpt::{LABEL_EXTENT, Table};
 use drivebay_model::{Extent, MIB};
 
 /// Starts and sizes of volumes are multiples of this, in bytes: a multiple of every sector, page
-/// and common flash block, and what partitioning tools align to.
+/// and common flash block, and the alignment of partitioning tools.
 pub const EXTENT_BYTES: u64 = MIB;
 
-/// What all volumes of a drive can lie in: net of the label and of both copies of the table.
+/// Returns the space of all volumes of a drive: without the label and both copies of the table.
 pub fn usable(table: &Table) -> Extent {
     let start = LABEL_EXTENT
         .end()
@@ -29,13 +29,14 @@ pub fn usable(table: &Table) -> Extent {
     }
 }
 
-/// Bytes that volumes could have on a drive of this size once it is claimed; 0 when it is too small.
+/// Returns the bytes available to volumes on a drive of this size after claiming it; 0 if it is too
+/// small.
 pub fn claimable_bytes(size: u64, sector: u64) -> u64 {
     let nil = uuid::Uuid::nil();
     Table::fresh(nil, nil, size, sector).map_or(0, |table| usable(&table).len)
 }
 
-/// The smallest aligned run that holds all of this one.
+/// Returns the smallest aligned run that contains this one.
 pub fn aligned(run: Extent) -> Extent {
     let start = run.start / EXTENT_BYTES * EXTENT_BYTES;
     let end = run.start.saturating_add(run.len);
@@ -46,7 +47,7 @@ pub fn aligned(run: Extent) -> Extent {
     }
 }
 
-/// Aligned runs of `within` that nothing occupies, in order.
+/// Returns the aligned runs of `within` that are not occupied, in order.
 pub fn free_runs(within: Extent, occupied: &[Extent]) -> Vec<Extent> {
     let mut taken: Vec<Extent> = occupied
         .iter()
@@ -75,24 +76,25 @@ pub fn free_runs(within: Extent, occupied: &[Extent]) -> Vec<Extent> {
     free
 }
 
-/// A size as it is carved: whole extents, at least one. None when there is no such number.
+/// Returns a volume's size for a requested one: whole extents, at least one. None on overflow.
 pub fn rounded(size: u64) -> Option<u64> {
     size.max(1).checked_next_multiple_of(EXTENT_BYTES)
 }
 
-/// How long a volume could become where it lies.
+/// Returns the bytes to which a volume could grow at its place.
 pub fn growth_limit(free: &[Extent], extent: Extent) -> u64 {
     let behind = free.iter().find(|run| run.start == extent.end());
     extent.len + behind.map_or(0, |run| run.len)
 }
 
-/// Whether two runs share a byte. Takes any numbers, also those of a nonsensical record.
+/// True if two runs have a byte in common. Accepts any numbers, also those of an invalid record.
 pub fn overlap(a: Extent, b: Extent) -> bool {
     let end = |run: Extent| run.start.saturating_add(run.len);
     a.len > 0 && b.len > 0 && a.start < end(b) && b.start < end(a)
 }
 
-/// Where byte `done` of these runs is, and how many bytes follow it in the same run.
+/// Returns the place of byte `done` of these runs, and how many bytes follow it in the same run;
+/// None behind the end.
 pub fn at(runs: &[Extent], done: u64) -> Option<Extent> {
     let mut left = done;
     for run in runs {

@@ -1,13 +1,14 @@
-//! Where in the free space of a drive a new partition goes. Pure.
+//! Chooses the place of a new partition in the free space of a drive. Pure.
 
 use super::EXTENT_BYTES;
 use drivebay_model::{Extent, Placed, Placement, RecordState};
 
-/// The place of a new partition of this size; None: no free run is large enough.
+/// Returns the place of a new partition of this size; None if no free run is large enough.
 ///
-/// `Spread`: a partition grows into the free run behind it. The place is the run, and within it the start, that leaves the
-/// new partition and the one before the run the most room for their size: both could grow by the same factor. `growable`
-/// are the partitions that may grow. `Pack`: the start of the smallest run.
+/// `Spread`: a partition can grow into the free run behind it. The result is the run, and within it
+/// the start, that leaves the new partition and the one before the run the most room in proportion
+/// to their sizes: both could grow by the same factor. `growable` are the partitions that can grow.
+/// `Pack`: the start of the smallest run.
 pub fn place(
     free: &[Extent],
     growable: &[Extent],
@@ -38,8 +39,9 @@ pub fn place(
     Some(Extent { start, len: size })
 }
 
-/// The part of this room that a partition gets before a new one, in proportion to their sizes; less where both pieces together
-/// would otherwise hold fewer partitions of the new one's size than the room does.
+/// Returns the part of this room that a partition gets before a new one, in proportion to their
+/// sizes; less if both parts together would otherwise hold fewer partitions of the new one's size
+/// than the room does.
 fn share(room: u64, neighbour: u64, size: u64) -> u64 {
     let all = u128::from(neighbour) + u128::from(size);
     let part = u128::from(room) * u128::from(neighbour) / all.max(1);
@@ -50,7 +52,7 @@ fn share(room: u64, neighbour: u64, size: u64) -> u64 {
     part / EXTENT_BYTES * EXTENT_BYTES
 }
 
-/// The free runs that are left beside a place in one of them.
+/// Returns the free runs that remain when a place in one of them is taken.
 pub fn without(free: &[Extent], taken: Extent) -> Vec<Extent> {
     let pieces = |run: &Extent| {
         let start = run.end().min(taken.start).max(run.start);
@@ -73,7 +75,8 @@ pub fn without(free: &[Extent], taken: Extent) -> Vec<Extent> {
         .collect()
 }
 
-/// The volumes that may grow: those that live and about which everything agrees.
+/// Returns the extents of the volumes that can grow: those that are neither ambiguous nor being
+/// created or erased.
 pub fn growable(volumes: &[Placed]) -> Vec<Extent> {
     volumes
         .iter()
@@ -103,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Where volumes of these sizes come to lie on a drive, one after another.
+    /// Returns the places of volumes of these sizes on a drive, one after another.
     fn lie(drive: Extent, sizes: &[u64], placement: Placement) -> Vec<Extent> {
         let mut placed = Vec::new();
         for size in sizes {
@@ -116,14 +119,15 @@ mod tests {
     #[test]
     fn spread_leaves_equal_volumes_equal_room_behind_each() {
         let lies = lie(run(8, 80), &[10, 10, 10], Placement::Spread);
-        // Each halves the room behind another.
+        // Each one halves the room behind another.
         assert_eq!(lies, [run(8, 10), run(48, 10), run(28, 10)]);
     }
 
     #[test]
     fn spread_leaves_room_in_proportion_to_size() {
         let lies = lie(run(0, 100), &[30, 10], Placement::Spread);
-        // 60 are left: 45 for the one of 30 and 15 for the one of 10 would be room for five more of 10, and not for six.
+        // 60 are free: 45 for the one of 30 and 15 for the one of 10 would be room for five more of
+        // 10, and not for six.
         assert_eq!(lies, [run(0, 30), run(70, 10)]);
     }
 
@@ -132,14 +136,15 @@ mod tests {
         let free = [run(10, 20), run(50, 8)];
         let placed = place(&free, &[run(40, 10)], 4 * MIB, Placement::Spread);
         assert_eq!(placed, Some(run(10, 4)));
-        // In the other run both would get less for their size, though it begins behind nobody here.
+        // In the other run both would get less for their size, although it has no neighbour.
         let placed = place(&free, &[run(4, 6)], 4 * MIB, Placement::Spread);
         assert_eq!(placed, Some(run(10 + 16 * 6 / 10 / 4 * 4, 4)));
     }
 
     #[test]
     fn spread_takes_the_run_that_leaves_the_most_room_for_the_size_of_both() {
-        // A free run and the partition before it, and another; whether the first is taken.
+        // A free run and the partition before it, and another such pair; true if the first run is
+        // chosen.
         for (size, first, second, takes_first) in [
             // 1 for 10, and 22 for 200.
             (8, (9, 2), (30, 192), false),
@@ -162,7 +167,7 @@ mod tests {
     fn room_is_shared_by_size_unless_that_costs_a_place() {
         let share = |room, neighbour, size| share(room * MIB, neighbour * MIB, size * MIB) / MIB;
         assert_eq!(share(70, 30, 30), 35);
-        // By size 46, which would leave one place of 30 less than the two that 70 holds.
+        // By size it would be 46, which leaves one place of 30 less than the two that 70 holds.
         assert_eq!(share(70, 60, 30), 40);
         assert_eq!(share(70, 0, 30), 0);
     }
@@ -228,7 +233,8 @@ mod tests {
     }
 
     proptest! {
-        /// Equal volumes that fill at most a quarter of a drive can each be doubled, however many they are.
+        /// Equal volumes that fill at most a quarter of a drive can each be doubled, regardless of
+        /// their number.
         #[test]
         fn equal_volumes_can_all_be_doubled_while_a_quarter_of_the_drive_is_used(
             count in 1_u64..20, size in 1_u64..50, more in 0_u64..100,

@@ -1,6 +1,6 @@
-//! What records, table and kernel say together. Where they disagree in a way that no intent of
-//! ours explains, the volume is ambiguous: it is shown, its space counts as used, and nothing
-//! touches it. Where an intent explains it, a step completes or undoes the intent.
+//! Combines records, table and kernel. If they disagree in a way that no intent of Drivebay
+//! explains, the volume is ambiguous: it is shown, its space counts as used, and it is not changed.
+//! If an intent explains it, a step completes or undoes the intent.
 
 use uuid::Uuid;
 
@@ -11,57 +11,57 @@ use drivebay_model::{
     units::exact_size,
 };
 
-/// One thing that a look with repair does.
+/// One step of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A creation that was never acknowledged: entry (when there is one) and record go.
+    /// A creation was never acknowledged: its entry, if there is one, and its record are removed.
     Undo { uuid: Uuid, number: Option<u32> },
-    /// The table has the new length: so has the record.
+    /// The table has the new length, which the record then gets.
     FinishGrow { uuid: Uuid },
-    /// The table has the old length: the intent goes.
+    /// The table has the old length: the intent is removed.
     CancelGrow { uuid: Uuid },
-    /// The record says deleted, the table not yet.
+    /// The record says that the volume is deleted, and the table's entry is not marked yet.
     MarkErasing {
         uuid: Uuid,
         number: u32,
-        /// New GUID.
+        /// GUID that the entry gets.
         erase_guid: Uuid,
     },
-    /// Erased, and its entry is gone: the record goes.
+    /// The volume is erased, and its entry is gone: the record is removed.
     DropErased { uuid: Uuid },
-    /// The kernel has a partition that the table does not have, or has elsewhere, or one that is being erased or lives on
-    /// another drive.
+    /// The kernel has a partition that the table does not have, or has at another place, or one
+    /// that is being erased or is live on another drive.
     RemovePartition { number: u32 },
-    /// The kernel lacks a volume's partition.
+    /// The kernel does not have a volume's partition.
     AddPartition { number: u32, extent: Extent },
-    /// The kernel has a volume's partition as it was before it grew.
+    /// The kernel has a volume's partition with its length from before it grew.
     ResizePartition { number: u32, extent: Extent },
 }
 
-/// Everything on a drive, with what is to be done about it.
+/// Everything on a drive, and the steps of a repair.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// Volumes, by start.
+    /// Volumes, ordered by their start.
     pub volumes: Vec<Placed>,
-    /// Entries that no record knows: (name, extent).
+    /// Names and extents of entries without a record.
     pub strangers: Vec<(String, Extent)>,
-    /// Free runs.
     pub free: Vec<Extent>,
-    /// Bytes all volumes could have together.
+    /// Bytes that all volumes could have together.
     pub usable_bytes: u64,
-    /// What a repair does, in order; looked at again after each one that changes record or table.
+    /// Steps of a repair, in order. After each one that changes record or table, the steps must be
+    /// determined again.
     pub steps: Vec<Step>,
 }
 
-/// How a record and the table fit.
+/// Result of comparing a record with the table.
 struct Fit {
     number: Option<u32>,
-    /// Where the table has it.
+    /// Extent of the table's entry; None if there is none.
     extent: Option<Extent>,
     step: Option<Step>,
 }
 
-/// Puts the three together.
+/// Combines the table, the records and the kernel's partitions. Pure.
 pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -> View {
     let room = usable(table);
     let known: Vec<Result<Fit, String>> = records
@@ -126,7 +126,8 @@ pub fn reconcile(table: &Table, records: &[Record], kernel: &[PartitionFacts]) -
     );
     for facts in kernel {
         let entry = table.entry(facts.number).filter(Entry::is_used);
-        // Partitions of volumes are judged with their volumes; those of strangers are not ours to judge.
+        // Partitions of volumes are checked with their volumes; those of foreign entries are not
+        // checked.
         if entry.is_none() && facts.number != 1 {
             steps.insert(
                 0,
@@ -158,7 +159,7 @@ fn extent_of(facts: &PartitionFacts) -> Extent {
     }
 }
 
-/// Aligned, not empty, inside of what volumes may use.
+/// Fails unless the record's extents are aligned, not empty, and within the space for volumes.
 fn lies_well(record: &Record, room: Extent) -> Result<(), String> {
     for run in std::iter::once(record.extent).chain(record.growing_to) {
         let end = run.start.checked_add(run.len);
@@ -251,7 +252,7 @@ fn fit(table: &Table, record: &Record) -> Result<Fit, String> {
 }
 
 fn elsewhere(number: u32, table: Extent, record: Extent) -> String {
-    // Who mends the table needs both.
+    // The administrator who repairs the table needs both places.
     let (in_table, in_record) = (exact_size(table.len), exact_size(record.len));
     format!(
         "table entry {number} has it at byte {}, {in_table} long; its record at byte {}, {in_record} long",
@@ -259,7 +260,8 @@ fn elsewhere(number: u32, table: Extent, record: Extent) -> String {
     )
 }
 
-/// Who else claims bytes of this volume.
+/// Returns a description of another record or foreign entry with bytes of this volume; None if
+/// there is none.
 fn overlaps(
     table: &Table,
     records: &[Record],
@@ -281,7 +283,7 @@ fn overlaps(
     })
 }
 
-/// The volume with what the kernel has of it.
+/// Returns the volume with the kernel's partition of it, and adds the steps that it needs.
 fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<Step>) -> Placed {
     let mut placed = Placed {
         record: record.clone(),
@@ -299,11 +301,12 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
         return placed;
     };
     let facts = kernel.iter().find(|facts| facts.number == number);
-    // Of what is erased, or lives on another drive, the kernel has no device: nobody can use it.
+    // The kernel has no device of a volume that is being erased, or is live on another drive: it
+    // must not be used.
     let without = matches!(record.state, RecordState::Erasing { .. }) || !record.place.has_device();
     let undone = matches!(record.state, RecordState::Creating);
     match facts {
-        // The step that is pending takes the partition away itself.
+        // The pending step removes the partition itself.
         Some(_) if pending && (without || undone) => {}
         None if without || undone => {}
         Some(_) if without => steps.push(Step::RemovePartition { number }),
@@ -328,13 +331,14 @@ fn place(record: &Record, fit: Fit, kernel: &[PartitionFacts], steps: &mut Vec<S
     placed
 }
 
-/// Whether an intent in the records explains that one copy of the table has `a` in a slot and the
-/// other `b`: one is the table before our change, the other after it.
+/// True if an intent in the records explains that one copy of the table has `a` in a slot and the
+/// other one `b`: one is the table before the change, the other after it.
 pub fn explains(records: &[Record], a: &Entry, b: &Entry, sector: u64) -> bool {
     let is = |entry: &Entry, kind: Uuid, guid: Uuid, extent: Extent| {
         entry.type_guid() == kind && entry.guid() == guid && entry.extent(sector) == extent
     };
-    // Nothing else may have changed in the entry: same bytes once identity and place are the same.
+    // Nothing else in the entry may have changed: the bytes must be equal with the same identity
+    // and place.
     let kin = |a: &Entry, b: &Entry| {
         a.with_identity(b.type_guid(), b.guid())
             .with_extent(b.extent(sector), sector)

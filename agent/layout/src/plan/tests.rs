@@ -66,7 +66,7 @@ fn the_last_extent_is_usable_and_the_backup_table_is_not() {
     for sector in [512, 4096] {
         let table = Table::fresh(Uuid::nil(), Uuid::nil(), SIZE, sector).unwrap();
         assert_eq!(usable(&table), mib(5, 94));
-        // A drive whose end is not aligned keeps the rest of its last mebibyte as slack.
+        // If the drive's end is not aligned, the rest of its last MiB is unused.
         let table = Table::fresh(Uuid::nil(), Uuid::nil(), SIZE + 64 * 1024, sector).unwrap();
         assert_eq!(usable(&table), mib(5, 95));
     }
@@ -77,12 +77,12 @@ fn the_last_extent_is_usable_and_the_backup_table_is_not() {
 #[test]
 fn usable_space_ends_and_begins_where_the_table_says_to_the_sector() {
     for sector in [512, 4096] {
-        // The backup table: the entry array and the header behind it.
+        // The backup table: the entry array, and the header behind it.
         let backup = crate::gpt::ARRAY_BYTES + sector;
         let fresh = |size| Table::fresh(Uuid::nil(), Uuid::nil(), size, sector).unwrap();
         assert_eq!(usable(&fresh(SIZE + backup)), mib(5, 95));
         assert_eq!(usable(&fresh(SIZE + backup - sector)), mib(5, 94));
-        // A table that keeps more for itself than ours do.
+        // A table that reserves more space than Drivebay's.
         let table = Table {
             first_usable: 6 * MIB / sector + 1,
             ..fresh(SIZE)
@@ -168,11 +168,11 @@ fn runs_overlap_when_they_share_a_byte_and_not_when_they_touch() {
             },
             false,
         ),
-        // An empty run has no byte to share.
+        // An empty run has no byte in common with another.
         (mib(5, 10), mib(7, 0), false),
         (mib(5, 10), mib(5, 0), false),
         (mib(5, 0), mib(5, 0), false),
-        // A record may claim anything.
+        // A record may contain any numbers.
         (huge, mib(5, 10), true),
         (huge, mib(0, 1), false),
     ] {
@@ -438,7 +438,8 @@ fn disagreement_is_ambiguous_and_gets_no_step() {
     }
 }
 
-/// An operator who has to mend it by hand needs both places, or to know that it is the entry's identity.
+/// An administrator who has to repair it needs both places, or to know that the entry's identity is
+/// wrong.
 #[test]
 fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
     let (at, to) = (mib(5, 10), mib(5, 20));
@@ -464,7 +465,7 @@ fn the_reason_of_an_ambiguous_volume_says_where_table_and_record_have_it() {
         let said = reason(other, state);
         assert!(said.contains("type or GUID"), "{said}");
     }
-    // Of the same length too, it is the identity that is wrong.
+    // With the right length too, the identity is wrong.
     let other = other.with_extent(to, 512);
     let said = reason(other, RecordState::Creating);
     assert!(said.contains("type or GUID"), "{said}");
@@ -527,7 +528,7 @@ fn what_the_kernel_has_wrong_is_taken_from_it_and_not_used_until_then() {
     );
     assert_eq!(view.steps, [Step::RemovePartition { number: 2 }]);
     assert_eq!(view.free, [mib(17, 82)]);
-    // Shorter at the same place: it has grown since.
+    // Shorter at the same place: the volume has grown since.
     let view = reconcile(&table, &records, &[kernel(2, mib(5, 4))]);
     assert_eq!(
         view.steps,
@@ -537,7 +538,7 @@ fn what_the_kernel_has_wrong_is_taken_from_it_and_not_used_until_then() {
         }]
     );
     assert_eq!(view.volumes[0].ambiguous, None);
-    // One that no entry knows.
+    // A partition without an entry.
     let view = reconcile(&table, &records, &[kernel(2, at), kernel(9, mib(50, 1))]);
     assert_eq!(view.steps, [Step::RemovePartition { number: 9 }]);
     assert_eq!(view.free, [mib(15, 35), mib(51, 48)]);
@@ -574,9 +575,9 @@ fn a_deleted_volume_has_no_device_and_the_kernel_loses_its_partition_once() {
         number: Some(number),
     }];
     for (entry, state, expected) in [
-        // Marked already, and somebody gave it to the kernel again.
+        // Marked already, and an administrator gave it to the kernel again.
         (erase, erasing(3), &removed),
-        // The step itself takes it away: before that the entry must not change.
+        // The step itself removes it: the entry must not change before.
         (live(7, at), erasing(0), &marked),
         (live(7, at), RecordState::Creating, &undone),
     ] {
@@ -584,7 +585,7 @@ fn a_deleted_volume_has_no_device_and_the_kernel_loses_its_partition_once() {
         let view = reconcile(&table().with(number, entry), &records, &[kernel(2, at)]);
         assert_eq!(view.steps, expected);
         assert_eq!(view.volumes[0].device, None);
-        // Without one, nothing is given to the kernel.
+        // If the kernel has no partition, none is added.
         let view = reconcile(&table().with(number, entry), &records, &[]);
         assert!(
             !view
@@ -660,7 +661,7 @@ fn only_our_own_change_explains_two_different_copies() {
             record(7, at, erasing(at.len)),
             false,
         ),
-        // Another erasing than the recorded one, another type, another place.
+        // Another deletion than the recorded one, another type, another place.
         (
             live(7, at),
             live(7, at).with_identity(ERASING_TYPE, Uuid::from_u128(0xf)),
@@ -680,7 +681,7 @@ fn only_our_own_change_explains_two_different_copies() {
             false,
         ),
         (live(8, at), erase, record(7, at, erasing(0)), false),
-        // Both as our change leaves them, but something else of the entry changed with it.
+        // Both are as the change leaves them, but another field of the entry changed with it.
         (
             live(7, at),
             unnamed(erase, at),
@@ -696,7 +697,7 @@ fn only_our_own_change_explains_two_different_copies() {
             },
             false,
         ),
-        // The same on both sides is no change of ours.
+        // The same entry on both sides is not a change.
         (
             live(7, at),
             live(7, at),
@@ -713,7 +714,7 @@ fn only_our_own_change_explains_two_different_copies() {
     }
 }
 
-/// The same partition, without the name that every entry of ours has.
+/// Returns the same partition without the name that every entry of Drivebay has.
 fn unnamed(entry: Entry, extent: Extent) -> Entry {
     Entry::UNUSED
         .with_identity(entry.type_guid(), entry.guid())

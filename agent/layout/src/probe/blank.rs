@@ -1,4 +1,4 @@
-//! Whether a device is provably blank: which bytes are looked at, and that they are zeros.
+//! Samples whether a device is blank: selects the bytes to read, and checks that they are zeros.
 
 use std::io;
 
@@ -7,18 +7,21 @@ use crate::device;
 use drivebay_model::{GIB, MIB};
 use drivebay_sys::direct::{ALIGN, Aligned};
 
-/// All of this much is read at each end: partition tables, labels and superblocks of everything known lie there.
+/// Bytes at each end that are read completely: partition tables, labels and superblocks of all
+/// known formats are there.
 const END_BYTES: u64 = 16 * MIB;
-/// Samples in between, spread evenly.
+/// Number of samples in between, evenly spread.
 const SAMPLES: u64 = 64;
 /// Bytes of one sample.
 const SAMPLE_BYTES: u64 = 64 * 1024;
-/// Further ones where data usually begins: up to so many bytes, one in each so many.
+/// Further samples where data usually begins: up to the first number of bytes, one at each multiple
+/// of the second.
 const DENSER: [(u64, u64); 2] = [(GIB, 32 * MIB), (16 * GIB, 512 * MIB)];
-/// The ends are read in pieces of this many bytes.
+/// Bytes of the pieces in which the ends are read.
 const PIECE_BYTES: u64 = MIB;
 
-/// Runs (offset, length) to read, the ends first. Lengths may end anywhere at the device's end only.
+/// Returns the runs to read (offset, length in bytes), the ends first. Only at the device's end a
+/// length may be unaligned.
 pub(super) fn plan(size: u64) -> Vec<(u64, u64)> {
     let mut runs = Vec::new();
     let mut pieces = |from: u64, to: u64| {
@@ -51,10 +54,11 @@ pub(super) fn plan(size: u64) -> Vec<(u64, u64)> {
     runs
 }
 
-/// Where reading failed, and why.
+/// Offset of a failed read, and its error.
 pub(super) type Unreadable = (u64, io::Error);
 
-/// Reads every run and stops at the first byte that is not zero.
+/// Reads every run, and stops at the first byte that is not zero. Calls `step` with the offset
+/// before each read.
 pub(super) fn sample(
     size: u64,
     mut step: impl FnMut(u64),

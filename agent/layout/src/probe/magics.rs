@@ -1,10 +1,11 @@
-//! Signatures that libblkid misses or wants more of: looked for in the first and last mebibyte, and on
-//! purpose with less proof than a superblock's owner would ask for. One too many refuses a drive that is
-//! free; one too few destroys somebody's data.
+//! Signatures that libblkid does not know, or accepts only with more evidence: searched for in the
+//! first and last MiB, deliberately with less evidence than the format's own tools require. A false
+//! positive refuses a free drive; a false negative destroys data.
 
 use drivebay_model::Signature;
 
-/// `head` are the first bytes of a device of `size` bytes, `tail` its last ones (they may overlap).
+/// Searches for signatures. `head` are the first bytes of a device of `size` bytes, `tail` its last
+/// ones (they may overlap).
 pub fn find(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
     let view = View { size, head, tail };
     [bluestore, zfs, lvm, md, drbd, stratis]
@@ -20,7 +21,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Bytes at an offset, when they are among those that were read.
+    /// Returns the bytes at an offset; None if they are not in `head` or `tail`.
     fn at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let tail_start = self.size.checked_sub(self.tail.len() as u64)?;
         let range = |start: u64| {
@@ -54,11 +55,11 @@ fn bluestore(view: &View<'_>) -> Option<Signature> {
 }
 
 const KIB: u64 = 1024;
-/// Uberblocks begin with this, in the byte order of the host that wrote them.
+/// Magic of an uberblock, in the byte order of the host that wrote it.
 const UBERBLOCK: u64 = 0x00ba_b10c;
 
-/// ZFS has four labels of 256 KiB, two at each end. libblkid wants several uberblocks; the header of a
-/// label's name-value list, or a single uberblock, is enough here.
+/// ZFS has four labels of 256 KiB, two at each end. libblkid requires several uberblocks; here the
+/// header of a label's name-value list, or a single uberblock, is enough.
 fn zfs(view: &View<'_>) -> Option<Signature> {
     const LABEL: u64 = 256 * KIB;
     let end = view.size / LABEL * LABEL;
@@ -69,7 +70,7 @@ fn zfs(view: &View<'_>) -> Option<Signature> {
         end.checked_sub(LABEL),
     ];
     labels.into_iter().flatten().find_map(|label| {
-        // XDR, either byte order of the writer; version 0, unique names.
+        // XDR, in either byte order of the writer; version 0, unique names.
         let list = view.at(label + 16 * KIB, 12).is_some_and(|head| {
             head[0] == 1 && head[1] <= 1 && head[2..] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]
         });
@@ -88,7 +89,7 @@ fn zfs(view: &View<'_>) -> Option<Signature> {
     })
 }
 
-/// LVM puts its label into one of the first four sectors; libblkid checks its checksum too.
+/// LVM writes its label to one of the first four sectors; libblkid also checks its checksum.
 fn lvm(view: &View<'_>) -> Option<Signature> {
     (0..4)
         .map(|sector| sector * 512)
@@ -96,8 +97,8 @@ fn lvm(view: &View<'_>) -> Option<Signature> {
         .and_then(|at| signature("LVM2_member", "raid", at))
 }
 
-/// md: 1.1 at the start, 1.2 at 4 KiB, 1.0 and 0.90 at the end. libblkid rejects a superblock that does
-/// not name its own place (an image that was moved).
+/// md: 1.1 at the start, 1.2 at 4 KiB, 1.0 and 0.90 at the end. libblkid rejects a superblock that
+/// does not name its own place (an image that was moved).
 fn md(view: &View<'_>) -> Option<Signature> {
     const MAGIC: u32 = 0xa92b_4efc;
     let sectors = view.size / 512;
@@ -114,7 +115,8 @@ fn md(view: &View<'_>) -> Option<Signature> {
         .and_then(|at| signature("linux_raid_member", "raid", at))
 }
 
-/// DRBD's internal metadata is the last 4 KiB block; versions 8.0 to 9 put the magic at different places in it.
+/// DRBD's internal metadata is the last 4 KiB block; versions 8.0 to 9 have the magic at different
+/// places in it.
 fn drbd(view: &View<'_>) -> Option<Signature> {
     let block = (view.size & !(4 * KIB - 1)).checked_sub(4 * KIB)?;
     view.at(block, 512)?
@@ -123,7 +125,7 @@ fn drbd(view: &View<'_>) -> Option<Signature> {
         .then(|| signature("drbd", "raid", block))?
 }
 
-/// Stratis has its signature blocks in sectors 1 and 9; libblkid wants their checksums right.
+/// Stratis has its signature blocks in sectors 1 and 9; libblkid requires valid checksums.
 fn stratis(view: &View<'_>) -> Option<Signature> {
     [1, 9]
         .map(|sector| sector * 512 + 4)

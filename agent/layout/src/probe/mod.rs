@@ -1,4 +1,5 @@
-//! The worker job that reads a drive's signatures and samples its blankness. It writes nothing.
+//! The worker job that reads a drive's signatures and samples whether it is blank. It writes
+//! nothing.
 
 mod blank;
 pub mod magics;
@@ -24,53 +25,52 @@ use drivebay_sys::{
 };
 use drivebay_worker::{Context, Job};
 
-/// Looks at the bytes of a whole drive.
+/// Probes a whole drive. Writes nothing.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Probe {
     pub drive: DriveRef,
-    /// Whether the zero samples are needed (the policy of the class that selects it; None: signatures only).
+    /// Policy of the class that selects the drive, which decides if it is sampled for zeros; None: signatures only.
     pub policy: Option<ClaimPolicy>,
 }
 
-/// Whether the sampled bytes are zeros.
+/// Result of sampling for zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Blankness {
     /// Zeros in the first and last 16 MiB and in 64 spread samples.
     Blank,
-    /// Something at this byte offset.
+    /// A byte that is not zero, at this offset.
     DataAt(u64),
-    /// Not looked at (not asked for, or a signature was found first).
+    /// Not sampled: not requested, or a signature was found first.
     NotSampled,
 }
 
-/// What a look at the bytes found.
+/// Result of probing a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
     /// Bytes, from BLKGETSIZE64.
     pub size_bytes: u64,
-    /// The kernel says read-only (BLKROGET).
+    /// True if the kernel reports the device as read-only (BLKROGET).
     pub read_only: bool,
     /// O_EXCL was refused: mounted, held, or opened exclusively. False of a drive that no class selects, and of one of ours: not
     /// asked.
     pub busy: bool,
-    /// Signatures of superblocks and tables. Not looked for on a drive of ours: they lie in volumes.
+    /// Signatures of superblocks and tables. Not searched for on a claimed drive: they belong to volumes.
     pub signatures: Signatures,
-    /// The GPT. Not looked at on a drive of ours.
+    /// The GPT. Not read on a claimed drive.
     pub gpt: GptState,
     /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
     /// beginning of one).
     pub ours: Option<Layout>,
     /// The sector size that our table was written with, on a drive that has another one now.
     pub written_sector: Option<u64>,
-    /// What only Drivebay writes, on a drive that is not `ours`, in words.
+    /// Traces of Drivebay on a drive that is not `ours`, in words.
     pub traces: Option<String>,
-    /// The type GUIDs of all its GPT partitions, lower case (ESP and root types give a system drive away).
+    /// Type GUIDs of all its GPT partitions, in lower case. ESP and root types identify a system drive.
     pub gpt_types: Vec<String>,
-    /// Zeros or not.
     pub blankness: Blankness,
 }
 
-/// Why a probe failed. Says nothing about what is on the drive.
+/// Error of a probe. It is no evidence about the contents of the drive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ProbeError {
     /// The device at this name is not the expected drive any more.
@@ -78,9 +78,9 @@ pub enum ProbeError {
     NotThisDrive {
         /// Expected identity.
         drive: String,
-        /// Where it was looked for.
+        /// Kernel name at which the drive was expected.
         kernel_name: String,
-        /// What was there.
+        /// Device that has this name now.
         seen: String,
     },
     /// Open failed.
@@ -90,7 +90,7 @@ pub enum ProbeError {
         #[source]
         source: Cause,
     },
-    /// The medium does not read.
+    /// Reading the device failed.
     #[error("cannot read /dev/{kernel_name} at byte {offset}")]
     Read {
         kernel_name: String,
@@ -111,7 +111,8 @@ pub enum ProbeError {
 
 /// libblkid's TYPE of an LVM PV.
 pub const PV_KIND: &str = "LVM2_member";
-/// Both ends are always read this far, whatever the policy: a drive that does not read is not claimed.
+/// Bytes that are always read at both ends, regardless of the policy: a drive that cannot be read
+/// must not be claimed.
 const ENDS_BYTES: u64 = MIB;
 
 impl Job for Probe {
@@ -137,7 +138,7 @@ impl Job for Probe {
         context.step("marks of ours");
         let marked = marks::read(&medium).map_err(failed);
         let traces = match (&marked, self.policy) {
-            // No class selects it, so nobody is going to claim it.
+            // No class selects the drive, so it will not be claimed.
             (Ok(Mark::Ours(_) | Mark::OtherSector(_)), _) | (_, None) => None,
             _ => marks::traces(&medium).map_err(failed)?,
         };
@@ -164,7 +165,8 @@ impl Job for Probe {
                 probed.written_sector = Some(written);
                 return Ok(probed);
             }
-            // What lies where tables and superblocks are is a volume's, or a spare copy: nothing is decided by it.
+            // Data at the places of tables and superblocks belongs to a volume, or is a spare copy:
+            // it is not evidence.
             Ok(Mark::Ours(layout)) => {
                 disk.verify().map_err(|error| self.not_opened(error))?;
                 probed.ours = Some(layout);
@@ -180,12 +182,12 @@ impl Job for Probe {
         context.step("read both ends");
         let ends = ENDS_BYTES.min(size);
         let head = self.read(&disk, 0, ends)?;
-        // Direct reads begin at a multiple of this.
+        // Direct reads must begin at a multiple of this.
         let tail_start = (size - ends) / ALIGN * ALIGN;
         let tail = self.read(&disk, tail_start, size - tail_start)?;
 
         context.step("libblkid");
-        // Through a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
+        // Uses a descriptor of its own: libblkid reads with any alignment, which O_DIRECT refuses.
         let cached =
             DiskReader::open(&self.drive, false).map_err(|error| self.not_opened(error))?;
         let signatures = blkid::probe_file(cached.file(), &self.drive.node())
@@ -196,7 +198,8 @@ impl Job for Probe {
         let gpt = gpt::scan(&medium).map_err(failed)?;
 
         let signatures = with_own(signatures, pv_signature(&pv));
-        // A claim may have been cut off before its first table: whether that is all there is, is looked at closely.
+        // A claim may have been interrupted before its first table: whether the drive has nothing
+        // else must be checked.
         let begun = gpt.types.is_empty() && is_our_mbr(&head) && only_tables(&signatures);
         if gpt.ours || begun {
             probed.ours = Some(Layout::Partition);
@@ -230,7 +233,7 @@ impl Job for Probe {
         } else {
             Blankness::NotSampled
         };
-        // The name may have gone to another device while all of this was read.
+        // The device's name may have been assigned to another device during the probe.
         disk.verify().map_err(|error| self.not_opened(error))?;
         Ok(Probed {
             signatures,
@@ -242,8 +245,9 @@ impl Job for Probe {
 }
 
 impl Probe {
-    /// Whether somebody else holds it. What is held exclusively can be mounted and activated by nobody else, and no partition of
-    /// it be formatted: a drive that may become ours is held for an instant, and any other never, nor one of ours.
+    /// True if another process or device holds the drive. A drive that may be claimed is opened
+    /// with O_EXCL for a moment, in which it can be neither mounted nor activated by others, and no
+    /// partition of it be formatted; other drives, and claimed ones, never are.
     fn is_held(&self) -> Result<bool, ProbeError> {
         if self.policy.is_none() {
             return Ok(false);
@@ -302,7 +306,8 @@ impl Probe {
     }
 }
 
-/// A drive past the page cache. Remembers where it was read last, for the message of a read that fails.
+/// A drive read past the page cache. Stores the offset of the last failed read, for the error
+/// message.
 struct Uncached<'a> {
     disk: &'a DiskReader,
     sector: u64,
@@ -328,8 +333,8 @@ impl Medium for Uncached<'_> {
     }
 }
 
-/// Whether nothing but tables was found. With anything else, a mark in the first sector is left over from a claim long
-/// ago, and what is there now is what counts.
+/// True if only tables were found. With any other signature a mark in the first sector is a remnant
+/// of an earlier claim, and the present contents decide.
 pub fn only_tables(signatures: &Signatures) -> bool {
     match signatures {
         Signatures::Empty => true,
@@ -338,7 +343,7 @@ pub fn only_tables(signatures: &Signatures) -> bool {
     }
 }
 
-/// An LVM label is one also when it is damaged, which libblkid passes over.
+/// Returns a signature for an LVM label, also for a damaged one, which libblkid ignores.
 pub fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
     let uuid = match found {
         metadata::Found::NoPv => return Vec::new(),
@@ -359,7 +364,7 @@ pub fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
     }]
 }
 
-/// What libblkid found, and what only we found.
+/// Merges libblkid's signatures with those that only Drivebay finds.
 pub fn with_own(theirs: Signatures, own: Vec<Signature>) -> Signatures {
     let merge = |mut found: Vec<Signature>| {
         for one in own.clone() {

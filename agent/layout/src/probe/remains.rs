@@ -1,22 +1,24 @@
-//! What a recovery tool would still find on a drive that has no signature where signatures are: tables that libblkid does not
-//! know, filesystems that begin where partitions customarily do, and superblocks' backups. Looked for where a class asks for
-//! drives without a signature; one that must be blank is read for any data instead.
+//! Searches for data that a recovery tool would still find on a drive without current signatures:
+//! tables that libblkid does not know, filesystems at the usual starts of partitions, and backups
+//! of superblocks. Used if a class requires drives without a signature; if it requires blank ones,
+//! they are read for any data instead.
 
 use drivebay_model::{GIB, MIB, Signature};
 use drivebay_sys::blkid::USAGE_TABLE;
 
-/// Where first partitions begin, bytes: of DOS (sector 63), and of everybody since.
+/// Usual starts of the first partition, bytes: of DOS (sector 63), and of all later tools.
 pub(super) const FIRST_PARTITIONS: [u64; 2] = [63 * 512, MIB];
 
 const SECTOR: u64 = 512;
-/// Reads begin at a multiple of it: whole sectors of any size.
+/// Reads must begin at a multiple of it: whole sectors of any size.
 const BLOCK: u64 = 4096;
-/// RDSK is in one of so many sectors.
+/// Number of sectors of which one has RDSK.
 const AMIGA_SECTORS: u64 = 16;
 const BSD: [u8; 4] = 0x8256_4557_u32.to_le_bytes();
 const BSD_SWAPPED: [u8; 4] = 0x8256_4557_u32.to_be_bytes();
 
-/// Looks at a drive of `size` bytes. `read`: so many bytes at an offset, or an error, which is the answer then.
+/// Searches a drive of `size` bytes. `read` returns the bytes at an offset, of the given length;
+/// its errors are returned.
 pub fn find<E>(
     size: u64,
     read: &mut dyn FnMut(u64, usize) -> Result<Vec<u8>, E>,
@@ -52,7 +54,7 @@ fn signature(kind: &str, usage: &str, offset: u64) -> Signature {
     }
 }
 
-/// A table in the first sectors, as GNU parted and the systems themselves write them.
+/// Searches the first sectors for a table, as GNU parted and the systems themselves write them.
 fn table(head: &[u8]) -> Option<(&'static str, u64)> {
     let has = |at: u64, magic: &[u8]| {
         let part = usize::try_from(at).ok().and_then(|at| head.get(at..));
@@ -72,7 +74,8 @@ fn table(head: &[u8]) -> Option<(&'static str, u64)> {
     if has(0, b"GNU Parted Loopback") {
         return Some(("loop", 0));
     }
-    // The Atari's own tables have no magic. GNU parted's have one, and a partition has its number of three letters.
+    // The Atari's own tables have no magic. GNU parted's have one, and a partition has an id of
+    // three letters.
     let first = head.get(..SECTOR as usize)?;
     let by_parted = first.windows(11).any(|part| part == b"PARTEDATARI");
     let by_partition = (0..4).any(|entry| {
@@ -83,7 +86,8 @@ fn table(head: &[u8]) -> Option<(&'static str, u64)> {
     (by_parted || by_partition).then_some(("atari", 0x1c6))
 }
 
-/// Where backups of superblocks would be: kind, place, where in it the magic is, the magic.
+/// Returns the places of superblocks' backups: kind, offset, offset of the magic within it, and the
+/// magic.
 fn backups(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
     let mut places: Vec<(&'static str, u64, u64, &'static [u8])> = Vec::new();
     // ext2/3/4: the first block of groups 1, 3, 5, 7 (sparse_super); a group has 8 × block size blocks.
@@ -107,7 +111,7 @@ fn backups(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
             }
         }
     }
-    // The largest group: 1 TiB less a block.
+    // mkfs.xfs's largest group: 1 TiB less a block.
     places.push(("xfs", 1024 * 1024 * MIB - 4096, 0, b"XFSB"));
     places.extend(others(size));
     places.retain(|(_, at, skip, magic)| at + skip + magic.len() as u64 <= size);
@@ -116,12 +120,13 @@ fn backups(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
     places
 }
 
-/// Where a drive that must be blank is read besides its samples.
+/// Returns further offsets at which a drive that must be blank is read.
 pub(super) fn places(size: u64) -> impl Iterator<Item = u64> {
     backups(size).into_iter().map(|(_, at, ..)| at)
 }
 
-/// Superblocks and their copies that libblkid does not look for, or wants more of.
+/// Returns superblocks and their copies that libblkid does not search for, or accepts only with
+/// more evidence.
 fn others(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
     const BCACHEFS: [&[u8]; 2] = [
         &[
@@ -134,7 +139,7 @@ fn others(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
         ],
     ];
     let sectors = size / SECTOR;
-    // Counted from the end; 0 is the last.
+    // Counted from the end; 0 is the last sector.
     let from_end = |n: u64| sectors.saturating_sub(n + 1) * SECTOR;
     let mut places: Vec<(&'static str, u64, u64, &'static [u8])> = vec![
         ("geom", from_end(0), 0, b"GEOM::"),
@@ -188,7 +193,8 @@ fn others(size: u64) -> Vec<(&'static str, u64, u64, &'static [u8])> {
             places.push(("bcachefs", at, 24, magic));
         }
     }
-    // Sun's backups: the first odd sectors of the last track, in the geometries that are made up for drives.
+    // Sun's backups: the first odd sectors of the last track, in the geometries that are assumed
+    // for drives.
     for (heads, track) in [(255, 63), (16, 63), (64, 32)] {
         let last = sectors / (heads * track) * heads * track;
         let at = |odd: u64| last.saturating_sub(track) + odd;
@@ -205,7 +211,7 @@ mod tests {
 
     const SIZE: u64 = 300 * MIB;
 
-    /// What is found on zeros with these bytes.
+    /// Returns the signature that is found on a drive of zeros with these bytes.
     fn found(at: u64, bytes: &[u8]) -> Option<(String, u64)> {
         let mut read = |offset: u64, len: usize| {
             let mut out = vec![0; len];

@@ -1,11 +1,11 @@
-//! The on-drive format of the label: who owns the drive, and what is known of its volumes.
+//! The on-drive format of the label: the owner of the drive, and the records of its volumes.
 //!
 //! # Where
-//! The first entry of the GPT is the label partition: type `LABEL_TYPE`, 4 MiB at byte 1 MiB of
-//! the drive. It holds two slots of 2 MiB, at byte 0 and at byte 2 MiB of the partition. A slot
-//! is a header of 4096 bytes followed by the payload, which is padded with zeros to whole blocks of
-//! 4096 bytes (to whole sectors by 0.1.0). What lies after that is left over from longer payloads and means nothing, but for the
-//! last 4 KiB of the slot: what is known of free space (`zeroed`).
+//! The first entry of the GPT is the label partition: type `LABEL_TYPE`, 4 MiB at byte 1 MiB of the
+//! drive. It has two slots of 2 MiB, at byte 0 and at byte 2 MiB of the partition. A slot is a
+//! header of 4096 bytes followed by the payload, which is padded with zeros to whole blocks of 4096
+//! bytes (to whole sectors by 0.1.0). Bytes behind that are left from longer payloads and have no
+//! meaning, except the last 4 KiB of the slot: the record of free space (`zeroed`).
 //!
 //! # Header
 //! All integers are little-endian. The header is one sector on 4Kn drives and eight on others.
@@ -25,19 +25,19 @@
 //! | 4092..4096 | CRC-32 of bytes 0..4092                                                   |
 //!
 //! # Payload
-//! UTF-8 JSON, one object; `payload` documents its fields. Fields that a reader does not know
-//! are kept when it writes the label again.
+//! UTF-8 JSON, one object; `payload` documents its fields. Fields that a reader does not know are
+//! kept when it writes the label again.
 //!
 //! # Writing
-//! A new version goes to the slot that does not hold the newest one, is flushed, read back from
-//! the medium and compared; from then on it counts. Then the other slot gets the same version in
-//! the same way, so that at rest both hold the newest one and no damage to one of them loses
-//! anything: a label that fell back by one version would take an acknowledged volume for an
-//! intent. A power cut leaves at least one whole slot at every moment.
+//! A new version is written to the slot that does not have the newest one, flushed, read back from
+//! the medium and compared; then it is valid. Then the other slot gets the same version in the same
+//! way, so that at rest both have the newest one and damage to one of them loses nothing: in a
+//! label that fell back by one version an acknowledged volume would be an intent. A power failure
+//! leaves at least one whole slot at every moment.
 //!
 //! # Reading
-//! The newest valid slot wins. One damaged slot is noted, and written again on repair. Slot 1 all
-//! zeros and slot 0 not valid, in a table without any other entry, is a claim that was interrupted.
+//! The newest valid slot wins. One damaged slot is noted, and rewritten by a repair. If slot 1 is
+//! all zeros and slot 0 not valid, in a table without any other entry, a claim was interrupted.
 //! Anything else is damage, and nothing is changed.
 
 mod payload;
@@ -57,67 +57,65 @@ use drivebay_model::units::size_beside;
 pub use payload::{Content, Stored};
 use slot::{SLOT_BYTES, Slot};
 
-/// What the two slots say.
+/// Result of reading both slots.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
     reason = "there is one per look, and it is taken apart at once"
 )]
 pub enum Found {
-    /// Slot 1 was never written, and slot 0 not whole: the claim did not get to its end. Only
-    /// believed when the table has no entry but the label's; else it is damage.
+    /// Slot 1 was never written, and slot 0 is not valid: the claim was not completed. Only
+    /// conclusive if the table has no entry but the label's; else it is damage.
     Blank,
-    /// The label.
     Read(Read),
-    /// Not to be trusted; says why.
+    /// The label is not valid; the text is the reason.
     Damaged(String),
 }
 
 /// A label that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// What it says.
     pub content: Content,
     pub sequence: u64,
-    /// Which slot it came from; the next version goes to the other one.
+    /// Slot that it was read from; the next version is written first to the other one.
     pub slot: u64,
-    /// What is wrong with the other slot: None when it holds the same version.
+    /// Defect of the other slot; None if it has the same version.
     pub other: Option<Other>,
 }
 
-/// How the other slot differs.
+/// Defect of the other slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Other {
-    /// Valid, one or more versions behind: a write was interrupted after its first half.
+    /// Valid, and one or more versions older: a write was interrupted after its first half.
     Older,
-    /// Not valid, and why.
+    /// Not valid; the text is the reason.
     Damaged(String),
 }
 
-/// Why a label was not written.
+/// Reason for not writing a label.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It does not fit its slot.
+    /// Bytes of a label that does not fit its slot.
     #[error("the label would need {}; a slot holds {}", size_beside(*.0, SLOT_BYTES), size_beside(SLOT_BYTES, *.0))]
     TooLarge(u64),
-    /// There is no further number for it: the last one was not counted up to.
+    /// The next sequence number is one that readers refuse.
     #[error(
         "the label's sequence number {0} is not one that can be read again; move the volumes off the drive, wipe it, and claim it anew"
     )]
     Sequence(u64),
-    /// JSON refused it.
+    /// The label cannot be converted to JSON.
     #[error("the label cannot be encoded")]
     Encode(#[source] serde_json::Error),
-    /// The drive refused it.
+    /// Reading or writing the drive failed.
     #[error("the label cannot be written")]
     Io(#[source] io::Error),
-    /// The drive took it and returned something else.
+    /// Slot whose contents differed when they were read back.
     #[error("label slot {0} did not read back as written")]
     ReadBack(u64),
 }
 
-/// Whether there are traces of a label where it would be. For a drive without a table: it was
-/// ours, and its volumes may still be there.
+/// True if a label was ever written to its usual place, damaged or not. A drive with such traces
+/// and without a table was claimed, and its volumes may still be there.
 pub fn has_traces<D: Medium + ?Sized>(dev: &D) -> io::Result<bool> {
     if dev.size() < LABEL_EXTENT.end() {
         return Ok(false);
@@ -125,15 +123,16 @@ pub fn has_traces<D: Medium + ?Sized>(dev: &D) -> io::Result<bool> {
     device::any((0..2).map(|slot| slot::has_magic(dev, slot)))
 }
 
-/// Where it is kept what is known of free space.
+/// Returns the slots of the record of free space.
 pub(super) fn of_free_space() -> super::zeroed::Slots {
     slot::of_free_space()
 }
 
-/// Reads both slots.
+/// Reads both slots. A label for another disk GUID is damaged. Errs if a slot cannot be read and
+/// the other one is not valid.
 pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
     let slots = (slot::read(dev, 0), slot::read(dev, 1));
-    // At rest both are the same, byte for byte: what is in them is decoded once.
+    // At rest both have the same bytes, which are decoded once.
     if let (Ok(first), Ok(second)) = &slots
         && first == second
         && let Slot::Good { content, sequence } = slot::judge(first)
@@ -150,7 +149,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
     }
     let judge = |raw: io::Result<slot::Raw>| raw.map(|raw| slot::judge(&raw));
     let slots = (judge(slots.0), judge(slots.1));
-    // A slot whose sectors do not read is damaged only when the other one is good.
+    // A slot whose sectors cannot be read counts as damaged only if the other one is valid.
     let good = |slot: &io::Result<Slot>| matches!(slot, Ok(Slot::Good { .. }));
     let (first, second) = match slots {
         (Err(error), other) if !good(&other) => return Err(error),
@@ -159,7 +158,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
     };
     Ok(match (first, second) {
         (Slot::Newer(what), _) | (_, Slot::Newer(what)) => Found::Damaged(what),
-        // The very first write begins with slot 0. A label that was ever acknowledged has both.
+        // The first write begins with slot 0. A label that was acknowledged has both slots.
         (Slot::Zero | Slot::Bad(_), Slot::Zero) => Found::Blank,
         (
             Slot::Good {
@@ -243,7 +242,8 @@ fn checked(read: Read, disk_guid: Uuid) -> Found {
     }
 }
 
-/// Writes the next version and answers with it. `previous` is what was read; None for the first.
+/// Writes the next version of the label to both slots, and returns it. `previous` is the label that
+/// was read; None for the first one.
 pub fn write<D: Device + ?Sized>(
     dev: &D,
     previous: Option<&Read>,
@@ -263,7 +263,7 @@ pub fn write<D: Device + ?Sized>(
     })
 }
 
-/// Makes the other slot the same as the one that was read.
+/// Makes the other slot equal to the one that was read.
 pub fn repair<D: Device + ?Sized>(dev: &D, read: &Read) -> Result<(), WriteError> {
     slot::write(
         dev,

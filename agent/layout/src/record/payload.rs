@@ -1,5 +1,5 @@
-//! The payload: JSON, in types of its own, so that the format stays what it is when the model
-//! changes. Every object keeps the fields that it does not know.
+//! The payload: JSON, in types of its own, so that the format does not change with the model. Every
+//! object keeps the fields that this version does not know.
 //!
 //! ```json
 //! {
@@ -59,23 +59,20 @@ use drivebay_model::{
     RecordState,
 };
 
-/// A whole label.
+/// The contents of a label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Content {
-    /// Minor version: 0 when we made it, else the one it was read with; never lowered.
+    /// Minor version: 0 if this version created it, else the one it was read with; never lowered.
     pub minor: u16,
-    /// Our mark.
     pub label: Label,
-    /// Volumes.
     pub records: Vec<Stored>,
     label_extra: Map<String, Value>,
     extra: Map<String, Value>,
 }
 
-/// A record, with the fields of it that we do not know.
+/// A record, with its fields that this version does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
-    /// What we know.
     pub record: Record,
     extra: Map<String, Value>,
     state_extra: Map<String, Value>,
@@ -94,7 +91,7 @@ impl From<Record> for Stored {
 }
 
 impl Content {
-    /// The first content of a drive.
+    /// Returns the first contents of a drive's label, without records.
     pub fn new(label: Label) -> Self {
         Self {
             minor: 0,
@@ -105,7 +102,7 @@ impl Content {
         }
     }
 
-    /// The record of this identity.
+    /// Returns the record of this volume; None if there is none.
     pub fn record(&self, uuid: Uuid) -> Option<&Record> {
         self.records
             .iter()
@@ -113,7 +110,7 @@ impl Content {
             .find(|record| record.uuid == uuid)
     }
 
-    /// The same label with one record changed.
+    /// Returns the contents with one record changed; unchanged if there is no such record.
     pub fn with(&self, uuid: Uuid, change: impl FnOnce(&mut Record)) -> Self {
         let mut content = self.clone();
         if let Some(stored) = content
@@ -126,7 +123,7 @@ impl Content {
         content
     }
 
-    /// The same label without one record.
+    /// Returns the contents without one record.
     pub fn without(&self, uuid: Uuid) -> Self {
         let mut content = self.clone();
         content.records.retain(|stored| stored.record.uuid != uuid);
@@ -248,7 +245,7 @@ struct RawPlace {
 }
 
 impl RawPlace {
-    /// None: of a volume that never moved.
+    /// Converts a place; None for a volume that never moved.
     fn of(place: &PlaceState, extra: &Map<String, Value>) -> Option<Self> {
         if place.is_first() {
             return None;
@@ -268,7 +265,7 @@ impl RawPlace {
         })
     }
 
-    /// None: it lacks the other drive.
+    /// Converts back; None if the other drive is missing and the place needs one.
     fn state(&self) -> Option<PlaceState> {
         let generation = self.generation;
         let peer = self.drive_uuid.zip(self.drive_id.clone());

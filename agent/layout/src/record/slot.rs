@@ -1,4 +1,4 @@
-//! One slot to and from bytes.
+//! Converts one slot to and from bytes.
 
 use std::io;
 
@@ -14,27 +14,26 @@ use drivebay_model::MIB;
 
 /// Bytes of one slot.
 pub(super) const SLOT_BYTES: u64 = 2 * MIB;
-/// Most bytes of a payload: what is kept of free space lies behind it.
+/// Most bytes of a payload: the record of free space is behind it.
 const PAYLOAD_BYTES: u64 = SLOT_BYTES - HEADER_BYTES as u64 - zeroed::SLOT;
-/// Bytes of its header.
+/// Bytes of a slot's header.
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"DRVBAYLB";
-/// Readers of another major version change nothing.
+/// Readers of another major version must not change the label.
 const MAJOR: u16 = 1;
 
-/// One slot, judged alone.
+/// Result of checking one slot alone.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// Nothing was ever written there.
+    /// The slot was never written.
     Zero,
-    /// Valid.
     Good {
         content: Box<Content>,
         sequence: u64,
     },
-    /// Written by a version of Drivebay that we must not overrule.
+    /// Written by a version of Drivebay whose label must not be overwritten.
     Newer(String),
-    /// Anything else.
+    /// Not valid for any other reason.
     Bad(String),
 }
 
@@ -48,7 +47,7 @@ impl Slot {
     }
 }
 
-/// Where it is kept what is known of free space.
+/// Returns the slots of the record of free space.
 pub(super) fn of_free_space() -> zeroed::Slots {
     [0, 1].map(|slot| start_of(slot) + SLOT_BYTES - zeroed::SLOT)
 }
@@ -71,12 +70,14 @@ fn put(raw: &mut [u8], at: usize, what: &[u8]) {
     }
 }
 
-/// Whether a label has such a number: 0 is of none, and after the largest there would be no next one.
+/// True if a label can have this sequence number: 0 is not used, and the largest one has no
+/// successor.
 fn is_sequence(sequence: u64) -> bool {
     (1..u64::MAX).contains(&sequence)
 }
 
-/// Header and padded payload. Errs for a sequence that would be refused when it is read.
+/// Returns the bytes of a slot: header and padded payload. Errs for a sequence number that a reader
+/// would refuse.
 pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Vec<u8>, WriteError> {
     if !is_sequence(sequence) {
         return Err(WriteError::Sequence(sequence));
@@ -98,13 +99,13 @@ pub(super) fn encode(content: &Content, sequence: u64, sector: u64) -> Result<Ve
     let crc = crc32fast::hash(raw.get(..HEADER_BYTES - 4).unwrap_or_default());
     put(&mut raw, HEADER_BYTES - 4, &crc.to_le_bytes());
     raw.extend(payload);
-    // Whole physical blocks, too: a drive replaces a bad one when all of it is written.
+    // Whole physical blocks: a drive replaces a bad block when all of it is written.
     let sector = usize::try_from(sector).unwrap_or(HEADER_BYTES);
     raw.resize(raw.len().next_multiple_of(sector.max(HEADER_BYTES)), 0);
     Ok(raw)
 }
 
-/// Writes, flushes, reads back from the medium and compares.
+/// Writes a slot durably, and verifies it by reading back from the medium.
 pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Result<(), WriteError> {
     let mut back = vec![0; raw.len()];
     dev.write_at(start_of(slot), raw)
@@ -118,30 +119,30 @@ pub(super) fn write<D: Device + ?Sized>(dev: &D, slot: u64, raw: &[u8]) -> Resul
     }
 }
 
-/// Whether a label was ever written to this slot, damaged or not.
+/// True if a label was ever written to this slot, damaged or not.
 pub(super) fn has_magic<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<bool> {
     let mut first = vec![0; usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES)];
     dev.read_at(start_of(slot), &mut first)?;
     Ok(first.starts_with(MAGIC))
 }
 
-/// One slot as it lies on the drive.
+/// The bytes of a slot as they are on the drive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Raw {
     header: Vec<u8>,
-    /// As long as the header says, without padding. Empty where the header is not whole; of a header of zeros alone, the
-    /// sector after it.
+    /// Has the length in the header, without padding. Empty if the header is not valid; if it is
+    /// all zeros, the sector after it.
     payload: Vec<u8>,
 }
 
-/// Reads one slot.
+/// Reads the bytes of a slot.
 pub(super) fn read<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<Raw> {
     let sector = usize::try_from(dev.sector()).unwrap_or(HEADER_BYTES);
     let mut header = vec![0; HEADER_BYTES];
     dev.read_at(start_of(slot), &mut header)?;
     let length = match judge_header(&header) {
         Ok(length) => length,
-        // Nothing was begun here, unless a payload without its header says otherwise.
+        // The slot was never written, unless there is a payload without its header.
         Err(Slot::Zero) => sector,
         Err(_) => 0,
     };
@@ -153,7 +154,7 @@ pub(super) fn read<D: Medium + ?Sized>(dev: &D, slot: u64) -> io::Result<Raw> {
     Ok(Raw { header, payload })
 }
 
-/// The payload's length, or what the slot is without a look at its payload.
+/// Returns the payload's length. Err: the result that follows from the header alone.
 fn judge_header(header: &[u8]) -> Result<usize, Slot> {
     if header.iter().all(|&byte| byte == 0) {
         return Err(Slot::Zero);
@@ -180,7 +181,7 @@ fn judge_header(header: &[u8]) -> Result<usize, Slot> {
     Ok(usize::try_from(length).unwrap_or(0))
 }
 
-/// Judges one slot.
+/// Checks the bytes of a slot.
 pub(super) fn judge(raw: &Raw) -> Slot {
     let (header, payload) = (raw.header.as_slice(), raw.payload.as_slice());
     match judge_header(header) {
@@ -195,7 +196,7 @@ pub(super) fn judge(raw: &Raw) -> Slot {
     }
     let mut content = match Content::decode(payload) {
         Ok(content) => content,
-        // The checksum is right: this is not damage, but something that we do not understand.
+        // The checksum is right: this is not damage, but a format that this version does not know.
         Err(error) => {
             return Slot::Newer(format!(
                 "its payload is not understood ({error}); use the version that wrote it"

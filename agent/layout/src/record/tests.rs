@@ -74,7 +74,7 @@ fn states() -> impl Strategy<Value = RecordState> {
     ]
 }
 
-/// A raw slot with this header version and payload, checksums right.
+/// Writes a slot with this header version and payload, and valid checksums.
 fn raw(drive: &FakeDrive, slot: u64, major: u16, minor: u16, sequence: u64, payload: &[u8]) {
     let mut raw = vec![0; 4096];
     raw[..8].copy_from_slice(b"DRVBAYLB");
@@ -201,7 +201,7 @@ fn two_zero_slots_are_an_interrupted_claim_and_two_bad_ones_are_damage() {
     write(&drive, None, &content(vec![])).unwrap();
     drive.rot(LABEL_EXTENT.start + 20, 1);
     drive.rot(LABEL_EXTENT.start + 2 * MIB + 5000, 0xff);
-    // Past the payload nothing is covered: slot 1 still holds.
+    // Bytes behind the payload have no checksum: slot 1 is still valid.
     assert!(matches!(read(&drive, DISK).unwrap(), Found::Read(_)));
     drive.rot(LABEL_EXTENT.start + 2 * MIB + 4100, 0xff);
     assert!(matches!(read(&drive, DISK).unwrap(), Found::Damaged(_)));
@@ -247,7 +247,7 @@ fn a_torn_write_leaves_the_old_or_the_new_label() {
         write(&drive, Some(&old), &new).unwrap();
         for at in 0..=drive.log_len() {
             for kept in 0..80 {
-                // Any prefix of the sectors of the write that was under way.
+                // Any prefix of the sectors of the interrupted write.
                 let mut count = 0;
                 let (cut, _) = drive.after_cut(at, || {
                     count += 1;
@@ -358,14 +358,14 @@ fn a_place_goes_through_the_label_and_an_older_reader_cannot_take_it_for_a_volum
         assert_eq!(back.record(wanted.uuid), Some(&wanted));
         let mut raw: serde_json::Value = serde_json::from_slice(&encoded).unwrap();
         let of = &mut raw["records"][0];
-        // The word that versions before places do not know.
+        // The value is unknown to versions before places.
         let word = if place.is_live() {
             "block"
         } else {
             "elsewhere"
         };
         assert_eq!(of["state"]["is"], word);
-        // State and place that do not fit are damage.
+        // A state and a place that contradict each other are damage.
         of["state"]["is"] = if place.is_live() {
             "elsewhere"
         } else {

@@ -1,9 +1,9 @@
-//! The advice to wipe a drive: given here alone, and only of a drive that was read and on which nothing of ours was recognised.
-//! Pure.
+//! Advice to wipe a drive. Given only here, and only for a drive that was read and on which nothing of ours was
+//! recognised. Pure.
 
 use drivebay_model::{Drive, DriveState, Reject, RejectCode};
 
-/// A reason as it is shown, with the advice to wipe the drive where that is the way to use it.
+/// Returns the reason as it is shown, with the advice to wipe the drive where that makes it usable.
 pub(super) fn detail(drive: &Drive, reject: &Reject) -> String {
     let Reject { code, detail } = reject;
     match is_cured_by_wiping(*code) && !may_be_ours(drive) {
@@ -12,7 +12,7 @@ pub(super) fn detail(drive: &Drive, reject: &Reject) -> String {
     }
 }
 
-/// Whether something of ours was recognised on the drive, or may be there and could not be read.
+/// True if something of ours was recognised on the drive, or may be there and could not be read.
 fn may_be_ours(drive: &Drive) -> bool {
     use RejectCode as Code;
     drive.state != DriveState::Rejected

@@ -1,5 +1,5 @@
-//! From what is known of drives to the whole snapshot: volumes with their state and conditions,
-//! classes with their totals. Pure.
+//! Derives the whole snapshot from the known state of drives: volumes with their state and conditions, classes with
+//! their totals. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use drivebay_model::{
 };
 use drivebay_smart::collect;
 
-/// Puts the drives that are present (derived from `known`) together with what is remembered.
+/// Merges the drives that are present (derived from `known`) with the persisted state.
 pub fn remember(
     known: &Known,
     drives: &BTreeMap<DriveId, Drive>,
@@ -58,7 +58,7 @@ fn sight(drive: &Drive) -> Sight<'_> {
     }
 }
 
-/// Builds the snapshot (its revision is the caller's to set) from the drives that are present, derived from `known`.
+/// Builds the snapshot from the drives that are present, derived from `known`. The caller sets its revision.
 pub fn assemble(
     known: &Known,
     mut drives: BTreeMap<DriveId, Drive>,
@@ -84,14 +84,14 @@ pub fn assemble(
                 unreadable::describe(drive, &unreadable, known.health.located());
         }
     }
-    // A remembered drive that is not here stays in view.
+    // An absent drive of the persisted state stays listed.
     for id in &merged.missing_drives {
         if let Some(remembered) = merged.known.drives.get(id) {
             drives.insert(id.clone(), absent(known, id, remembered));
         }
     }
     let mut places: BTreeMap<Uuid, Vec<(&Drive, &Placed)>> = BTreeMap::new();
-    // What is on a drive that is not believed yet is where it was last seen.
+    // Contents of a drive that are not accepted yet count where they were last seen.
     let counts = |drive: &&Drive| !is_elsewhere(drive) && drive.state != DriveState::NotScanned;
     for drive in drives.values().filter(counts) {
         for placed in drive.contents.iter().flat_map(|contents| &contents.volumes) {
@@ -115,7 +115,7 @@ pub fn assemble(
         };
         let shown = volume(known, merged, drive, &places::remembered(record));
         match volumes.get_mut(&record.uuid) {
-            // Only a copy of it that is not complete was read.
+            // Only an incomplete copy of it was read.
             Some(only) if only.placed.record.place.is_incoming() => {
                 let copies = std::iter::once(Place {
                     drive: only.drive.clone(),
@@ -182,7 +182,7 @@ pub fn assemble(
         report.free_bytes += free;
         report.largest_bytes = report.largest_bytes.max(largest);
     }
-    // Where no drive is used or can be, no volume is.
+    // Without a drive that is used or can be, no volume is.
     let used = |drive: &Drive| matches!(drive.state, DriveState::Claimed | DriveState::Available);
     let mut findings: Vec<Finding> = match &known.host_udev {
         Some(host) if drives.values().any(used) => host_udev::finding(host).into_iter().collect(),
@@ -201,7 +201,7 @@ pub fn assemble(
     }
 }
 
-/// Whether the drive was polled since the start, if it is polled at all.
+/// Returns whether the drive was polled since the start; `Polled` if it is not polled at all.
 fn poll_state(known: &Known, drive: &Drive) -> PollState {
     let is_polled = drive.class.is_some()
         && drive.state != DriveState::Missing
@@ -215,8 +215,8 @@ fn poll_state(known: &Known, drive: &Drive) -> PollState {
     }
 }
 
-/// A remembered drive of which no scan says anything now: it is missing only when that was seen. Of two devices with its identity
-/// one may be it.
+/// Builds a drive of the persisted state that has no current scan result. It is missing only if that was observed: one
+/// of two devices with its identity may be it.
 fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
     let mut rejects = Vec::new();
     let (state, trouble) = if known.unscanned.contains_key(id) {
@@ -250,14 +250,14 @@ fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
     drive
 }
 
-/// The drive is here, but what is on it could not be read (stuck, probe failed, our label or table damaged).
-/// Damage is not absence: what was known to be on it stays in view.
+/// True if the drive is present, but its contents could not be read (stuck, probe failed, our label or table damaged).
+/// Damage is not absence: known contents stay listed.
 fn looks_unreadable(drive: &Drive) -> bool {
     cannot_be_read(drive) || is_damaged(drive)
 }
 
-/// The drive was read, and its table or our label is damaged or gone: it does not get well by itself, and
-/// an operator who mends it brings its volumes back.
+/// True if the drive was read, and its table or our label is damaged or gone: it does not recover without an operator,
+/// whose repair brings its volumes back.
 pub fn is_damaged(drive: &Drive) -> bool {
     use drivebay_model::RejectCode as Code;
     drive.state == DriveState::Rejected
@@ -269,8 +269,8 @@ pub fn is_damaged(drive: &Drive) -> bool {
         })
 }
 
-/// The first drive that may hold volumes nobody knows of: a selected one that gives no answer, or one
-/// with a Drivebay label that cannot be read. Pure.
+/// Returns the first drive that may hold unknown volumes: a selected one that gives no answer, or one with a Drivebay
+/// label that cannot be read. Pure.
 pub fn stranger(known: &Known) -> Option<DriveId> {
     use drivebay_model::RejectCode as Code;
     let drives = present::derive(known, &[]);
@@ -288,12 +288,12 @@ pub fn stranger(known: &Known) -> Option<DriveId> {
     stranger.map(|drive| drive.id)
 }
 
-/// A volume as this place has it.
+/// Builds the volume from this place of it.
 pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
     let record = &placed.record;
     let mut conditions = Vec::new();
     let is_erasing = matches!(record.state, RecordState::Erasing { .. });
-    // An acknowledged deletion comes before whatever is wrong with the drive.
+    // An acknowledged deletion takes precedence over problems of the drive.
     let state = if is_erasing {
         VolumeState::Erasing
     } else if merged.tombstones.volumes.contains_key(&record.uuid) {
@@ -414,7 +414,7 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
     }
 }
 
-/// Whether a volume of this state still counts as existing for CSI.
+/// True if a volume of this state exists for CSI.
 pub fn is_live(state: VolumeState) -> bool {
     !matches!(state, VolumeState::Erasing | VolumeState::Quarantined)
 }

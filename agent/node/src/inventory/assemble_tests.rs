@@ -1,4 +1,4 @@
-//! What the snapshot says of drives and volumes, for every way a drive can be.
+//! The snapshot of drives and volumes, for every state of a drive.
 
 use uuid::Uuid;
 
@@ -290,7 +290,7 @@ fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
     assert_eq!(reasons(only(&shown)), Vec::<&str>::new());
     assert!(is_live(only(&shown).state));
     assert_eq!(shown.classes["bulk"].free_bytes, 0);
-    // What was known of its health counts.
+    // Its last known health counts.
     let bad = DriveHealth {
         verdict: drivebay_model::Verdict::Bad,
         ..DriveHealth::default()
@@ -299,7 +299,7 @@ fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
     now.health.restore_reports([(drive, bad)].into());
     let verdict = |shown: &Snapshot| shown.drives.values().next().unwrap().health.verdict;
     assert_eq!(verdict(&snapshot(&now)), drivebay_model::Verdict::Bad);
-    // Seen not to be there, it is missing.
+    // Observed to be absent, it is missing.
     now.health = drivebay_evidence::HealthRegistry::default();
     now.unscanned.clear();
     assert_eq!(reasons(only(&snapshot(&now))), ["DriveMissing"]);
@@ -419,7 +419,7 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
     let drive_now = shown.drives.values().next().unwrap();
     assert_eq!(drive_now.state, DriveState::Available);
 
-    // Nor is anything refused because the drive cannot be read for the moment, or is another node's by now.
+    // Nor is anything refused because the drive cannot be read at the moment, or is another node's by now.
     for code in [RejectCode::ProbeFailed, RejectCode::OursElsewhere] {
         let mut away = drive("a", DriveState::Rejected, None);
         away.rejects.push(Reject {
@@ -442,7 +442,7 @@ fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
         rule: None,
     });
     let mut used = known(vec![claimed("sda", placed(1, RecordState::New))]);
-    // Not seen is not said.
+    // Not observed is not reported.
     assert_eq!(codes(&used), Vec::<String>::new());
     used.host_udev = without_rule.clone();
     assert_eq!(codes(&used), ["HostReadsVolumes"]);
@@ -468,7 +468,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
             free,
         )
     };
-    // Nobody polls, as in a command without an agent.
+    // Nothing polls, as in a command without an agent.
     let free = health(&known).3;
     assert!(free > 0);
     assert_eq!(
@@ -498,7 +498,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
         health(&known),
         (PollState::LastKnown, Verdict::Good, true, free)
     );
-    // One that cannot be polled is waited for never.
+    // One that cannot be polled is never waited for.
     let mut known = self::known(vec![drive.clone()]);
     known.polls = Some(drivebay_config::HealthConfig::default());
     for transport in [Transport::Loop, Transport::Virtio] {

@@ -1,9 +1,9 @@
-//! What changed between two snapshots. Pure.
+//! Changes between two snapshots. Pure.
 
 use drivebay_model::{Drive, DriveId, Snapshot, Volume};
 use uuid::Uuid;
 
-/// The difference; applying it to the old snapshot gives the new one.
+/// Difference of two snapshots; applying it to the old one gives the new one.
 #[derive(Debug, Default, PartialEq)]
 pub struct Delta<'a> {
     /// New or changed drives.
@@ -16,7 +16,7 @@ pub struct Delta<'a> {
     pub removed_volumes: Vec<Uuid>,
 }
 
-/// From `old` to `new`.
+/// Returns the difference from `old` to `new`.
 pub fn delta<'a>(old: &'a Snapshot, new: &'a Snapshot) -> Delta<'a> {
     Delta {
         drives: new

@@ -7,7 +7,7 @@ use drivebay_layout::claim::claimable_bytes;
 use drivebay_model::{ClassConfig, Drive, DriveId, DriveState, Finding, Layout, finding::Code};
 use drivebay_sys::lvm::INSTEAD;
 
-/// Writes down what volumes could have on the drives that are available.
+/// Sets the bytes that volumes could have on each available drive.
 pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassConfig]) {
     for class in classes {
         let of_class = drives.values_mut().filter(|drive| {
@@ -20,13 +20,14 @@ pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassCon
     }
 }
 
-/// Whether drives of this layout cannot be claimed on this host, and why.
+/// Returns why drives of this layout cannot be claimed on this host; None: they can.
 pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
     let why = known.lvm_unavailable.as_deref();
     why.filter(|_| layout == Layout::Lvm)
 }
 
-/// Findings about the host, once for all classes and drives that need what it lacks; none before its first scan.
+/// Returns findings about the host, once for all classes and drives that need what it lacks; none before its first
+/// scan.
 pub fn findings(
     known: &Known,
     drives: &BTreeMap<DriveId, Drive>,

@@ -1,4 +1,4 @@
-//! What is remembered of drives while some of them have not been scanned yet.
+//! Persisted state of drives while some of them have not been scanned yet.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn a_volume_deleted_and_erased_before_the_first_scan_is_complete_did_not_vanish(
         samples::contents(1, 1, placed.collect(), 0)
     };
     let drive = |states| samples::drive("sda", DriveState::Claimed, Some(with(states)));
-    // What the agent before this one has written.
+    // State written by an earlier agent.
     let earlier = Inventory::new(Vec::new(), Duration::ZERO);
     earlier.update(|known| {
         let drive = drive(vec![RecordState::New]);

@@ -1,7 +1,7 @@
 //! The inventory: one immutable snapshot, published through a watch; readers never touch hardware.
 //!
-//! `assemble` derives volumes and class totals from what is known of drives, purely; `delta` says
-//! what changed between two snapshots; `wire` turns them into the agent protocol.
+//! `assemble` derives volumes and class totals from the known state of drives, purely; `delta` computes the changes
+//! between two snapshots; `wire` converts both to the agent protocol.
 
 mod advice;
 pub mod assemble;
@@ -15,6 +15,7 @@ pub(crate) use places::is_reachable;
 pub mod present;
 mod quarantined;
 mod since;
+mod unread;
 pub mod unscanned;
 pub mod wire;
 mod zeroing;
@@ -38,91 +39,90 @@ use crate::state::{self, moves::MoveRecord};
 use drivebay_config::HealthConfig;
 use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
 use drivebay_model::{
-    Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Placed, Snapshot,
+    Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Peer, Placed, Snapshot,
     condition::Condition, snapshot::Erasing,
 };
 use drivebay_sys::{clock::unix_seconds, host_udev::HostUdev};
 
-/// What a snapshot is derived from. Kept by the single writer behind a lock that is never held
-/// across an await.
+/// State from which snapshots are derived. Kept by the single writer behind a lock that is never held across an await.
 #[derive(Debug, Default, Clone)]
 pub struct Known {
-    /// Drives that are present.
+    /// Present drives, by inventory key.
     pub drives: BTreeMap<DriveId, Observed>,
-    /// Claimed drives as they were last seen.
+    /// Claimed drives as last seen.
     pub remembered: state::Known,
-    /// Those of them that this agent has neither scanned nor seen to be missing.
+    /// Claimed drives that this agent has neither scanned nor observed to be missing.
     pub unscanned: BTreeMap<DriveId, Unscanned>,
-    /// Acknowledged deletions.
     pub tombstones: state::Tombstones,
-    /// What is mounted or published here.
+    /// Mounts and publications of volumes on this node.
     pub mounts: MountView,
-    /// What the last sample of a volume showed to be wrong.
+    /// Conditions shown by the last sample of each volume.
     pub conditions: BTreeMap<Uuid, Vec<Condition>>,
-    /// How far erasing is, by volume.
+    /// Erase progress, by volume.
     pub erasing: BTreeMap<Uuid, Erasing>,
-    /// Drives whose worker hangs, and since which step.
+    /// Drives whose worker is stuck, with the reason.
     pub stuck: BTreeMap<DriveId, String>,
-    /// What was seen of the health of drives and volumes.
+    /// Health evidence of drives and volumes.
     pub health: HealthRegistry,
-    /// What is known from checks of volumes' filesystems.
+    /// Results of filesystem checks, by volume.
     pub checked: BTreeMap<Uuid, Checked>,
-    /// Moves that were asked for.
+    /// Requested moves, by volume.
     pub moves: BTreeMap<Uuid, MoveRecord>,
-    /// Their last attempts; those that were not begun, or ended without a failure, are not here.
+    /// Last attempts at moves, by volume. An attempt that has not begun, or ended without a failure, is absent.
     pub attempts: BTreeMap<Uuid, Attempt>,
-    /// Volumes whose move is being completed: what their drives say changes just now.
+    /// Volumes whose move is being completed: the records on their drives are changing.
     pub completing: BTreeSet<Uuid>,
-    /// Bytes that are used of the stores of snapshots, rounded to whole hundredths of a store.
+    /// Used bytes of the stores of snapshots, rounded to whole hundredths of a store.
     pub snapshot_usage: BTreeMap<Uuid, u64>,
-    /// How copies to new volumes stand: what they wait for, or why the last attempt failed; empty: they go on.
+    /// State of copies to new volumes: the reason for waiting, or the error of the last attempt; empty while copying
+    /// continues.
     pub copies: BTreeMap<Uuid, String>,
-    /// Volumes with a mount that was detached and may live on.
+    /// Volumes with a detached mount, which may still exist.
     pub detached: BTreeSet<Uuid>,
-    /// Volumes whose quarantine is over, and that somebody holds: the last attempt to delete them found it.
+    /// Volumes whose quarantine is over but that were in use at the last attempt to delete them.
     pub kept_in_use: BTreeSet<Uuid>,
-    /// Verdicts that an operator decides.
+    /// Verdicts set by an operator.
     pub overrides: Vec<Override>,
-    /// How drives are polled; None: none is.
+    /// Polling configuration; None: no drive is polled.
     pub polls: Option<HealthConfig>,
-    /// Since when an earlier agent knew what is found now.
+    /// Times since which an earlier agent recorded the present findings.
     pub earlier: Earlier,
-    /// Of the last change, seconds since 1970.
+    /// Time of the last change, in Unix seconds.
     pub now: u64,
-    /// The host's udev; None when it cannot be seen from here.
+    /// The host's udev; None when it cannot be read from here.
     pub host_udev: Option<HostUdev>,
-    /// Why this host cannot read drives of ours that are here, as the last scan of one of them found.
+    /// Reason for which this host cannot read present drives of this node, from the last scan of one of them.
     pub host_trouble: Option<String>,
-    /// What is wrong with the agent's own state files.
+    /// Findings about the agent's own state files.
     pub state_files: Vec<Finding>,
-    /// Why layout `lvm` cannot be used on this host; None when it can, or no class may want it.
+    /// Reason for which layout `lvm` cannot be used on this host; None when it can, or when no class may use it.
     pub lvm_unavailable: Option<String>,
-    /// The first scan is complete.
+    /// True once the first scan is complete.
     pub ready: bool,
 }
 
 impl Known {
-    /// Whether present devices have this identity, and keys of their own since there are several.
+    /// True if present devices share this identity and therefore have keys of their own.
     fn has_twins(&self, id: &DriveId) -> bool {
         let mut drives = self.drives.iter();
         drives.any(|(key, drive)| drive.facts.id == *id && key != id && !drive.facts.hidden)
     }
 }
 
-/// Publishes snapshots.
+/// Holds the known state, and publishes the snapshots derived from it.
 #[derive(Debug)]
 pub struct Inventory {
     known: Mutex<Known>,
     classes: Vec<ClassConfig>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
-    /// Unix seconds of the last scan that was complete; 0: none yet.
+    /// Unix seconds of the last complete scan; 0: none yet.
     scanned_at: AtomicU64,
 }
 
 impl Inventory {
-    /// An empty, not yet ready inventory of a node with these classes.
-    /// `quarantine`: how long a volume that was deleted while its drive was away is kept after the drive's return.
+    /// Creates an inventory without drives, not yet ready, of a node with these classes. `quarantine`: time for which a
+    /// volume that was deleted while its drive was missing is kept after the drive's return.
     pub fn new(classes: Vec<ClassConfig>, quarantine: Duration) -> Self {
         Self {
             known: Mutex::default(),
@@ -133,17 +133,17 @@ impl Inventory {
         }
     }
 
-    /// The snapshot of now.
+    /// Returns the current snapshot.
     pub fn current(&self) -> Arc<Snapshot> {
         self.sender.borrow().clone()
     }
 
-    /// A scan has just been completed.
+    /// Records that a scan completed just now.
     pub fn scanned(&self) {
         self.scanned_at.store(unix_seconds(), Ordering::Relaxed);
     }
 
-    /// When the last scan was completed, unix seconds; None before the first.
+    /// Returns when the last scan completed, in Unix seconds; None before the first.
     pub fn scanned_at(&self) -> Option<u64> {
         match self.scanned_at.load(Ordering::Relaxed) {
             0 => None,
@@ -151,19 +151,18 @@ impl Inventory {
         }
     }
 
-    /// Follows the snapshots.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.sender.subscribe()
     }
 
-    /// Changes what is known and publishes the result, if it is another one. Answers the revision
-    /// that shows the change.
+    /// Changes the known state, and publishes the resulting snapshot if it differs. Returns the revision that shows the
+    /// change.
     pub fn update<T>(&self, change: impl FnOnce(&mut Known) -> T) -> u64 {
         self.age(change, Duration::ZERO).0
     }
 
-    /// Like `update`, after time has passed: counts it into quarantines and answers the volumes whose
-    /// quarantine is over, with the drive each is on.
+    /// Like `update`, after `elapsed` has passed: adds it to quarantines, and returns the volumes whose quarantine is
+    /// over, with their drives. No volume is due before the first scan is complete.
     pub fn age<T>(
         &self,
         change: impl FnOnce(&mut Known) -> T,
@@ -194,8 +193,8 @@ impl Inventory {
         }
         let drives = present::derive(&known, &self.classes);
         let merged = assemble::remember(&known, &drives, known.now, elapsed, self.quarantine);
-        // Also before the first scan is complete: a volume may be deleted and erased on a drive that was scanned, while another
-        // one hangs. Of a drive that was not scanned nothing is learned, and nothing forgotten.
+        // Also before the first scan is complete: a volume may be deleted and erased on a scanned drive while another
+        // drive does not answer. The persisted state of drives that were not scanned stays unchanged.
         known.remembered.clone_from(&merged.known);
         known.tombstones.clone_from(&merged.tombstones);
         let mut next = assemble::assemble(&known, drives, &merged, &self.classes);
@@ -211,19 +210,19 @@ impl Inventory {
         (revision, due)
     }
 
-    /// Whether the mount at this path is read-only by its own flag.
+    /// True if the mount at this path is read-only by its own flag.
     pub fn is_mounted_read_only(&self, path: &Path) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.mounts.is_read_only(path)
     }
 
-    /// Whether this volume is mounted at this path, or its device bound there.
+    /// True if this volume is mounted at this path, or its device is bound there.
     pub fn is_mounted_at(&self, placed: &Placed, path: &Path) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.mounts.is_at(placed, path)
     }
 
-    /// Whether a step on this drive hangs.
+    /// True if a step on this drive is stuck.
     pub fn is_stuck(&self, drive: &DriveId) -> bool {
         self.known
             .lock()
@@ -232,7 +231,7 @@ impl Inventory {
             .contains_key(drive)
     }
 
-    /// Whether a mount of this volume was detached.
+    /// True if a mount of this volume was detached.
     pub fn is_detached(&self, uuid: Uuid) -> bool {
         self.known
             .lock()
@@ -241,41 +240,49 @@ impl Inventory {
             .contains(&uuid)
     }
 
-    /// A drive that the config selects, that gives no answer, and of which nothing is known: a volume that
-    /// is not known either may be on it. In words; None when every such drive is known.
+    /// Describes a drive that may hold unlisted volumes: a selected one that does not answer, or one whose label cannot
+    /// be read, if it is not in the persisted state. None when there is no such drive.
     pub fn stranger(&self) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         assemble::stranger(&known).map(|drive| format!("drive {drive} cannot be read"))
     }
 
-    /// A remembered drive that was not scanned since the agent's start, in words: a volume that was made shortly before that may be
-    /// on it, and is in no list.
+    /// Describes a drive of the persisted state that was not scanned since the agent's start: a volume created shortly
+    /// before that may be on it and in no list. None when all were scanned.
     pub fn unscanned(&self) -> Option<String> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let first = known.unscanned.keys().next()?;
         Some(format!("drive {first} has not been scanned yet"))
     }
 
-    /// What is to be remembered of drives and deletions.
+    /// Returns drives of layout lvm that are missing or cannot be read, and have volumes that were not deleted: an
+    /// unlisted snapshot may be on one of them.
+    pub fn unread_snapshots(&self) -> Vec<Peer> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.sender.borrow().clone();
+        unread::unread_snapshots(&known.remembered, &known.tombstones, &shown)
+    }
+
+    /// Returns the state of drives and deletions that is to be persisted.
     pub fn remembered(&self) -> (state::Known, state::Tombstones) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (known.remembered.clone(), known.tombstones.clone())
     }
 
-    /// Volumes that are deleted, and that their drive may still have.
+    /// Returns deleted volumes that a drive may still have.
     pub fn deleted(&self) -> Vec<Uuid> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.tombstones.open().copied().collect()
     }
 
-    /// What is not known of an earlier creation of this name.
+    /// Returns the earlier creation of this name whose outcome is unknown, if there is one.
     pub fn doubt(&self, name: &str) -> Option<state::Doubt> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.remembered.in_doubt.get(name).cloned()
     }
 
-    /// Notes what a sample of a volume showed. Costs nothing when nothing changed, so that a sample's
-    /// cost does not grow with the number of other volumes.
+    /// Records the conditions shown by a sample of a volume. Derives no snapshot when nothing changed, so that a
+    /// sample's cost does not grow with the number of other volumes.
     pub fn put_conditions(&self, uuid: Uuid, found: Vec<Condition>) {
         let same = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +300,7 @@ impl Inventory {
         });
     }
 
-    /// Notes how an attempt at a move stands; None: nothing of it is to be known. Costs nothing when nothing changed.
+    /// Records the state of an attempt at a move; None removes it. Derives no snapshot when nothing changed.
     pub fn put_attempt(&self, uuid: Uuid, attempt: Option<Attempt>) {
         let is_same = {
             let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,14 +314,14 @@ impl Inventory {
         }
     }
 
-    /// Since when what is found is so, for the next agent.
+    /// Returns the times since which the present findings hold, to be persisted for the next agent.
     pub fn since(&self) -> Earlier {
         let shown = self.current();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.earlier.and_now(&shown, unix_seconds())
     }
 
-    /// Looks at what was seen of health.
+    /// Calls `look` with the health registry, under the inventory's lock.
     pub fn health<T>(&self, look: impl FnOnce(&HealthRegistry) -> T) -> T {
         look(
             &self
@@ -325,8 +332,8 @@ impl Inventory {
         )
     }
 
-    /// What one source of evidence finds of these volumes: those that are not in `wrong` have no condition by this source. A
-    /// change is published, and logged by who follows the snapshots; no change costs next to nothing.
+    /// Records the conditions that one source of evidence finds for the `examined` volumes: one that is not in `wrong`
+    /// has no condition by this source. Publishes a snapshot only on a change; subscribers of the snapshots log it.
     pub fn record_conditions(
         &self,
         source: Source,
@@ -350,13 +357,14 @@ impl Inventory {
         });
     }
 
-    /// The volume was mounted just now: what its filesystem said before that is over.
+    /// Records that the volume was mounted just now: earlier conditions of its filesystem no longer apply.
     pub fn mounted_afresh(&self, uuid: Uuid) {
         self.update(|known| known.health.mounted_afresh(uuid));
     }
 
-    /// Takes the contents that a job answered with. An older look at the same label never replaces a newer one: jobs of different
-    /// slots may answer out of order. What is judged of the drive stays.
+    /// Stores the contents that a job read, and returns the revision that shows them. Contents read earlier never
+    /// replace later ones of the same label: jobs of different slots may finish out of order. The judgement of the
+    /// drive stays.
     pub fn put_contents(&self, drive: &DriveId, contents: Contents) -> u64 {
         self.update(|known| {
             if let Some(known) = known.drives.get_mut(drive)
@@ -368,7 +376,7 @@ impl Inventory {
     }
 }
 
-/// Whether `new` may replace `old`: another label, or at least as late a look at the same one.
+/// True if `new` may replace `old`: it has another label, or was not read earlier from the same one.
 pub fn is_newer(old: Option<&Contents>, new: &Contents) -> bool {
     old.is_none_or(|old| {
         old.label.drive_uuid != new.label.drive_uuid || new.sequence >= old.sequence

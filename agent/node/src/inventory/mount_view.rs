@@ -1,4 +1,4 @@
-//! What the mount table says of volumes: which devices are in use, and where. Pure.
+//! Volumes in the mount table: which devices are in use, and where. Pure.
 
 use std::{
     borrow::Cow,
@@ -13,30 +13,31 @@ use drivebay_fs::kind::has_anonymous_device;
 use drivebay_model::Placed;
 use drivebay_sys::mountinfo::{Change, MountEntry};
 
-/// Places looked at of one device. The host's root filesystem may be bound thousands of times.
+/// Largest number of mounts considered per device. The host's root filesystem may be bound thousands of times.
 const MOST: usize = 64;
-/// Places shown of one volume.
+/// Largest number of paths shown per volume.
 const SHOWN: usize = 16;
 
 type Number = (u32, u32);
-/// Mounts by their ids.
+/// Mounts by id.
 type Mounts = BTreeMap<u64, Arc<MountEntry>>;
 
-/// What the mount table says, as far as volumes are concerned. Kept up to date after each call that mounts or unmounts, at a
-/// cost that does not grow with what the host has mounted.
+/// Index of the mount table by device. Updated after each call that mounts or unmounts, at a cost that does not grow
+/// with the number of other mounts.
 #[derive(Debug, Default, Clone)]
 pub struct MountView {
     numbers: HashMap<Number, Mounts>,
-    /// Kernel names, also of device nodes that are bound somewhere.
+    /// By kernel name, also of device nodes that are bound somewhere.
     names: HashMap<Vec<u8>, Mounts>,
     read_only: HashMap<PathBuf, BTreeSet<u64>>,
-    /// The device number of its source, by the id of each mount that has a number of its own.
+    /// Device number of the source, by the id of each mount that has a number of its own.
     source_numbers: HashMap<u64, Number>,
 }
 
 impl MountView {
-    /// Takes in what is different. Pure but for `number_of`: the device number of a mount's source. It is asked for btrfs
-    /// alone, whose mounts have a number of their own and may name an LV by its link in /dev/mapper.
+    /// Applies a change of the mount table. Pure but for `number_of`, which returns the device number of a mount's
+    /// source. It is called for btrfs alone, whose mounts have a number of their own and may name an LV by its link in
+    /// /dev/mapper.
     pub fn apply(&mut self, change: &Change, number_of: impl Fn(&MountEntry) -> Option<Number>) {
         for mount in &change.gone {
             self.remove(mount);
@@ -61,7 +62,7 @@ impl MountView {
             here.insert(mount.id, mount.clone());
         }
         for name in names_of(mount) {
-            // Without a copy of the name where it is known: the host's root filesystem is bound often.
+            // Copies the name only when it is new: the host's root filesystem is bound often.
             match self.names.get_mut(name) {
                 Some(here) => drop(here.insert(mount.id, mount.clone())),
                 None => {
@@ -98,17 +99,17 @@ impl MountView {
             .chain(self.source_numbers.get(&mount.id).copied())
     }
 
-    /// Whether the mount point is read-only by its own flag (asked for), not by its filesystem's.
+    /// True if the mount point is read-only by its own flag, not by its filesystem's.
     pub fn is_read_only(&self, path: &Path) -> bool {
         self.read_only.contains_key(path)
     }
 
-    /// Whether the volume is mounted or published.
+    /// True if the volume is mounted or published.
     pub fn is_in_use(&self, placed: &Placed) -> bool {
         self.all(placed).next().is_some()
     }
 
-    /// Where it is, as far as it is shown.
+    /// Returns the paths of the volume, at most `SHOWN`.
     pub fn places(&self, placed: &Placed) -> Vec<String> {
         let all = self.all(placed).map(|path| path.to_string_lossy());
         let all: BTreeSet<_> = all.collect();
@@ -116,7 +117,7 @@ impl MountView {
         shown.map(Cow::into_owned).collect()
     }
 
-    /// Whether the volume is mounted or published at this path.
+    /// True if the volume is mounted or published at this path.
     pub fn is_at(&self, placed: &Placed, path: &Path) -> bool {
         let mut all = self.tables(placed).flat_map(Mounts::values);
         all.any(|mount| mount.mount_point == path)
@@ -136,7 +137,7 @@ impl MountView {
     }
 }
 
-/// The kernel names that a mount is known by: of its source, and of the device node that is bound there, which is how a raw
+/// Returns the kernel names of a mount: of its source, and of the device node that is bound there, which is how a raw
 /// block volume is published.
 fn names_of(mount: &MountEntry) -> impl Iterator<Item = &[u8]> {
     let source = mount.source.as_os_str().as_bytes();
@@ -148,7 +149,7 @@ fn names_of(mount: &MountEntry) -> impl Iterator<Item = &[u8]> {
     source.strip_prefix(b"/dev/").into_iter().chain(node)
 }
 
-/// Takes something out of an entry, and the entry out of the map when nothing is left in it.
+/// Removes something from an entry, and the entry from the map when nothing is left in it.
 fn take<K, Q, V>(map: &mut HashMap<K, V>, key: &Q, is_empty_after: impl FnOnce(&mut V) -> bool)
 where
     K: std::borrow::Borrow<Q> + Eq + Hash,

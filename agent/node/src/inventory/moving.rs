@@ -8,18 +8,18 @@ use drivebay_model::{
     Drive, DriveId, Volume, VolumeState, condition::NormalReason, snapshot::Moving,
 };
 
-/// The last attempt at a move.
+/// State of the last attempt at a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt {
     /// The volume is being copied.
     Copying,
-    /// It failed, for this reason; there will be another one.
+    /// The attempt failed, for this reason; there will be another one.
     Failed(String),
-    /// The source does not read everywhere.
+    /// Parts of the source cannot be read.
     Unreadable(String),
 }
 
-/// The move that the volume is in. None: there is none any more. It is completed, given up, or in doubt, which is a condition of its
+/// Returns the move that the volume is in. None: it is completed, cancelled, or in doubt, which is a condition of its
 /// own.
 pub(super) fn moving(
     known: &Known,
@@ -65,7 +65,7 @@ pub(super) fn moving(
     })
 }
 
-/// Why nothing is copied now; the first reason counts.
+/// Returns the first reason for which nothing is copied now.
 fn waits_for(
     drives: &BTreeMap<DriveId, Drive>,
     volume: &Volume,
@@ -90,12 +90,12 @@ fn waits_for(
     }
 }
 
-/// Whether copies can be read and written there now, however well it is.
+/// True if copies can be read and written there now, whatever the drive's health.
 pub(crate) fn can_be_copied(drive: &Drive) -> bool {
     drive.trouble.is_none() && drive.state.offers_space()
 }
 
-/// Why no copy may be written there: also a drive that has become suspect or was cordoned takes none.
+/// Returns why no copy may be written there, also for a drive that has become suspect or was cordoned. None: it may.
 pub(crate) fn takes_no_copy(drive: &Drive) -> Option<String> {
     if let Some(trouble) = &drive.trouble {
         return Some(format!("it does not answer: {trouble}"));
@@ -117,7 +117,7 @@ pub(crate) fn takes_copy(drive: &Drive) -> bool {
     takes_no_copy(drive).is_none()
 }
 
-/// Kernel name, by which commands name a drive, and description.
+/// Returns the kernel name, by which commands name a drive, and the description.
 fn named(drives: &BTreeMap<DriveId, Drive>, id: &DriveId) -> String {
     let Some(drive) = drives.get(id) else {
         return id.to_string();

@@ -1,4 +1,4 @@
-//! What is said of a volume while it moves.
+//! Conditions of a volume while it moves.
 
 use std::time::Duration;
 
@@ -157,7 +157,7 @@ fn a_move_says_what_it_waits_for() {
         now.drives.remove(missing);
         assert_eq!(waits_for(&mut now), waits);
     }
-    // An attempt that failed is of no interest while it cannot go on for another reason.
+    // A failed attempt does not matter while the move cannot continue for another reason.
     let mut used = volume(&mut known());
     used.in_use = true;
     let drives = shown(&mut known()).drives;

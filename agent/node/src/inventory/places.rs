@@ -1,4 +1,4 @@
-//! A volume in all its places: which of them is served, and what is shown of the others. Pure.
+//! A volume in all its places: which of them is served, and how the others are shown. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,11 @@ use drivebay_model::{
     snapshot::Place,
 };
 
-/// A volume with all its places. None without a place.
+/// Builds a volume from all its places. None without a place.
 ///
-/// `unread`: the highest generation that a drive had which is not read now. The place that the records and the agent's note agree on comes first, and is the only one that is used. Where they do not, the
-/// first is the one in use, else the one on the drive that was known to have it, and nothing is changed.
+/// `unread`: the highest generation on a drive that is not read now. The place on which the records and the agent's
+/// note agree comes first, and is the only one that is used. If they do not agree, the first is the one in use, else
+/// the one on the drive that was known to have it, and nothing is changed.
 pub(super) fn volume(
     known: &Known,
     merged: &Merged,
@@ -35,7 +36,7 @@ pub(super) fn volume(
         let is_used = known.mounts.is_in_use(placed);
         let place = &placed.record.place;
         (
-            // What is erased of a move is no place of the volume.
+            // A place that is being erased for a move is no place of the volume.
             !placed.record.is_deleted() && placed.record.is_erasing(),
             !is_used,
             place.is_incoming(),
@@ -66,7 +67,7 @@ pub(super) fn volume(
     Some(volume)
 }
 
-/// What follows from the judgement for a volume that was put together.
+/// Applies the judgement to a volume that was put together.
 fn settle(
     known: &Known,
     merged: &Merged,
@@ -75,7 +76,7 @@ fn settle(
     volume: &mut Volume,
 ) {
     let is_completing = known.completing.contains(&volume.uuid);
-    // What is deleted needs no decision, and what is being completed gets one.
+    // A deleted volume needs no decision, and one whose move is being completed gets one.
     if !is_live(volume.state) || is_completing {
         return;
     }
@@ -85,12 +86,12 @@ fn settle(
     };
     match judgement {
         Judgement::Serve { .. } | Judgement::Nowhere => {}
-        // What it gets may be on any drive.
+        // The source of its data may be on any drive.
         Judgement::OnlyIncoming(_) if volume.placed.record.place.is_filling() => {
             volume.state = VolumeState::Copying;
             volume.conditions.clear();
         }
-        // Not looked at yet is not missing.
+        // Not scanned yet is not missing.
         Judgement::InDoubt(Doubt::TargetNotSeen(peer) | Doubt::CommitIssued(peer))
         | Judgement::OnlyIncoming(peer)
             if !known.ready || is_unscanned(known, merged, peer) =>
@@ -164,7 +165,7 @@ fn judged(known: &Known, unread: Option<&(u64, Peer)>, places: &[(&Drive, &Place
     }
 }
 
-/// The highest generation in which each volume was read as live on a drive that is not read now.
+/// Returns the highest generation in which each volume was read as live, on a drive that is not read now.
 pub(super) fn latest_unread(
     merged: &Merged,
     drives: &BTreeMap<DriveId, Drive>,
@@ -199,7 +200,7 @@ fn is_unscanned(known: &Known, merged: &Merged, peer: &Peer) -> bool {
     same.any(|(id, _)| known.unscanned.contains_key(id))
 }
 
-/// A remembered record, on a drive that was not read.
+/// Builds the placed volume of a record of the persisted state, whose drive was not read: it has no device.
 pub(super) fn remembered(record: &Record) -> Placed {
     Placed {
         record: record.clone(),
@@ -213,7 +214,7 @@ pub(super) fn remembered(record: &Record) -> Placed {
     }
 }
 
-/// Whether a drive can be read and written now.
+/// True if a drive can be read and written now.
 pub(crate) fn is_reachable(drive: &Drive) -> bool {
     drive.state == DriveState::Claimed && drive.trouble.is_none()
 }

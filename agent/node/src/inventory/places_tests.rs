@@ -1,4 +1,4 @@
-//! What is shown of a volume that is on several drives.
+//! State, drive and conditions of a volume whose places are on several drives.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn known(drives: Vec<Drive>) -> Known {
     }
 }
 
-/// What is shown, and what is remembered from then on.
+/// Returns the snapshot, and stores the merged persisted state and tombstones in `known`, as an update does.
 fn shown(known: &mut Known) -> Snapshot {
     let drives = present::derive(known, &[]);
     let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
@@ -177,7 +177,8 @@ fn erasing_an_old_place_deletes_no_volume_and_deleting_the_volume_covers_all_pla
     let snapshot = shown(&mut old);
     assert_eq!(only(&snapshot).state, VolumeState::Ready);
     assert!(old.tombstones.volumes.is_empty());
-    // The volume is deleted where it lives: what is on the other drive is nobody's from then on, whenever it appears.
+    // The volume is deleted where it is live: a place on the other drive belongs to no volume from then on, whenever it
+    // appears.
     let mut deleted = known(vec![with(1, moved()), erased(with(2, live(2)))]);
     shown(&mut deleted);
     assert!(deleted.tombstones.volumes.contains_key(&Uuid::from_u128(1)));

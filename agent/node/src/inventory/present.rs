@@ -1,5 +1,5 @@
-//! Drives that are present: what a scan judged of each and what was read from it are separate facts, and its state is derived
-//! from both, and from the other drives, here alone. Pure.
+//! Drives that are present. The scan's judgement of a drive and the contents read from it are separate facts; only this
+//! module derives the drive's state from both, and from the other drives. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use drivebay_model::{
     Stamp, units::count,
 };
 
-/// A present drive, as far as it was observed. A job that changed the drive brings its contents, and no judgement: whatever is
-/// held against the drive itself stays until a scan takes it back.
+/// A present drive as observed. A job that changes the drive updates its contents, not the judgement: reasons against
+/// the drive itself stay until a scan withdraws them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
     pub facts: DriveFacts,
-    /// Of the last scan.
+    /// From the last scan.
     pub judgement: Judgement,
-    /// The state of the drive's metadata that the judgement is about; None: it found none of ours.
+    /// Stamp of the metadata that the judgement is about; None: the scan found none of ours.
     pub judged: Option<Stamp>,
-    /// The last that was read of what is on it, by a scan or a job.
+    /// Contents as last read, by a scan or a job.
     pub contents: Option<Contents>,
-    /// Why its worker gives no answer.
+    /// Reason for which its worker gives no answer.
     pub trouble: Option<String>,
 }
 
-/// Every present drive with the state that follows from all of them.
+/// Derives every present drive, with the state that follows from all of them.
 pub fn derive(known: &Known, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
     let drives = known.drives.iter();
     let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
@@ -40,7 +40,7 @@ pub fn derive(known: &Known, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive
     drives
 }
 
-/// A drive without regard to the others.
+/// Derives a drive without regard to the others.
 fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
     let Observed {
         facts,
@@ -50,7 +50,7 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
         trouble,
     } = observed;
     let stamp = contents.as_ref().map(Contents::stamp);
-    // What the scan found in the drive's metadata is out of date, since a job changed them after it had read them.
+    // The scan's result is out of date: a job changed the drive's metadata after the scan had read them.
     let changed = stamp.is_some() && stamp != *judged;
     let (state, class, rejects) = match judgement {
         Judgement::Available { class } if !changed => {
@@ -88,8 +88,8 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
     }
 }
 
-/// A drive whose label was last read on another one is that drive, under another identity, or a copy of it. Which of them is
-/// known when the other one was read, or was seen to be missing; until then nothing on it is used.
+/// Withholds a drive whose label was last read on another one: it is that drive under another identity, or a copy of
+/// it. Which one is known when the other one was read, or observed to be missing; until then nothing on it is used.
 fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
     let unread: BTreeSet<DriveId> = drives
         .values()
@@ -101,7 +101,7 @@ fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
             continue;
         };
         let label = contents.label.drive_uuid;
-        // Several may be remembered with it: a copy that was used alone, and its original.
+        // Several drives of the persisted state may have this label: a copy that was used alone, and its original.
         let others = known.remembered.drives.iter();
         let others = others.filter(|(id, before)| before.drive_uuid == label && **id != drive.id);
         let mut others = others.map(|(id, _)| id);
@@ -122,8 +122,8 @@ fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
     }
 }
 
-/// One label on two drives is a copied drive: neither may be used until one of them is gone, since nobody can tell which has the
-/// newer data. One that gives no answer now is still a copy.
+/// Rejects drives that share a label, of which one is a copy: neither may be used until one of them is gone, since it
+/// is unknown which has the newer data. One that gives no answer now is still a copy.
 fn refuse_copies(drives: &mut BTreeMap<DriveId, Drive>) {
     let mut holders: BTreeMap<Uuid, Vec<DriveId>> = BTreeMap::new();
     for drive in drives.values().filter(|drive| is_this_nodes(drive)) {
@@ -160,7 +160,7 @@ fn refuse_copies(drives: &mut BTreeMap<DriveId, Drive>) {
     }
 }
 
-/// What was read from it counts as this node's, whether or not it can be used now.
+/// True if the contents count as this node's, whether or not they can be used now.
 fn is_this_nodes(drive: &Drive) -> bool {
     match drive.state {
         DriveState::Claimed | DriveState::Unprobed => true,
@@ -171,8 +171,8 @@ fn is_this_nodes(drive: &Drive) -> bool {
     }
 }
 
-/// A drive that has no label of ours any more and was known to have one: with volumes on it that were acknowledged and that
-/// nobody deleted it is a damaged drive of ours, whatever was found on it, and not one to claim.
+/// Rejects a drive that has lost its label: with acknowledged volumes that were not deleted it is a damaged drive of
+/// ours, whatever was found on it, and must not be claimed.
 fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
     let found: BTreeSet<Uuid> = drives
         .values()
@@ -218,7 +218,7 @@ fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
     }
 }
 
-/// It was not read, or not whole, which may pass.
+/// True if the drive was not read, or not completely, which may be temporary.
 pub(super) fn cannot_be_read(drive: &Drive) -> bool {
     use RejectCode as Code;
     drive.state == DriveState::Unprobed
@@ -235,7 +235,7 @@ pub(super) fn cannot_be_read(drive: &Drive) -> bool {
         })
 }
 
-/// Its label names another node or cluster: its volumes are that one's to list, and not in the way here.
+/// True if the label names another node or cluster: its volumes are listed there, and do not conflict with those here.
 pub(super) fn is_elsewhere(drive: &Drive) -> bool {
     let mut codes = drive.rejects.iter().map(|reject| reject.code);
     codes.any(|code| code == RejectCode::OursElsewhere)

@@ -1,4 +1,4 @@
-//! What is judged of a drive, and what is read from it, do not outvote each other.
+//! The judgement of a drive and the contents read from it do not override each other.
 
 use super::*;
 use drivebay_model::{
@@ -68,7 +68,7 @@ fn a_copy_that_gives_no_answer_is_still_a_copy() {
     silent.trouble = Some("it hangs".into());
     let two = known(vec![claimed("sda", 1), silent]);
     assert_eq!(states(&two), [DriveState::Rejected, DriveState::Unprobed]);
-    // What another node has on a drive is no copy of ours.
+    // Volumes of another node on a drive are no copies of ours.
     let elsewhere = with_reject(claimed("sdb", 1), RejectCode::OursElsewhere);
     let two = known(vec![claimed("sda", 1), elsewhere]);
     assert_eq!(states(&two), [DriveState::Claimed, DriveState::Rejected]);
@@ -86,7 +86,7 @@ fn a_copy_that_is_scanned_before_its_original_is_not_believed() {
     let copy = claimed("sdb", 1);
     known.drives.insert(copy.id.clone(), copy.into());
     assert_eq!(states(&known), [NotScanned]);
-    // Also where the copy was used alone before, and both are remembered.
+    // Also where the copy was used alone before, and both are in the persisted state.
     let before = known.remembered.drives.values().next().unwrap().clone();
     known
         .remembered
@@ -105,7 +105,7 @@ fn a_copy_that_is_scanned_before_its_original_is_not_believed() {
         .drives
         .insert(original.id.clone(), original.clone().into());
     assert_eq!(states(&known), [Rejected, Rejected]);
-    // It was seen to be missing: this is the drive itself, under another identity.
+    // Observed to be missing: this is the drive itself, under another identity.
     known.drives.remove(&original.id);
     assert_eq!(states(&known), [Claimed]);
 }

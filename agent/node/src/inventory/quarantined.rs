@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use drivebay_model::{Finding, Volume, VolumeState, finding::Code};
 
-/// One for each quarantined volume that is mounted, published, or held otherwise: it is not erased before that ends.
+/// Returns a finding for each quarantined volume that is mounted, published, or otherwise in use: it is not erased
+/// before that ends.
 pub(super) fn findings(
     volumes: &BTreeMap<Uuid, Volume>,
     kept_in_use: &BTreeSet<Uuid>,

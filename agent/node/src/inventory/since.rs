@@ -1,4 +1,4 @@
-//! Since when what is wrong has been so: carried from snapshot to snapshot. Pure.
+//! Times since which findings and conditions have held: carried from snapshot to snapshot. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use drivebay_model::{DriveId, Snapshot};
 
-/// An agent that starts finds what an earlier one knew within this, seconds: by its polls, scans and samples.
+/// Seconds after its start within which an agent finds again, by its polls, scans and samples, what an earlier one had
+/// found.
 const FOUND_AGAIN: u64 = 15 * 60;
 
 /// The moments at which what an earlier agent knew began, seconds since 1970, by code or reason.
@@ -21,7 +22,7 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// What the next agent needs to know: of what is found now, and of what this one may still find again.
+    /// Returns the times for the next agent: of what is found now, and of what this one may still find again.
     pub fn and_now(&self, snapshot: &Snapshot, now: u64) -> Self {
         let mut all = match self.counts(now) {
             true => self.clone(),
@@ -52,8 +53,8 @@ fn put<K: Ord + Clone>(
     }
 }
 
-/// Gives what `next` says the moment it began: that of `old` where it was so already, that of an earlier agent where this one
-/// has just started, else `now` (seconds since 1970).
+/// Stamps the findings and conditions of `next` with the time they began: that in `old` if they held there already,
+/// that of an earlier agent if this one has just started, else `now` (Unix seconds).
 pub(super) fn stamp(old: &Snapshot, earlier: &Earlier, next: &mut Snapshot, now: u64) {
     let counts = earlier.counts(now);
     for (id, drive) in &mut next.drives {

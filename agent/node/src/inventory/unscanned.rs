@@ -1,4 +1,4 @@
-//! Remembered drives between the agent's start and their own first scan. Pure.
+//! Drives of the persisted state between the agent's start and their own first scan. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,15 +6,16 @@ use super::Known;
 use crate::state::recalled;
 use drivebay_model::DriveId;
 
-/// A remembered drive that this agent has neither scanned nor seen to be missing.
+/// A drive of the persisted state that this agent has neither scanned nor observed to be missing since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unscanned {
-    /// An enumeration of this agent had it: it is missing as soon as another one does not.
+    /// True: an enumeration of this agent had the drive, which is missing as soon as another one does not.
     pub enumerated: bool,
 }
 
 impl Known {
-    /// Takes over what an earlier agent remembered. None of its drives is present or missing until this one has seen that.
+    /// Adopts the state that an earlier agent persisted. None of its drives is present or missing until this agent has
+    /// observed that.
     pub fn recall(&mut self, remembered: crate::state::Known) {
         let drives = remembered.drives.keys();
         self.unscanned = drives
@@ -23,7 +24,7 @@ impl Known {
         self.remembered = remembered;
     }
 
-    /// The same when it could not be read at the start, while this agent has been running.
+    /// Like `recall`, for state that could not be read at start, while this agent has been running.
     pub fn recall_late(&mut self, earlier: crate::state::Known) {
         let drives = earlier.drives.keys();
         let new = drives.filter(|id| {
@@ -36,8 +37,8 @@ impl Known {
     }
 }
 
-/// Takes in which drives are present, from an enumeration that has ended. One that is not among them is missing if it was
-/// before, or if the enumeration is `complete`: it ended so long after the host's boot that every drive has appeared.
+/// Applies an enumeration that has ended. A drive that is not `present` is missing if an earlier one had it, or if this
+/// one is `complete`: it ended so long after the host's boot that every drive has appeared.
 pub fn enumerate(
     unscanned: &mut BTreeMap<DriveId, Unscanned>,
     present: &BTreeSet<&DriveId>,

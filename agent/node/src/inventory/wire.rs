@@ -1,32 +1,36 @@
-//! Snapshots in the words of the agent protocol. Pure.
+//! Converts snapshots of the inventory to messages of the agent protocol. Pure.
 
 use std::{collections::HashMap, time::Duration};
 
-use drivebay_proto::{VolumeId, agent as wire};
+use drivebay_csi::new_volume::unreadable_bytes;
+use drivebay_proto::{VolumeId, agent as wire, names};
 
 use super::{advice, delta::delta};
 use drivebay_fs::jobs::Usage;
 use drivebay_model::{
     CheckMethod, ClassConfig, CopySource, Cordon, Drive, DriveHealth, Finding, FsType, LastCheck,
-    MIB, Mode, PlacedSnapshot, Snapshot, Volume,
+    MIB, Mode, PlacedSnapshot, Record, Snapshot, Volume,
+    condition::NormalReason,
     created_for::{CreatedFor, created_at, is_by_hand, requested},
     health::{Acknowledged, SmartFinding, SmartReport},
     snapshot::Place,
+    units::human_size,
     unreadable::UnreadableRange,
+    volume_snapshot::SnapshotGroup,
 };
 
-/// What every update says of its sender.
+/// Fields of the sender that all updates have in common.
 #[derive(Debug, Clone)]
 pub struct Sender {
     pub node: String,
     /// Random id of this agent process.
     pub instance: String,
-    /// The classes of the config.
+    /// Configured classes.
     pub classes: Vec<ClassConfig>,
 }
 
 impl Sender {
-    /// The whole snapshot.
+    /// Converts a whole snapshot to a full update, without usage and pods.
     pub fn full(&self, snapshot: &Snapshot) -> wire::InventoryUpdate {
         wire::InventoryUpdate {
             full: true,
@@ -44,7 +48,8 @@ impl Sender {
         }
     }
 
-    /// The same, with how full volumes are and the pods that they are published to: for the agent's own socket.
+    /// Converts a whole snapshot to a full update with the usage of volumes and the pods that they are published to, for the agent's own
+    /// socket.
     pub fn full_with_usage(
         &self,
         snapshot: &Snapshot,
@@ -64,7 +69,7 @@ impl Sender {
         update
     }
 
-    /// What changed since `old`.
+    /// Returns the update with all changes from `old` to `new`.
     pub fn changes(&self, old: &Snapshot, new: &Snapshot) -> wire::InventoryUpdate {
         let delta = delta(old, new);
         wire::InventoryUpdate {
@@ -163,7 +168,8 @@ impl Sender {
         told.collect()
     }
 
-    /// With what does not read, and the names of files: for the inventory, which names leave only on the node's own socket.
+    /// Converts a volume with its unreadable ranges and the names of the files in them, for the inventory only. Names of files may leave
+    /// the agent only through the node's own socket.
     fn volume_with_ranges(&self, volume: &Volume) -> wire::Volume {
         wire::Volume {
             unreadable: self.unreadable(&volume.unreadable),
@@ -171,7 +177,7 @@ impl Sender {
         }
     }
 
-    /// Those that somebody asked for: one that a copy is made of is nobody's.
+    /// Converts the snapshots of a volume, without those that the agent took for its own use.
     fn snapshots(&self, volume: &Volume) -> Vec<wire::VolumeSnapshot> {
         let all = volume.placed.snapshots.iter();
         all.filter(|one| !one.record.is_internal())
@@ -182,13 +188,13 @@ impl Sender {
             .collect()
     }
 
-    /// One snapshot. `used_bytes`: of its store.
+    /// Converts a snapshot. `used_bytes`: used bytes of its store, if known.
     pub fn snapshot(&self, one: &PlacedSnapshot, used_bytes: Option<u64>) -> wire::VolumeSnapshot {
         let record = &one.record;
         let message = match (&one.ambiguous, one.is_overflowed) {
             (Some(why), _) => format!("{why}; it is not touched until an operator decides"),
             (None, true) => {
-                "more was written to its volume than it had room for; delete it, and take another one with a larger reserve"
+                "its reserve was full, or its store could not be written; delete it, and take another one, with a larger reserve if it was full"
                     .to_owned()
             }
             (None, false) => String::new(),
@@ -205,10 +211,24 @@ impl Sender {
                 false => used_bytes,
             },
             message,
+            expires_at: record.expires_at.unwrap_or(0),
+            group: record
+                .group
+                .as_ref()
+                .map(|group| self.snapshot_group(group)),
         }
     }
 
-    /// One volume.
+    /// Converts a group snapshot; its id is `<uuid>@<node id>`.
+    pub fn snapshot_group(&self, group: &SnapshotGroup) -> wire::SnapshotGroup {
+        wire::SnapshotGroup {
+            id: self.id(group.uuid),
+            name: group.name.clone(),
+            members: group.members,
+        }
+    }
+
+    /// Converts a volume, without its unreadable ranges, usage and pods.
     pub fn volume(&self, volume: &Volume) -> wire::Volume {
         let record = &volume.placed.record;
         wire::Volume {
@@ -252,7 +272,24 @@ impl Sender {
     }
 }
 
-/// What is wrong with a volume, then what is to be known of it.
+/// Returns the condition `CopiedWithLoss` if the volume has zeros in place of unreadable blocks of its source; else None.
+fn copied_with_loss(record: &Record) -> Option<wire::Condition> {
+    let bytes = unreadable_bytes(&record.parameters);
+    (bytes > 0).then(|| wire::Condition {
+        abnormal: false,
+        status: String::new(),
+        reason: NormalReason::CopiedWithLoss.to_string(),
+        message: format!(
+            "it is not whole: {} of what it was made as a copy of did not read, and it has zeros there ({}: {}); check what is in it, and restore what is lost from a backup",
+            human_size(bytes),
+            names::PARAM_COPY_UNREADABLE,
+            names::COPY_UNREADABLE_ZEROS
+        ),
+        since: created_at(&record.parameters).unwrap_or(0),
+    })
+}
+
+/// Returns the conditions of a volume: abnormal ones first, then a move, then a loss of data when it was copied.
 fn conditions(volume: &Volume) -> Vec<wire::Condition> {
     let wrong = volume.conditions.iter().map(|condition| {
         let since = volume.since.get(condition.reason.as_str());
@@ -271,10 +308,11 @@ fn conditions(volume: &Volume) -> Vec<wire::Condition> {
         message: moving.message.clone(),
         since: moving.since,
     });
-    wrong.chain(moving).collect()
+    let loss = copied_with_loss(&volume.placed.record);
+    wrong.chain(moving).chain(loss).collect()
 }
 
-/// A place that is not served.
+/// Converts a place that is not served.
 fn place(place: &Place) -> wire::VolumePlace {
     let state = &place.placed.record.place;
     wire::VolumePlace {
@@ -288,7 +326,7 @@ fn created_for(known: CreatedFor) -> Option<wire::CreatedFor> {
     (known != CreatedFor::default()).then(|| known.into())
 }
 
-/// A sample of a volume, and how old it is.
+/// Converts a usage sample of this age; None if the filesystem could not be read or has size 0.
 fn usage(usage: &Usage, age: Duration) -> Option<wire::VolumeUsage> {
     let answers = usage.unreadable.is_none() && usage.total_bytes > 0;
     answers.then_some(wire::VolumeUsage {
@@ -309,7 +347,6 @@ fn check(check: &LastCheck) -> wire::FilesystemCheck {
     }
 }
 
-/// One drive.
 pub fn drive(drive: &Drive) -> wire::Drive {
     let facts = &drive.facts;
     let contents = drive.contents.as_ref();
@@ -355,7 +392,6 @@ pub fn drive(drive: &Drive) -> wire::Drive {
     }
 }
 
-/// What is recorded of a drive's cordon.
 pub fn cordon(cordon: &Cordon) -> wire::Cordon {
     wire::Cordon {
         at: cordon.at,
@@ -393,7 +429,7 @@ fn acknowledged(given: &Acknowledged) -> wire::Acknowledged {
     }
 }
 
-/// One finding, with its beginning.
+/// Converts a finding, with the time of its beginning from `health`.
 pub fn finding(finding: &Finding, health: &DriveHealth) -> wire::Finding {
     wire::Finding {
         code: finding.code.clone(),
@@ -422,7 +458,6 @@ fn smart(report: &SmartReport) -> wire::SmartReport {
     }
 }
 
-/// One finding of a drive's own.
 pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
     wire::SmartFinding {
         code: finding.code.clone(),
@@ -436,113 +471,5 @@ pub fn smart_finding(finding: &SmartFinding) -> wire::SmartFinding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use drivebay_model::{
-        DriveState, Peer, PlaceState, RecordState,
-        condition::{Condition, NormalReason, Reason},
-        samples,
-        snapshot::Moving,
-    };
-
-    #[test]
-    fn a_volume_that_moved_says_its_generation_and_where_else_it_is() {
-        let sender = Sender {
-            node: "n".into(),
-            instance: String::new(),
-            classes: Vec::new(),
-        };
-        let contents = samples::contents(1, 1, Vec::new(), MIB);
-        let drive = |name| samples::drive(name, DriveState::Claimed, Some(contents.clone()));
-        let (old, new) = (drive("sda"), drive("sdb"));
-        let peer = |drive: &Drive| Peer {
-            label: uuid::Uuid::nil(),
-            drive: drive.id.clone(),
-        };
-        let placed = samples::placed(1, RecordState::Block);
-        let mut volume = samples::volume(&new, placed.clone());
-        let sent = sender.volume(&volume);
-        assert_eq!((sent.generation, sent.places.len()), (1, 0));
-        volume.placed.record.place = PlaceState::Live {
-            generation: 2,
-            from: Some(peer(&old)),
-        };
-        for state in [
-            PlaceState::Moved {
-                generation: 2,
-                to: peer(&new),
-            },
-            PlaceState::Incoming {
-                generation: 3,
-                from: peer(&new),
-            },
-        ] {
-            let mut placed = placed.clone();
-            placed.record.place = state;
-            volume.copies.push(Place {
-                drive: old.id.clone(),
-                placed,
-            });
-        }
-        let sent = sender.volume(&volume);
-        let places = sent.places.iter();
-        let places: Vec<_> = places
-            .map(|one| (one.drive.as_str(), one.is.as_str(), one.generation))
-            .collect();
-        assert_eq!(sent.generation, 2);
-        let drive = old.id.0.as_str();
-        assert_eq!(places, [(drive, "moved", 2), (drive, "incoming", 3)]);
-    }
-
-    #[test]
-    fn a_move_is_sent_as_a_condition_with_which_nothing_is_wrong() {
-        let sender = Sender {
-            node: "n".into(),
-            instance: String::new(),
-            classes: Vec::new(),
-        };
-        let drive = samples::drive("sda", DriveState::Claimed, None);
-        let mut volume = samples::volume(&drive, samples::placed(1, RecordState::Block));
-        volume.conditions = vec![Condition::new(Reason::VolumeFull, "full")];
-        volume.moving = Some(Moving {
-            reason: NormalReason::VolumeMoving,
-            since: 7,
-            message: "it moves".into(),
-            waits_for: String::new(),
-        });
-        let sent = sender.volume(&volume).conditions;
-        assert!(sent[0].abnormal && sent[0].reason == "VolumeFull");
-        let moving = wire::Condition {
-            abnormal: false,
-            status: String::new(),
-            reason: "VolumeMoving".into(),
-            message: "it moves".into(),
-            since: 7,
-        };
-        assert_eq!(sent[1..], [moving]);
-    }
-
-    #[test]
-    fn what_was_found_of_a_drive_is_sent_once_and_shown_among_its_notes() {
-        let mut contents = samples::contents(1, 1, Vec::new(), MIB);
-        contents.notes = vec!["the backup table was repaired".into()];
-        let mut ill = samples::drive("sda", DriveState::Claimed, Some(contents));
-        ill.trouble = Some("stuck".into());
-        ill.health.findings = vec![Finding::new("IoErrors", "requests failed")];
-        ill.health.acknowledged = Some(Acknowledged {
-            by: "ann".into(),
-            ..Acknowledged::default()
-        });
-        let sent = drive(&ill);
-        assert_eq!(sent.notes, ["the backup table was repaired"]);
-        assert_eq!(
-            sent.all_notes(),
-            [
-                "the backup table was repaired",
-                "stuck",
-                "IoErrors: requests failed",
-                "acknowledged by ann (it takes no new volumes)",
-            ]
-        );
-    }
-}
+#[path = "wire_tests.rs"]
+mod tests;

@@ -1,8 +1,8 @@
-//! What is found out about a drive when it is told to zero, from what it keeps of that itself. Pure.
+//! Findings about zeroing a drive, from what is recorded on the drive. Pure.
 
 use drivebay_model::{Drive, Finding, Verdict, Zeroing, finding::Code};
 
-/// Adds it to what is known of the drive's health. One that does not keep zeros takes no new volumes.
+/// Adds findings about zeroing to the drive's health. A drive that does not keep zeros gets the verdict BAD.
 pub(super) fn judge(drive: &mut Drive) {
     let zeroing = drive
         .contents

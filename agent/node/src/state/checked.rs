@@ -1,4 +1,4 @@
-//! Results as they outlive the agent: one small file per volume in the state directory. Losing them loses no data.
+//! Persisted results of filesystem checks: one small file per volume in the state directory. Losing them loses no data.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{Damage, StateDir, StateFile, StateKind, Stored};
 use drivebay_model::Checked;
 
-/// What is kept of a volume.
+/// Returns the file with the results of a volume.
 pub fn file(dir: &StateDir, volume: Uuid) -> StateFile<Checked> {
     StateFile::of(dir, &volume.to_string())
 }

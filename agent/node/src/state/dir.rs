@@ -1,7 +1,7 @@
-//! The state directory as a whole: which of its files could not be saved or read or were damaged, and what that means.
+//! The state directory: files that could not be saved or read or were damaged, and the findings that follow.
 //!
-//! Troubles are kept per file and followed by whoever publishes them. A damaged file that was moved aside is a finding for as long as
-//! it lies there, also after a restart: an operator ends it by removing the file.
+//! Troubles are kept per file and can be subscribed to. A damaged file that was moved aside is a finding for as long as
+//! it exists, also after a restart: an operator clears it by removing the file.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +18,12 @@ use drivebay_model::Finding;
 use drivebay_smart as smart;
 use drivebay_sys::{offload::offload, statefile};
 
-/// Listing the directory takes no longer, or the system's drive is in trouble.
+/// Longest time for listing the directory. Exceeding it means that the system's drive does not respond.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// What the name of a file that was moved aside contains.
+/// Part of the name of each file that was moved aside.
 const ASIDE: &str = ".json.bad-";
 
-/// What a state file holds. In the order in which findings are listed.
+/// Kinds of state files, in the order in which findings are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StateKind {
     /// Drives with volumes, as last seen.
@@ -45,7 +45,6 @@ pub enum StateKind {
 }
 
 impl StateKind {
-    /// Every one.
     pub const ALL: [Self; 8] = [
         Self::Known,
         Self::Tombstones,
@@ -57,8 +56,8 @@ impl StateKind {
         Self::Checks,
     ];
 
-    /// The file's name in the state directory, or that of the directory with one for each drive or volume. Also the label in
-    /// metrics.
+    /// Returns the file's name in the state directory, or the name of the directory with one file per drive or volume.
+    /// Also the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Known => "known.json",
@@ -76,7 +75,8 @@ impl StateKind {
         matches!(self, Self::Smart | Self::Checks)
     }
 
-    /// A larger file (bytes) is damaged. Ten thousand volumes in `known.json` are about 10 MiB.
+    /// Returns the largest valid size in bytes; a larger file is damaged. Ten thousand volumes in `known.json` are
+    /// about 10 MiB.
     pub(crate) const fn max_bytes(self) -> u64 {
         match self {
             Self::Known | Self::Tombstones => 256 << 20,
@@ -87,7 +87,8 @@ impl StateKind {
         }
     }
 
-    /// The newest version that this agent reads, and the one that it writes; a file without one is of the first.
+    /// Returns the newest version that this agent reads, which is the one it writes; a file without a version has the
+    /// first.
     pub const fn version(self) -> u32 {
         match self {
             Self::Known
@@ -101,8 +102,9 @@ impl StateKind {
         }
     }
 
-    /// What ends that it could not be read, after it was mended. `health.json` also holds what should be mounted and up to where the
-    /// kernel log was read: both are taken up before the first call is served, and what happened since cannot be put in order with them.
+    /// Returns the remedy for a file that could not be read. `health.json` also holds the expected mounts and the
+    /// position in the kernel log: both are loaded before the first call is served, and events since cannot be put in
+    /// order with them.
     const fn read_again(self) -> &'static str {
         match self {
             Self::Health => {
@@ -114,7 +116,7 @@ impl StateKind {
         }
     }
 
-    /// What follows while it cannot be saved.
+    /// Returns the consequence of a file that cannot be saved.
     const fn unsaved(self) -> &'static str {
         match self {
             Self::Known => {
@@ -140,7 +142,7 @@ impl StateKind {
         }
     }
 
-    /// What follows from its contents being unknown.
+    /// Returns the consequence of unknown contents.
     const fn lost(self) -> &'static str {
         match self {
             Self::Known => {
@@ -167,10 +169,10 @@ impl StateKind {
     }
 }
 
-/// Each trouble with the files that have it, and why.
+/// Affected files of each trouble and kind, with the reason.
 pub type Troubles = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
 
-/// The directory. Clones are the same.
+/// The state directory. Clones share its troubles.
 #[derive(Debug, Clone)]
 pub struct StateDir {
     path: PathBuf,
@@ -178,7 +180,7 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Nothing is known to be wrong with it.
+    /// Creates it without troubles. Reads nothing.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -186,22 +188,20 @@ impl StateDir {
         }
     }
 
-    /// Where a file is, or the directory with one for each drive or volume.
+    /// Returns the path of the file, or of the directory with one file per drive or volume.
     pub fn path_of(&self, kind: StateKind) -> PathBuf {
         self.path.join(kind.name())
     }
 
-    /// What is wrong now.
     pub fn troubles(&self) -> Troubles {
         self.troubles.borrow().clone()
     }
 
-    /// Follows it.
     pub fn subscribe(&self) -> watch::Receiver<Troubles> {
         self.troubles.subscribe()
     }
 
-    /// Notes trouble with a file. True: it is news.
+    /// Records trouble with a file. True if it is new, or has another reason.
     pub(super) fn raise(
         &self,
         trouble: Trouble,
@@ -215,7 +215,7 @@ impl StateDir {
         })
     }
 
-    /// It is over. True: there was such trouble.
+    /// Clears trouble with a file. True if the file had it.
     pub(super) fn clear(&self, trouble: Trouble, kind: StateKind, path: &Path) -> bool {
         self.troubles.send_if_modified(|troubles| {
             let Some(files) = troubles.get_mut(&(trouble, kind)) else {
@@ -229,10 +229,10 @@ impl StateDir {
         })
     }
 
-    /// Looks for files that were moved aside, by this agent or an earlier one.
+    /// Lists files that were moved aside by this agent or an earlier one, and records exactly those.
     ///
     /// # Errors
-    /// The directory cannot be listed; what was known of it stays.
+    /// The directory cannot be listed; the recorded files stay.
     pub async fn look_for_lost(&self) -> io::Result<()> {
         let dir = self.path.clone();
         let found = offload("state-list", DEADLINE, move || set_aside(&dir)).await??;
@@ -249,7 +249,7 @@ impl StateDir {
     }
 }
 
-/// Files that were moved aside. Blocks.
+/// Lists files that were moved aside. Blocks.
 fn set_aside(dir: &Path) -> io::Result<Vec<(StateKind, PathBuf)>> {
     let mut found = Vec::new();
     for path in statefile::list(dir)? {
@@ -268,7 +268,7 @@ fn set_aside(dir: &Path) -> io::Result<Vec<(StateKind, PathBuf)>> {
     Ok(found)
 }
 
-/// The host's findings about its state files, with stable texts. Pure.
+/// Returns the host's findings about its state files, with stable texts. Pure.
 pub fn findings(troubles: &Troubles) -> Vec<Finding> {
     let finding = |(&(trouble, kind), files): (
         &(Trouble, StateKind),

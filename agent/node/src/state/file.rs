@@ -1,7 +1,8 @@
-//! One file of the state directory: read at the start, replaced as a whole, and believed only as far as it was saved.
+//! One file of the state directory: read at start, replaced as a whole, and in effect only once saved.
 //!
-//! Every state file is a `StateFile`, so that one that cannot be saved, cannot be read or was damaged is a finding, and what cannot
-//! be read is never overwritten. `Saved` is one whose value nothing but the file holds: memory changes after the file did.
+//! Every state file is a `StateFile`: one that cannot be saved, cannot be read or was damaged is a finding, and one
+//! that cannot be read is never overwritten. `Saved` holds a value whose only source is the file: the value in memory
+//! changes after the file.
 
 use std::{
     error::Error,
@@ -20,43 +21,43 @@ use super::{
 use drivebay_model::cause::chain;
 use drivebay_sys::{offload::offload, statefile};
 
-/// Reading or writing one file takes no longer than this, or the system's drive is in trouble.
+/// Longest time for reading or writing one file. Exceeding it means that the system's drive does not respond.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A file that could not be read is read again after this …
+/// Delay after which a file that could not be read is read again.
 const AGAIN: Duration = Duration::from_secs(15);
-/// … and one whose drive did not answer in time after this: each attempt holds a thread.
+/// The same delay after a timeout: each attempt holds a thread.
 const AGAIN_AFTER_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How often a task that holds a file calls `read_again`.
+/// Interval at which a task that holds a file calls `read_again`.
 pub const TRY_EVERY: Duration = Duration::from_secs(20);
 
-/// Why bytes are no state of this agent's.
+/// Error of decoding a state file: the bytes are damaged, or of another version.
 pub type Damage = Box<dyn Error + Send + Sync>;
 
-/// What a state file holds.
+/// Value of a state file.
 pub trait Stored: Sized + Send + 'static {
-    /// Which file it is.
+    /// Kind of the file: determines its path, its version and its largest size.
     const KIND: StateKind;
 
-    /// Reads it.
+    /// Decodes the bytes of the file.
     ///
     /// # Errors
     /// The bytes are damaged, or of another version.
     fn from_bytes(bytes: &[u8]) -> Result<Self, Damage>;
 
-    /// As it is written.
+    /// Encodes the value as it is written to the file.
     ///
     /// # Errors
-    /// It cannot be encoded.
+    /// The value cannot be encoded.
     fn to_bytes(&self) -> io::Result<Vec<u8>>;
 }
 
-/// The file.
+/// A state file on disk that holds a `T`.
 #[derive(Debug)]
 pub struct StateFile<T> {
     dir: StateDir,
     path: PathBuf,
-    /// Set while its contents are not known: then it is not written, either.
+    /// Set while the file's contents are unknown: then it is not written, either.
     unread: Mutex<Option<Unread>>,
     of: PhantomData<fn() -> T>,
 }
@@ -68,7 +69,7 @@ struct Unread {
     again_at: Instant,
 }
 
-/// What a file is found to be.
+/// Result of reading a state file.
 enum Content<T> {
     Value(T),
     Absent,
@@ -76,12 +77,12 @@ enum Content<T> {
 }
 
 impl<T: Stored> StateFile<T> {
-    /// The file of this kind.
+    /// Returns the single file of this kind.
     pub fn new(dir: &StateDir) -> Self {
         Self::at(dir, dir.path_of(T::KIND))
     }
 
-    /// One of many, for a drive or volume. `name` takes no `/`.
+    /// Returns the file of one drive or volume. `name` must not contain `/`.
     pub fn of(dir: &StateDir, name: &str) -> Self {
         Self::at(dir, dir.path_of(T::KIND).join(format!("{name}.json")))
     }
@@ -95,12 +96,11 @@ impl<T: Stored> StateFile<T> {
         }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why its contents are not known, if so.
+    /// Returns why the file's contents are unknown; None when they are known.
     pub fn unread(&self) -> Option<String> {
         let unread = self.lock_unread();
         unread.as_ref().map(|unread| unread.why.clone())
@@ -110,10 +110,11 @@ impl<T: Stored> StateFile<T> {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file; None: there is none, or it was damaged, and was moved aside.
+    /// Reads the file. None: it does not exist, or was damaged and has been moved aside.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged and cannot be moved aside. It is left as it is, and not written until it was read.
+    /// The file cannot be read, or is damaged and cannot be moved aside. It is left unchanged, and is not written until
+    /// it was read.
     pub async fn load(&self) -> io::Result<Option<T>> {
         let path = self.path.clone();
         let read = offload("state-read", DEADLINE, move || read::<T>(&path)).await;
@@ -152,9 +153,9 @@ impl<T: Stored> StateFile<T> {
         })
     }
 
-    /// Reads a file again that could not be read, every 15 s at most; of a drive that does not answer, every 30 min. What it holds
-    /// comes before what is known since: until the caller has put both together, the file must not be saved. None: nothing is new,
-    /// or there is no file any more, which may be saved from now on.
+    /// Retries reading a file that could not be read, at most every 15 s, or every 30 min after a timeout. Its contents
+    /// take precedence over changes since: the caller must merge both before the file is saved. None: there is nothing
+    /// new, or the file does not exist any more and may be saved from now on.
     pub async fn read_again(&self) -> Option<T> {
         let due = self.lock_unread().as_ref()?.again_at;
         if Instant::now() < due {
@@ -165,7 +166,7 @@ impl<T: Stored> StateFile<T> {
         read
     }
 
-    /// Makes the next attempt due now.
+    /// Makes the next attempt to read due now.
     #[cfg(any(test, feature = "test-support"))]
     pub fn make_due(&self) {
         if let Some(unread) = self.lock_unread().as_mut() {
@@ -173,10 +174,10 @@ impl<T: Stored> StateFile<T> {
         }
     }
 
-    /// Replaces the file, durably.
+    /// Replaces the file durably.
     ///
     /// # Errors
-    /// The file has what it had. After a timeout it may have either.
+    /// The file has its previous contents. After a timeout it may have either.
     pub async fn save(&self, value: T) -> Result<(), StateError> {
         let saved = match self.unread() {
             Some(why) => Err(io::Error::other(format!(
@@ -192,7 +193,7 @@ impl<T: Stored> StateFile<T> {
                 Ok(())
             }
             Err(source) => {
-                // Once, until it is saved or fails for another reason.
+                // Logged once, until it is saved or fails for another reason.
                 if self
                     .dir
                     .raise(Trouble::NotSaved, T::KIND, &self.path, source.to_string())
@@ -205,10 +206,10 @@ impl<T: Stored> StateFile<T> {
         }
     }
 
-    /// Removes the file, of a drive or volume that is no more. It may be gone already.
+    /// Removes the file of a drive or volume that no longer exists. Succeeds if the file is absent.
     ///
     /// # Errors
-    /// It is still there.
+    /// The file may still exist.
     pub async fn remove(&self) -> io::Result<()> {
         for trouble in [Trouble::NotSaved, Trouble::NotRead] {
             self.dir.clear(trouble, T::KIND, &self.path);
@@ -218,12 +219,12 @@ impl<T: Stored> StateFile<T> {
     }
 }
 
-/// Blocks.
+/// Reads the file, and moves it aside if it is damaged. Blocks.
 fn read<T: Stored>(path: &Path) -> io::Result<Content<T>> {
     let why = match statefile::read(path, T::KIND.max_bytes()) {
         Ok(bytes) => match T::from_bytes(&bytes) {
             Ok(value) => return Ok(Content::Value(value)),
-            // A newer agent's: not damaged, and not to be moved.
+            // Written by a newer agent: not damaged, and not to be moved.
             Err(damage) if newer::newer(&bytes, T::KIND.version()).is_some() => {
                 return Err(io::Error::other(chain(&*damage)));
             }
@@ -242,17 +243,18 @@ fn read<T: Stored>(path: &Path) -> io::Result<Content<T>> {
     }
 }
 
-/// A value of which the file is the only truth.
+/// A value whose only source is its file.
 #[derive(Debug)]
 pub struct Saved<T> {
     file: StateFile<T>,
     value: Mutex<T>,
-    /// Held by who changes it. True: the file may have another value, since saving this one was given up.
+    /// Held by the task that changes the value. True: a save failed or was interrupted, and the file may have another
+    /// value.
     turn: tokio::sync::Mutex<bool>,
 }
 
 impl<T: Stored + Clone + Default + PartialEq> Saved<T> {
-    /// Nothing is known before `load`.
+    /// Creates the default value; `load` reads the file.
     pub fn new(dir: &StateDir) -> Self {
         Self {
             file: StateFile::new(dir),
@@ -265,7 +267,7 @@ impl<T: Stored + Clone + Default + PartialEq> Saved<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file. One that cannot be read counts as empty, and cannot be changed.
+    /// Reads the file. One that cannot be read counts as empty and cannot be changed.
     pub async fn load(&self) {
         // Logged, and a finding.
         if let Ok(read) = self.file.load().await {
@@ -273,26 +275,28 @@ impl<T: Stored + Clone + Default + PartialEq> Saved<T> {
         }
     }
 
-    /// Reads a file again that could not be read. Nothing was changed since: what it holds is what is known.
+    /// Retries reading a file that could not be read. The value was not changed since, so the file's contents replace
+    /// it.
     pub async fn read_again(&self) {
-        // No change begins between the reading and the believing.
+        // No change begins between reading the file and storing its value.
         let _turn = self.turn.lock().await;
         if let Some(read) = self.file.read_again().await {
             *self.lock() = read;
         }
     }
 
-    /// Why the contents are not known, if so.
+    /// Returns why the contents are unknown; None when they are known.
     pub fn unread(&self) -> Option<String> {
         self.file.unread()
     }
 
-    /// Looks at what the file holds.
+    /// Calls `look` with the value that the file holds.
     pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.lock())
     }
 
-    /// Changes the file, then what is known.
+    /// Changes the file, then the value in memory. Skips the write when nothing changes and the file is known to have
+    /// the value.
     ///
     /// # Errors
     /// The change could not be saved, and was not made.
@@ -383,7 +387,7 @@ mod tests {
         assert_eq!(codes(&state), ["StateNotRead"]);
         let same = saved.change(|_| ()).await;
         assert!(same.is_err() && path.is_dir(), "{same:?}");
-        // It could be replaced, and reads again: still nobody knows what was in it.
+        // The path is readable and writable again, but the contents of the file were not read yet.
         fs::remove_dir(&path).unwrap();
         fs::write(&path, "kept").unwrap();
         let other = saved.change(|text| text.0 = "other".into()).await;

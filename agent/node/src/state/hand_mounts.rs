@@ -1,7 +1,7 @@
-//! Mounts that were made by hand: which volume is mounted where, and whether at each start of the host, too.
+//! Manual mounts: which volume is mounted where, and whether also at each start of the host.
 //!
-//! It tells a person's mounts from an orchestrator's, which are nobody else's to take away, and it is all that remembers what
-//! is to be mounted after a reboot. One small file in the state directory. Losing it loses no data.
+//! Distinguishes an operator's mounts from an orchestrator's, which neither may remove for the other, and is the only
+//! record of what to mount after a reboot. One small file in the state directory. Losing it loses no data.
 
 use std::{io, path::PathBuf};
 
@@ -10,27 +10,27 @@ use uuid::Uuid;
 
 use super::{Damage, Saved, StateDir, StateError, StateKind, Stored};
 
-/// Format of the file; one of a newer version is refused at the start.
+/// Format of the file; one of a newer version is refused at start.
 const VERSION: u32 = StateKind::ManualMounts.version();
 
-/// One of them.
+/// A manual mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandMount {
     pub volume: Uuid,
-    /// For people, and to find the volume while its drive is missing.
+    /// Name of the volume; informational, and for lookups while its drive is missing.
     pub name: String,
-    /// As the mount table has it: to find it again asks no drive.
+    /// Path as in the mount table: finding it again accesses no drive.
     pub path: PathBuf,
-    /// A raw volume, whose device is bound onto a file.
+    /// True for a raw volume, whose device is bind-mounted onto a file.
     pub block: bool,
-    /// Added to the volume's own.
+    /// Mount options in addition to the volume's own.
     pub flags: Vec<String>,
     pub read_only: bool,
-    /// At each start of the host. Else it is known until it is unmounted or the host is booted.
+    /// True: mounted at each start of the host. False: recorded until it is unmounted or the host is booted.
     pub persist: bool,
 }
 
-/// The file, and what is known by it.
+/// Contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct File {
     version: u32,
@@ -58,12 +58,12 @@ impl Stored for File {
     }
 }
 
-/// All of this host, one per volume.
+/// Manual mounts of this host, at most one per volume.
 #[derive(Debug)]
 pub struct HandMounts(Saved<File>);
 
 impl HandMounts {
-    /// Nothing is known before `load`.
+    /// Creates an empty list; `load` reads the file.
     pub fn new(dir: &StateDir) -> Self {
         Self(Saved::new(dir))
     }
@@ -73,31 +73,31 @@ impl HandMounts {
         self.0.load().await;
     }
 
-    /// Reads the file again if it could not be read, when that is due.
+    /// Retries reading the file if it could not be read, when due.
     pub async fn read_again(&self) {
         self.0.read_again().await;
     }
 
-    /// Why the file could not be read, if so: what is mounted by hand is not known then.
+    /// Returns why the file could not be read: the manual mounts are unknown then. None when they are known.
     pub fn unread(&self) -> Option<String> {
         self.0.unread()
     }
 
-    /// Every one.
+    /// Returns every manual mount.
     pub fn all(&self) -> Vec<HandMount> {
         self.0.look(|file| file.mounts.clone())
     }
 
-    /// That of a volume.
+    /// Returns the manual mount of a volume.
     pub fn of(&self, volume: Uuid) -> Option<HandMount> {
         let is_it = |one: &&HandMount| one.volume == volume;
         self.0.look(|file| file.mounts.iter().find(is_it).cloned())
     }
 
-    /// Adds or replaces the one of its volume, durably.
+    /// Adds a mount durably, in place of an earlier one of its volume.
     ///
     /// # Errors
-    /// It could not be saved, and is not known.
+    /// The mount could not be saved, and was not added.
     pub async fn put(&self, mount: HandMount) -> Result<(), StateError> {
         let put = |file: &mut File| {
             file.mounts.retain(|one| one.volume != mount.volume);
@@ -106,10 +106,10 @@ impl HandMounts {
         self.0.change(put).await
     }
 
-    /// Forgets the one of a volume, durably.
+    /// Removes the mount of a volume durably.
     ///
     /// # Errors
-    /// It could not be saved, and is still known.
+    /// The removal could not be saved, and was not made.
     pub async fn remove(&self, volume: Uuid) -> Result<(), StateError> {
         let remove = |file: &mut File| file.mounts.retain(|one| one.volume != volume);
         self.0.change(remove).await

@@ -1,11 +1,11 @@
-//! What is kept of a drive's SMART data: one file per drive in the state directory. Losing them loses no data.
+//! SMART histories: one file per drive in the state directory. Losing them loses no data.
 
 use drivebay_model::DriveId;
 use drivebay_smart::History;
 
 use super::{Damage, StateDir, StateFile, StateKind, Stored};
 
-/// The history of a drive. An identity is made of characters that a file name takes.
+/// Returns the file of a drive's history. An identity has only characters that are valid in a file name.
 pub fn file(dir: &StateDir, id: &DriveId) -> StateFile<History> {
     StateFile::of(dir, &id.0)
 }

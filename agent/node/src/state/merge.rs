@@ -1,4 +1,4 @@
-//! What is here and what is remembered, put together. Pure.
+//! Merges the drives that are present with the persisted state. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,44 +10,44 @@ use uuid::Uuid;
 use super::{Known, KnownDrive, Tombstone, Tombstones};
 use drivebay_model::{Contents, DriveFacts, DriveId, PlaceState, Record, RecordState};
 
-/// Deletions that are over and remembered all the same, in case that a copy of their drive appears: about 150 bytes of the file each.
+/// Completed deletions that stay recorded, in case a copy of their drive appears: about 150 bytes of the file each.
 const MOST_OVER: usize = 4096;
 
-/// How a drive that is plugged in was seen.
+/// Result of reading a drive that is plugged in.
 #[derive(Debug, Clone, Copy)]
 pub enum Sight<'a> {
-    /// It carries our label for this cluster and node, and was read.
+    /// The drive carries our label for this cluster and node, and was read.
     Ours(&'a DriveFacts, &'a Contents),
-    /// It was read, and carries no label of ours for this node: wiped, or another's.
+    /// The drive was read and carries no label for this node: wiped, or another node's.
     NotOurs,
-    /// It is here but could not be read (stuck, failed, not looked at yet). Says nothing about what is on it.
+    /// The drive is present but was not read (stuck, failed, not scanned yet). No evidence about its contents.
     Unread,
 }
 
-/// What comes of it.
+/// Result of [`merge`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// To be remembered from now on.
+    /// State of drives to persist.
     pub known: Known,
-    /// To be remembered from now on.
+    /// Tombstones to persist.
     pub tombstones: Tombstones,
-    /// Drives that are known and not plugged in.
+    /// Known drives that are not plugged in.
     pub missing_drives: Vec<DriveId>,
-    /// Volumes that cannot be read now, with their drive: it is away, or unread. Deleted ones are not among them.
+    /// Volumes that cannot be read now, with their drive, which is missing or unread. Excludes deleted ones.
     pub missing_volumes: Vec<(DriveId, Record)>,
-    /// Those of `missing_volumes` that a drive was read without: somebody took them away by hand.
+    /// Subset of `missing_volumes`: a drive was read without them, so they were removed manually.
     pub vanished: BTreeSet<Uuid>,
-    /// Volumes that are here and were deleted while they were not: shown as quarantined, used by nobody.
+    /// Volumes that are present and were deleted while they were not: shown as quarantined, and not usable.
     pub quarantined: BTreeSet<Uuid>,
-    /// Those of `quarantined` whose time is over, with the drive each is on now: to be deleted.
+    /// Volumes of `quarantined` whose quarantine is over, with each drive that has them now: to be deleted.
     pub due: Vec<(DriveId, Uuid)>,
 }
 
-/// Puts what is here together with what is remembered.
+/// Merges the present drives with the persisted state.
 ///
-/// `here`: every drive that is plugged in. `now`: unix seconds, for people. `elapsed`: time since the
-/// last merge of this agent process by a clock that does not jump (zero at the first one); time that no agent
-/// ran does not count into a quarantine, which errs on the long side. `quarantine`: how long it lasts.
+/// `here`: every drive that is plugged in. `now`: Unix seconds. `elapsed`: monotonic time since the last merge of this
+/// agent process (zero at the first); time without a running agent does not count into a quarantine, which can only
+/// make it longer. `quarantine`: its duration.
 pub fn merge(
     known: &Known,
     tombstones: &Tombstones,
@@ -60,7 +60,7 @@ pub fn merge(
         known: remember(known, tombstones, here, now),
         ..Merged::default()
     };
-    // By volume and not by drive: a drive may come back under another identity (another controller).
+    // By volume, not by drive: a drive may return under another identity (another controller).
     let mut found: BTreeMap<Uuid, Vec<(&DriveId, &RecordState)>> = BTreeMap::new();
     for (id, sight) in here {
         if let Sight::Ours(_, contents) = sight {
@@ -108,8 +108,8 @@ pub fn merge(
     merged
 }
 
-/// The deletions that are known by now: those of before, and of each volume that is being erased. A drive that was read without a
-/// deleted volume has it no more; one that was read with it has.
+/// Updates the tombstones, and adds one for each volume that is being erased. A drive that was read without a deleted
+/// volume no longer has it; one that was read with it does.
 fn remember_deletions(
     tombstones: &Tombstones,
     here: &BTreeMap<DriveId, Sight<'_>>,
@@ -144,7 +144,7 @@ fn remember_deletions(
             }
         }
     }
-    // The oldest of those that are over.
+    // The oldest completed ones.
     let over = next.volumes.iter().filter(|(_, of)| of.drives.is_empty());
     let mut over: Vec<(u64, Uuid)> = over.map(|(uuid, of)| (of.deleted_at, *uuid)).collect();
     let surplus = over.len().saturating_sub(MOST_OVER);
@@ -155,7 +155,8 @@ fn remember_deletions(
     next
 }
 
-/// The volume was acknowledged, and its deletion was not. What a move has not completed, or left behind, is no volume.
+/// True if the volume was acknowledged, and its deletion was not. An incomplete copy, or the old place of a move, is no
+/// volume.
 pub fn is_acknowledged(record: &Record) -> bool {
     !matches!(
         record.state,
@@ -166,7 +167,7 @@ pub fn is_acknowledged(record: &Record) -> bool {
     )
 }
 
-/// The generation that a record says is live there, or was until its copy may have become live.
+/// Returns the generation that a record declares live, or that was live until its copy may have become so.
 fn generation(record: &Record) -> u64 {
     match record.place {
         PlaceState::Leaving { generation, .. } => generation.saturating_sub(1),
@@ -174,7 +175,8 @@ fn generation(record: &Record) -> u64 {
     }
 }
 
-/// Volumes that were read, other than copies and what moves left behind, with the highest generation of each.
+/// Returns volumes that were read, except incomplete copies and old places of moves, with the highest generation of
+/// each.
 fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
     let contents = here.values().filter_map(|sight| match sight {
         Sight::Ours(_, contents) => Some(contents),
@@ -182,7 +184,7 @@ fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
     });
     let mut all = BTreeMap::new();
     for placed in contents.flat_map(|contents| &contents.volumes) {
-        // One that is being erased was found, too.
+        // A volume that is being erased counts as found, too.
         if placed.record.is_deleted() || is_acknowledged(&placed.record) {
             let known = all.entry(placed.record.uuid).or_insert(0);
             *known = generation(&placed.record).max(*known);
@@ -191,7 +193,7 @@ fn live_in(here: &BTreeMap<DriveId, Sight<'_>>) -> BTreeMap<Uuid, u64> {
     all
 }
 
-/// Whether what a remembered record is of was read, in this generation or a later one.
+/// True if the volume of a persisted record was read, in its generation or a later one.
 fn is_found(found: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
     let found = found.get(&record.uuid);
     found.is_some_and(|found| *found >= generation(record))
@@ -204,7 +206,7 @@ fn remember(
     now: u64,
 ) -> Known {
     let mut next = known.clone();
-    // Wherever they are: a drive may come back under another identity.
+    // On any drive: a drive may return under another identity.
     let found: BTreeSet<Uuid> = here
         .values()
         .filter_map(|sight| match sight {
@@ -255,11 +257,11 @@ fn remember(
             Sight::Unread => {}
         }
     }
-    // One that was read is known by its record.
+    // A volume that was read has its record.
     next.in_doubt
         .retain(|_, doubt| !found.contains(&doubt.uuid));
     let live = live_in(here);
-    // A drive that came back under another identity is known by that one only.
+    // A drive that returned under another identity is listed by that one only.
     next.drives.retain(|id, drive| {
         here.contains_key(id)
             || (drive.volumes.is_empty() && !drive.retired)
@@ -270,8 +272,8 @@ fn remember(
     next
 }
 
-/// Puts what an earlier agent knew, read late, together with what is known since, as if it had been read at the start: a drive that
-/// was read since has what was read, and of its earlier volumes those that nobody deleted have vanished.
+/// Merges the state of an earlier agent, read late, with the current state, as if it had been read at start: a drive
+/// that was read since has what was read, and those of its earlier volumes that were not deleted have vanished.
 pub fn recalled(earlier: Known, now: &Known, deletions: &Tombstones) -> Known {
     let mut all = earlier;
     let on_drives = now.drives.values().flat_map(|drive| &drive.volumes);
@@ -296,7 +298,7 @@ pub fn recalled(earlier: Known, now: &Known, deletions: &Tombstones) -> Known {
     all
 }
 
-/// The same of deletions: one that is known by both is on the drives that either names.
+/// Merges tombstones in the same way: one in both states covers the drives of either.
 pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
     let mut all = earlier;
     for (uuid, tombstone) in &now.volumes {
@@ -313,7 +315,7 @@ pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
     all
 }
 
-/// Whether the change is worth a write: `last_seen` alone is not.
+/// True if the change is worth a write: a change of `last_seen` alone is not.
 pub fn differs(a: &Known, b: &Known) -> bool {
     let undated = |known: &Known| {
         let mut known = known.clone();

@@ -1,8 +1,9 @@
-//! Moves that were asked for, and what an agent after this one has to know of them: the request, that a commit was issued, and how
-//! long an old place is kept.
+//! Requested moves, with what the next agent must know: the request, an issued commit, and the time for which an old
+//! place was kept.
 //!
-//! The drives say which place is live; the note of a commit is the third witness, for a drive that loses a write that it had
-//! confirmed. Losing the file loses no data: unfinished copies are erased, and old places are kept for the delay from then on.
+//! The drives record which place is live; the note of a commit is a third record, for a drive that loses a write it had
+//! confirmed. Losing the file loses no data: unfinished copies are erased, and old places are kept for the delay from
+//! then on.
 
 use std::{collections::BTreeMap, io};
 
@@ -12,53 +13,53 @@ use uuid::Uuid;
 use super::{Damage, Saved, StateKind, Stored, parse, versioned};
 use drivebay_model::{CommitNote, DriveId};
 
-/// One move.
+/// A requested move of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveRecord {
     /// The volume's CSI name, for people.
     pub name: String,
     pub from: DriveId,
     pub to: DriveId,
-    /// That the volume will have there.
+    /// Generation of the volume at `to`.
     pub generation: u64,
-    /// A stage waits until the volume has moved.
+    /// True if a stage waits until the volume has moved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
-    /// Who asked.
+    /// Requester of the move.
     pub by: String,
-    /// Of an evacuation that the agent began without a request.
+    /// True if it belongs to an evacuation that the agent began without a request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub automatic: bool,
-    /// When, seconds since 1970.
+    /// Unix time, seconds.
     pub requested_at: u64,
     pub progress: MoveProgress,
 }
 
-/// How far it is, as far as that has to be durable.
+/// Durable progress of a move.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "lowercase")]
 pub enum MoveProgress {
     /// Not committed.
     Requested,
-    /// The commit was issued. Whether the target has it, the target says.
+    /// The commit was issued. Whether it took effect is recorded on the target.
     Committing { note: CommitNote },
-    /// The target has confirmed it, and says so.
+    /// The target has confirmed the commit, and its record shows that.
     Moved {
-        /// Only while the source may say that the volume lives there.
+        /// Present only while the record on the source may declare the volume live there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<CommitNote>,
-        /// How long the old place was kept, in seconds in which an agent ran.
+        /// Seconds for which the old place was kept, counted only while an agent runs.
         kept_seconds: u64,
-        /// The volume was in use since.
+        /// True if the volume was in use since it moved.
         used: bool,
-        /// The old place goes as soon as it can, on an operator's word.
+        /// True if an operator requested that the old place is dropped as soon as possible.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         now: bool,
     },
 }
 
 impl MoveRecord {
-    /// The commit that was issued, if one was.
+    /// Returns the recorded note of an issued commit, if there is one.
     pub fn note(&self) -> Option<&CommitNote> {
         match &self.progress {
             MoveProgress::Requested => None,
@@ -67,12 +68,12 @@ impl MoveRecord {
         }
     }
 
-    /// Whether it is of an automatic evacuation that is not completed.
+    /// True for a move of an automatic evacuation that is not completed.
     pub fn is_automatic_and_open(&self) -> bool {
         self.automatic && !self.has_moved()
     }
 
-    /// Whether the volume lives on the target, as far as is known.
+    /// True if the target has confirmed the commit.
     pub fn has_moved(&self) -> bool {
         matches!(self.progress, MoveProgress::Moved { .. })
     }
@@ -96,32 +97,32 @@ impl MoveRecord {
     }
 }
 
-/// All of this node, one per volume.
+/// Moves of this node, at most one per volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     pub moves: BTreeMap<Uuid, MoveRecord>,
-    /// Of the last day, by the drive that volumes leave. Not written when there is none, as by agents that did not know it.
+    /// Automatic evacuations of the last day, by the drive that volumes leave. Omitted if empty, as by agents that did not know the field.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub automatic: BTreeMap<DriveId, Recent>,
 }
 
-/// What keeps the agent from beginning to evacuate a drive by itself. Ages are seconds in which an agent ran: a wall clock that jumps
-/// must not give a budget twice.
+/// Events that keep the agent from beginning an automatic evacuation of a drive. Ages are seconds in which an agent ran: a jump of the wall
+/// clock must not grant a budget twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent {
-    /// Since the agent began to evacuate it.
+    /// Time since the agent began to evacuate the drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun_seconds: Option<u64>,
-    /// Since an operator cancelled a move off it.
+    /// Time since an operator cancelled a move off the drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_seconds: Option<u64>,
 }
 
-/// How long both are kept, seconds: the day of the budget.
+/// Time for which the ages of `Recent` are kept, in seconds: the day of the budget.
 const DAY: u64 = 24 * 60 * 60;
 
 impl Moves {
-    /// Counts the ages of what is kept for a day, and forgets what is older.
+    /// Adds elapsed seconds to the ages of automatic evacuations, and removes those of a day or more.
     pub fn age(&mut self, elapsed_seconds: u64) {
         let older = |age: Option<u64>| {
             let age = age?.saturating_add(elapsed_seconds);
@@ -148,16 +149,16 @@ impl Stored for Moves {
     }
 }
 
-/// The file. While it cannot be read, no move is begun or completed.
+/// The file of moves. While it cannot be read, no move is begun or completed.
 pub type SavedMoves = Saved<Moves>;
 
 impl Saved<Moves> {
-    /// Every one.
+    /// Returns every recorded move, by volume.
     pub fn all(&self) -> BTreeMap<Uuid, MoveRecord> {
         self.look(|file| file.moves.clone())
     }
 
-    /// That of a volume.
+    /// Returns the recorded move of a volume.
     pub fn of(&self, volume: Uuid) -> Option<MoveRecord> {
         self.look(|file| file.moves.get(&volume).cloned())
     }

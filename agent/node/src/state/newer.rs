@@ -1,7 +1,7 @@
 //! State files that a newer agent wrote.
 //!
-//! What such a file says cannot be known, and to begin without it could show a deleted volume as live, or a drive of
-//! verdict BAD as good. So the agent does not start: the file is neither read nor moved nor overwritten.
+//! The contents of such a file are unknown, and starting without them could show a deleted volume as live, or a drive
+//! with verdict BAD as good. Therefore the agent does not start: the file is neither read nor moved nor overwritten.
 
 use std::{
     io,
@@ -21,14 +21,14 @@ use drivebay_sys::statefile;
 )]
 pub struct NewerState {
     pub path: PathBuf,
-    /// What it says.
+    /// Version in the file.
     pub found: String,
-    /// The newest that is known.
+    /// Newest version that this agent reads.
     pub known: u32,
 }
 
-/// Refuses a state directory in which a file is newer than this agent. Files that are damaged or cannot be read are left to
-/// whoever reads them. Blocks.
+/// Errs if a file of the state directory is newer than this agent. Files that are damaged or cannot be read are left to
+/// their readers. Blocks.
 pub fn refuse(dir: &Path) -> Result<(), NewerState> {
     for kind in StateKind::ALL {
         let path = dir.join(kind.name());
@@ -63,7 +63,7 @@ fn refuse_file(path: PathBuf, kind: StateKind) -> Result<(), NewerState> {
     }
 }
 
-/// The version that a state file says it has, when it is newer than the newest known. Pure.
+/// Returns the version in a state file if it is newer than `known`. Pure.
 pub fn newer(bytes: &[u8], known: u32) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Any {

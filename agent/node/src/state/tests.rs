@@ -1,4 +1,4 @@
-//! Drives that go and come back, and files that do not read.
+//! Drives that are removed and return, and files that cannot be read.
 
 use std::time::Duration;
 
@@ -159,7 +159,7 @@ fn a_drive_that_went_away_is_missing_with_its_volumes() {
     ]);
     let merged = seen(&known, &Tombstones::default(), &[], Duration::ZERO);
     assert_eq!(merged.missing_drives, [id("wwn-a")]);
-    // A volume never acknowledged, and one deleted already, are nobody's loss.
+    // A volume that was never acknowledged, and one that is deleted already, are not reported as lost.
     let missing: Vec<Uuid> = merged
         .missing_volumes
         .iter()
@@ -210,16 +210,16 @@ fn a_volume_that_somebody_took_away_stays_in_view_until_it_is_back_or_deleted() 
         let missing = merged.missing_volumes.iter();
         missing.map(|(_, of)| of.uuid).collect::<BTreeSet<_>>()
     };
-    // What was never acknowledged, and what was being erased, is nobody's loss.
+    // A volume that was never acknowledged, and one that was being erased, are not reported as lost.
     let one = BTreeSet::from([Uuid::from_u128(1)]);
     assert_eq!((of(&gone), &gone.vanished), (one.clone(), &one));
-    // It is known on, also while the drive is away.
+    // The volume stays listed, also while the drive is missing.
     let still = seen(&gone.known, &none, &with(&left), DAY * 100);
     assert_eq!((&still.vanished, &still.known), (&one, &gone.known));
     let away = seen(&gone.known, &none, &[], Duration::ZERO);
     assert_eq!(away.vanished, one);
     assert_eq!(of(&away).len(), 2);
-    // Back, deleted, or on a drive that was claimed anew: over.
+    // Present again, deleted, or on a drive that was claimed again: no longer listed.
     let back = seen(&gone.known, &none, &with(&whole), Duration::ZERO);
     let deleted = seen(&gone.known, &tombstone(1), &with(&left), Duration::ZERO);
     let mut anew = contents(vec![]);
@@ -251,7 +251,7 @@ fn a_volume_deleted_while_away_is_not_listed_as_missing() {
     let known = known_with(vec![record(1, RecordState::New)]);
     let merged = seen(&known, &tombstone(1), &[], DAY * 100);
     assert!(merged.missing_volumes.is_empty());
-    // Away is not in quarantine: the time counts from the return.
+    // A missing volume is not in quarantine: the time counts from its return.
     assert_eq!(merged.tombstones, tombstone(1));
     assert!(merged.due.is_empty());
 }
@@ -332,7 +332,7 @@ fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
     let (erasing, gone) = (contents(vec![erasing(1)]), contents(Vec::new()));
     let live = contents(vec![record(1, RecordState::New)]);
     let none = (Known::default(), Tombstones::default());
-    // Deleted while its drive was present: nobody wrote a tombstone.
+    // Deleted while its drive was present: no tombstone was written.
     let deleted = seen(
         &none.0,
         &none.1,
@@ -533,7 +533,7 @@ fn a_creation_in_doubt_is_remembered_until_its_volume_is_seen() {
         in_doubt: [("pvc-7".to_owned(), doubt)].into(),
         ..known_with(Vec::new())
     };
-    // Its drive is away, unread, or was read without it: it may be read again before the creation is over.
+    // Its drive is missing, unread, or was read without it: it may be read again before the creation is over.
     let (facts, empty) = (facts("wwn-a"), contents(Vec::new()));
     for here in [
         &[][..],
@@ -573,7 +573,7 @@ fn what_is_read_late_counts_as_if_it_had_been_read_at_the_start() {
     assert_eq!(drive.volumes, now.drives[&id("wwn-a")].volumes);
     assert_eq!(drive.vanished, [ready(2)]);
     assert_eq!(all.in_doubt["pvc-7"], doubt);
-    // As the next start would have it.
+    // As after the next start.
     let (facts, contents) = (facts("wwn-a"), contents(vec![ready(1), ready(4)]));
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
     let read_at_start = seen(&earlier, &deletions, &here, Duration::ZERO);

@@ -1,8 +1,8 @@
-//! Creations under way, a note each in the runtime directory: an agent that is killed in the middle of one leaves a worker that
-//! goes on, and a successor that must not make the volume elsewhere meanwhile.
+//! Creations in progress, recorded one file each in the runtime directory: an agent that is killed during one leaves a
+//! worker that continues, and a successor must not create the volume elsewhere meanwhile.
 //!
-//! Not on disk: after a reboot no worker of before is left, and what it made is found on its drive. A note that is left when
-//! its creation is over costs a look at one drive.
+//! Not persistent: after a reboot no earlier worker is left, and what it created is found on its drive. A record that
+//! is left after its creation has ended costs reading one drive.
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +18,10 @@ use uuid::Uuid;
 use super::{Doubt, StateError};
 use drivebay_sys::{offload::offload, process};
 
-/// The directory is meant to be on tmpfs: it answers at once, or the node is in trouble.
+/// Longest time for accessing the directory, which should be on tmpfs and answer at once.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// One of them.
+/// Contents of the record of one creation.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
     boot_id: String,
@@ -30,33 +30,33 @@ struct Note {
     doubt: Doubt,
 }
 
-/// The notes.
+/// Records of the creations in progress.
 #[derive(Debug, Clone)]
 pub struct Underway {
     dir: PathBuf,
 }
 
 impl Underway {
-    /// Keeps them below the agent's runtime directory.
+    /// Keeps the records below the agent's runtime directory.
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             dir: runtime_dir.join("creating"),
         }
     }
 
-    /// What an earlier agent of this boot was creating, by CSI name.
+    /// Returns the creations that an earlier agent of this boot had begun, by CSI name.
     ///
     /// # Errors
-    /// The directory cannot be read; a note that cannot be is logged and left.
+    /// The directory, or a record in it, cannot be read; one that cannot be parsed is logged and kept.
     pub async fn load(&self) -> io::Result<BTreeMap<String, Doubt>> {
         let dir = self.dir.clone();
         offload("creations", DEADLINE, move || read_all(&dir)).await?
     }
 
-    /// Before a creation begins.
+    /// Records a creation before it begins.
     ///
     /// # Errors
-    /// The note cannot be written: the creation must not begin.
+    /// The record cannot be written: the creation must not begin.
     pub async fn begin(&self, name: &str, doubt: &Doubt) -> Result<(), StateError> {
         let path = self.path(doubt.uuid);
         let (name, doubt) = (name.to_owned(), doubt.clone());
@@ -69,7 +69,7 @@ impl Underway {
                 doubt,
             })?;
             fs::create_dir_all(written.parent().unwrap_or(&written))?;
-            // Of this boot only.
+            // Needed during this boot only.
             files::replace(&written, &note, Durability::Fast)
         };
         let done = offload("creations", DEADLINE, write).await;
@@ -77,7 +77,7 @@ impl Underway {
             .map_err(|source| StateError { path, source })
     }
 
-    /// When it is known what came of it, or noted elsewhere that it is not.
+    /// Removes the record, once the outcome is known, or is recorded elsewhere as unknown.
     pub async fn end(&self, uuid: Uuid) {
         let path = self.path(uuid);
         let removed = path.clone();

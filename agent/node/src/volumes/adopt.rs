@@ -1,11 +1,12 @@
-//! `drive adopt`: making another node's drive this one's, on an operator's explicit word.
+//! `drive adopt`: assigns another node's drive to this node, on an operator's explicit request.
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
 use drivebay_layout::jobs::Adopt;
 use drivebay_model::{Contents, Drive, DriveRef, Label, Layout, RejectCode};
 use drivebay_worker::Slot;
 
-/// The label of a drive that may be adopted, or why it may not. Pure; the worker looks again before it writes.
+/// Returns the label of a drive that may be adopted, or why it may not be. Pure; the worker checks again before it
+/// writes.
 fn adoptable(drive: &Drive) -> Result<&Label, String> {
     let contents = drive.contents.as_ref();
     let elsewhere = |code| code == RejectCode::OursElsewhere;
@@ -15,13 +16,13 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
             drive.state
         ));
     }
-    // LVs that are active here (the drive was another node's on this very host) stand on the VG that is meant.
+    // LVs that are active here (the drive was another node's on this very host) are on the VG that is adopted.
     let own_lvs = contents.is_some_and(|contents| contents.layout == Layout::Lvm)
         && drive.facts.holders.iter().all(|holder| {
             let uuid = holder.dm_uuid.as_deref();
             uuid.is_some_and(|uuid| uuid.starts_with("LVM-"))
         });
-    // Only what a drive that is used by somebody looks like does not matter: nothing is claimed here.
+    // Reasons that only show that a drive is used do not matter: nothing is claimed here.
     let other: Vec<String> = drive
         .rejects
         .iter()
@@ -50,7 +51,7 @@ fn adoptable(drive: &Drive) -> Result<&Label, String> {
 }
 
 impl Volumes {
-    /// Makes a drive with another node's label this node's. Answers what is on it.
+    /// Assigns a drive with another node's label to this node. Returns its contents.
     pub async fn adopt(&self, name: &str, confirm: &str) -> Result<Contents, VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = super::wipe::named(&snapshot, name)?;

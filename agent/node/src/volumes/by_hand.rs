@@ -1,5 +1,5 @@
-//! Volumes that a person uses on this host: mounted where he says, by the same steps as CSI's, and told from what an
-//! orchestrator mounted. Neither takes away or shares what the other uses.
+//! Manual use of volumes on this host: mounted where an operator says, by the same steps as for CSI, and distinguished
+//! from an orchestrator's mounts. Neither removes or shares what the other uses.
 
 use std::path::{Path, PathBuf};
 
@@ -19,19 +19,18 @@ use crate::{inventory::assemble::is_live, mounts, state::hand_mounts::HandMount}
 use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand};
 use drivebay_sys::mountinfo::{self, MountEntry};
 
-/// What is to be mounted, checked by the caller.
+/// A manual mount, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct HandMountRequest {
     pub path: PathBuf,
-    /// Mount flags.
     pub flags: Vec<String>,
     pub read_only: bool,
-    /// At each start of the host, too.
+    /// True: mounted again at each start of the host.
     pub persist: bool,
 }
 
 impl Volumes {
-    /// The live volume of this name, uuid or id.
+    /// Returns the live volume of this name, uuid or id. `Invalid` if several have the name.
     pub fn find_by_hand(&self, what: &str) -> Result<Volume, VolumeError> {
         let snapshot = self.node.inventory().current();
         match called(&snapshot, &self.node.config().node_id, what).as_slice() {
@@ -50,7 +49,7 @@ impl Volumes {
         }
     }
 
-    /// A volume that is not found does not exist only if every drive could be read.
+    /// Returns the error for a volume that is not found: it is NOT_FOUND only if every drive could be read.
     fn unknown_by_hand(&self, what: &str) -> VolumeError {
         let id = what.to_owned();
         match self.doubt() {
@@ -59,7 +58,7 @@ impl Volumes {
         }
     }
 
-    /// Mounts a volume where a person says; None: where it is mounted at each start of the host.
+    /// Mounts a volume at the requested path; None: at the path where it is mounted at each start of the host.
     pub async fn mount_by_hand(
         &self,
         what: &str,
@@ -71,7 +70,7 @@ impl Volumes {
             let mount = this.wanted(&volume, request)?;
             this.may_mount(&volume, &mount)?;
             let noted = |source| VolumeError::NotNoted { uuid, source };
-            // First, so that a mount is never taken for an orchestrator's. Taken back when nothing comes of it.
+            // Recorded first, so that the mount is never taken for an orchestrator's. Undone when the mount fails.
             let before = this.inner.hand_mounts.of(uuid);
             if before.as_ref() != Some(&mount) {
                 this.inner.hand_mounts.put(mount.clone()).await.map_err(noted)?;
@@ -92,7 +91,7 @@ impl Volumes {
         .await
     }
 
-    /// What is to be noted of the mount.
+    /// Returns the mount to record, or errs if the request is invalid.
     fn wanted(
         &self,
         volume: &Volume,
@@ -129,7 +128,7 @@ impl Volumes {
         })
     }
 
-    /// Whether nobody else uses the volume, or the path.
+    /// Errs if the volume or the path is already used otherwise.
     fn may_mount(&self, volume: &Volume, wanted: &HandMount) -> Result<(), VolumeError> {
         let uuid = volume.uuid;
         let at = &wanted.path;
@@ -150,7 +149,7 @@ impl Volumes {
         }
         let own = all.iter().find(|one| one.volume == uuid);
         match own {
-            // Repeated, or to be kept from now on. What else uses the mount, uses it through this one.
+            // A repeat, or a mount that is to persist from now on. Other users of the mount use it through this one.
             Some(own) if own.path == *at => Ok(()),
             Some(own) if own.persist || places.contains(&own.path) => {
                 Err(VolumeError::MountedByHand {
@@ -159,7 +158,7 @@ impl Volumes {
                 })
             }
             _ => match places.first() {
-                // Mounted there by somebody, and not by a call of an orchestrator.
+                // Mounted there without Drivebay, and not by a call of an orchestrator.
                 Some(first)
                     if places.len() == 1
                         && first == at
@@ -209,7 +208,7 @@ impl Volumes {
         self.publish_guarded(held, volume, publish).await
     }
 
-    /// Unmounts what was mounted by hand: by the volume's name, uuid or id, or by the path. None: there is nothing.
+    /// Unmounts a manual mount, given its path, or the volume's name, uuid or id. None: there is no such mount.
     pub async fn unmount_by_hand(&self, what: &str) -> Result<Option<HandMount>, VolumeError> {
         let all = self.inner.hand_mounts.all();
         let at = what
@@ -227,7 +226,7 @@ impl Volumes {
         };
         let uuid = mount.volume;
         self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
-            // Another call may have come between, and the note be of another mount now.
+            // Another call may have changed the record meanwhile.
             if this.inner.hand_mounts.of(uuid).as_ref() != Some(&mount) {
                 return Err(VolumeError::Pending {
                     what: mount.name.clone(),
@@ -246,7 +245,7 @@ impl Volumes {
         .await
     }
 
-    /// A volume without a mount made by hand: fine, unless somebody else has it mounted.
+    /// Succeeds for a volume without a manual mount, unless it is mounted otherwise.
     fn not_by_hand_here(&self, what: &str) -> Result<(), VolumeError> {
         let volume = self.find_by_hand(what)?;
         match places(&volume, &read_mounts()?).first() {
@@ -258,7 +257,7 @@ impl Volumes {
         }
     }
 
-    /// The manual mount of a volume that is there, or is made at each start of the host.
+    /// Returns the manual mount of a volume, if it is present or made at each start of the host.
     pub(super) fn manual_mount(&self, uuid: Uuid) -> Result<Option<HandMount>, VolumeError> {
         let Some(mount) = self.inner.hand_mounts.of(uuid) else {
             return Ok(None);
@@ -266,19 +265,19 @@ impl Volumes {
         if mount.persist || is_mounted(&read_mounts()?, &mount.path) {
             return Ok(Some(mount));
         }
-        // One that is not kept and was unmounted without us is over.
+        // A mount that does not persist and was unmounted without Drivebay no longer counts.
         self.node.expected().forget(&mount.path);
         Ok(None)
     }
 
-    /// Whether a volume is known to be made by hand.
+    /// True if a volume is known to have been created manually.
     pub(super) fn is_made_by_hand(&self, uuid: Uuid) -> bool {
         let snapshot = self.node.inventory().current();
         let volume = snapshot.volumes.get(&uuid);
         volume.is_some_and(|volume| is_by_hand(&volume.placed.record.parameters))
     }
 
-    /// Grows the filesystem of a volume where it is mounted, if it is. False: it is not, or the volume is raw.
+    /// Grows the filesystem of a volume where it is mounted. False: it is not mounted, or the volume is raw.
     pub async fn grow_where_mounted(&self, volume: &Volume) -> Result<bool, VolumeError> {
         if volume.placed.record.mode == Mode::Block {
             return Ok(false);
@@ -294,7 +293,7 @@ impl Volumes {
         grown.map(|_| true)
     }
 
-    /// Every mount made by hand, and whether it is there now.
+    /// Returns every manual mount, with true if it is present now.
     pub fn hand_mounts(&self) -> Result<Vec<(HandMount, bool)>, VolumeError> {
         let mounts = read_mounts()?;
         let all = self.inner.hand_mounts.all().into_iter();
@@ -305,18 +304,18 @@ impl Volumes {
         Ok(with_state.collect())
     }
 
-    /// What was noted of mounts made by hand by agents before this one. Before any call is served.
+    /// Loads the manual mounts that earlier agents recorded. Called before any call is served.
     pub async fn load_hand_mounts(&self) {
         self.inner.hand_mounts.load().await;
     }
 
-    /// Reads that again if it could not be read, when that is due.
+    /// Retries reading them if they could not be read, when due.
     pub async fn read_hand_mounts_again(&self) {
         self.inner.hand_mounts.read_again().await;
     }
 }
 
-/// The live volumes that are called so: by uuid or id, else by name.
+/// Returns the live volumes with this uuid, id or name.
 fn called<'a>(snapshot: &'a Snapshot, node: &str, what: &str) -> Vec<&'a Volume> {
     let live = snapshot
         .volumes
@@ -341,7 +340,7 @@ fn is_mounted(mounts: &[MountEntry], path: &Path) -> bool {
     !mountinfo::mounts_at(mounts, path).is_empty()
 }
 
-/// Where the volume is mounted, or its device bound.
+/// Returns the paths where the volume is mounted, or its device bound.
 fn places(volume: &Volume, mounts: &[MountEntry]) -> Vec<PathBuf> {
     let Ok(device) = device_of(volume) else {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! Checks of filesystems among the other work on volumes: one per drive, none while a call holds the volume, and ended
-//! at once when a call wants it.
+//! Filesystem checks alongside other operations on volumes: one per drive, none while a call holds the volume, and
+//! cancelled at once when a call needs it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,29 +28,29 @@ use drivebay_model::{
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Job, RunError, Slot};
 
-/// Longest a call waits for a check to let go of its volume; then it goes on, and finds out for itself.
+/// Longest time for which a call waits for a cancelled check to release its volume; after that the call continues.
 const LET_GO: Duration = Duration::from_secs(5);
-/// Between two attempts to end a check that has not begun yet.
+/// Interval between attempts to cancel a check that has not begun yet.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Ending a scrub takes as long as the requests that are on their way.
+/// Longest time for cancelling a scrub, which has to wait for its outstanding requests.
 const STOP_SCRUB: Duration = Duration::from_secs(3);
-/// Making a snapshot: a moment, after everything that is still to be written to the volume.
+/// Longest time for taking a snapshot: short, but after everything that is still to be written to the volume.
 const MAKE: Duration = Duration::from_secs(300);
-/// Removing a snapshot and zeroing what it took: 1 GiB on a slow disk that has much else to do.
+/// Longest time for removing a snapshot and zeroing its space: 1 GiB on a slow, busy disk.
 const CLEAR: Duration = Duration::from_secs(600);
-/// The worker ends a check by itself at the operator's limit; it is ended from outside this much later.
+/// The worker ends a check at the operator's limit; the agent cancels it this much later.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What runs, what came of it, what is asked for.
+/// Running and requested checks, and recorded events that were not read yet.
 #[derive(Debug, Default)]
 pub struct Checks(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     running: BTreeMap<Uuid, Running>,
-    /// Unmounted since somebody last looked here: a use may be shorter than the time between two looks.
+    /// Volumes unmounted since the last call of `unmounted`: a use may be shorter than the time between two calls.
     unmounted: BTreeSet<Uuid>,
-    /// Drives with something to be cleared since somebody last looked here.
+    /// Drives with snapshot remains recorded since the last call of `littered`.
     littered: BTreeSet<DriveId>,
     asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
 }
@@ -59,11 +59,11 @@ struct State {
 #[derive(Debug, Clone)]
 struct Running {
     drive: DriveId,
-    /// The job, for the log.
+    /// Name of the job, for the log.
     job: &'static str,
-    /// Somebody wants it ended.
+    /// Cancelled to end the check.
     stop: CancellationToken,
-    /// Nothing of it touches the volume any more.
+    /// Cancelled once the check no longer uses the volume.
     let_go: CancellationToken,
 }
 
@@ -73,7 +73,7 @@ impl Checks {
     }
 }
 
-/// A place among the running ones; given back when it goes.
+/// Registration of a running check; dropping it removes the check.
 pub(super) struct Place<'a> {
     checks: &'a Checks,
     uuid: Uuid,
@@ -81,7 +81,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Somebody wants it ended.
+    /// Waits until the check is to end.
     pub(super) async fn stopped(&self) {
         self.running.stop.cancelled().await;
     }
@@ -94,17 +94,19 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What came of a check that was begun.
+/// Result of a check that has begun.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its result; None when it was called off, which is no result.
+    /// None when the check was cancelled, which is no result.
     pub result: Option<LastCheck>,
-    /// A snapshot may be left on the drive.
+    /// True: a snapshot may be left on the drive.
     pub litter: bool,
 }
 
 impl Volumes {
-    /// Has a volume checked, whatever its schedule, and waits for what comes of it.
+    /// Requests a check of a volume, whatever its schedule, and waits for the result. Errs with `Pending` if another
+    /// request for it is waiting, or the check was cancelled or timed out; with `Invalid` if the volume has no
+    /// filesystem that was ever mounted.
     pub async fn check_now(&self, id: &str) -> Result<LastCheck, VolumeError> {
         let full = match id.parse::<Uuid>() {
             Ok(uuid) => format!("{uuid}@{}", self.node.config().node_id),
@@ -144,43 +146,43 @@ impl Volumes {
         }
     }
 
-    /// Notes that a volume was unmounted.
+    /// Records that a volume was unmounted.
     pub(super) fn note_unmounted(&self, volume: Uuid) {
         self.inner.checks.lock().unmounted.insert(volume);
     }
 
-    /// Notes that a drive has what is left of a snapshot.
+    /// Records that a drive has remains of a check's snapshot.
     pub(super) fn note_litter(&self, drive: &DriveId) {
         self.inner.checks.lock().littered.insert(drive.clone());
     }
 
-    /// Drives of which that was noted since this was asked last.
+    /// Returns and clears the drives recorded by `note_litter`.
     pub fn littered(&self) -> BTreeSet<DriveId> {
         std::mem::take(&mut self.inner.checks.lock().littered)
     }
 
-    /// Volumes that were unmounted since this was asked last.
+    /// Returns and clears the volumes recorded by `note_unmounted`.
     pub fn unmounted(&self) -> BTreeSet<Uuid> {
         std::mem::take(&mut self.inner.checks.lock().unmounted)
     }
 
-    /// Whether somebody waits for a check of it.
+    /// True if a request waits for a check of the volume.
     pub fn check_is_asked(&self, volume: Uuid) -> bool {
         let state = self.inner.checks.lock();
         let asked = state.asked.get(&volume);
         asked.is_some_and(|asked| !asked.is_closed())
     }
 
-    /// Answers those who wait; None: it was called off.
+    /// Answers the request for a check of the volume; None: it was cancelled.
     pub fn answer_check(&self, volume: Uuid, check: Option<LastCheck>) {
         if let Some(asked) = self.inner.checks.lock().asked.remove(&volume) {
-            // Nobody may be listening any more.
+            // The requester may have stopped waiting.
             let _ = asked.send(check);
         }
     }
 
-    /// Ends a check of the volume for whoever holds its guard. Returns when the volume is free of it, or after a
-    /// few seconds: what cannot be ended is the drive's trouble, which the call then meets itself.
+    /// Cancels a check of the volume, for the holder of its guard. Returns when the check has released the volume, or
+    /// after `LET_GO`: if it cannot be ended the drive does not respond, which the call then meets itself.
     pub(super) async fn call_off_check(&self, held: &VolumeGuard) {
         let volume = held.uuid();
         let running = self.inner.checks.lock().running.get(&volume).cloned();
@@ -195,22 +197,22 @@ impl Volumes {
         }
     }
 
-    /// The drives on which a check runs.
+    /// Returns the drives on which a check runs.
     pub fn checked_drives(&self) -> BTreeSet<DriveId> {
         let state = self.inner.checks.lock();
         let running = state.running.values();
         running.map(|running| running.drive.clone()).collect()
     }
 
-    /// Ends every check, without waiting for it.
+    /// Cancels every check, without waiting for it.
     pub fn call_off_checks(&self) {
         for running in self.inner.checks.lock().running.values() {
             running.stop.cancel();
         }
     }
 
-    /// A place for a check; None while a call holds the volume (and not the caller itself: `held`) or its drive is being checked
-    /// already. Whoever takes the guard later finds the check here and ends it.
+    /// Registers a check. None while a call holds the volume (unless the caller does: `held`), or its drive is held or
+    /// being checked. A call that takes the guard later finds the check here and cancels it.
     pub(super) fn begin_check(
         &self,
         volume: &Volume,
@@ -243,7 +245,7 @@ impl Volumes {
         })
     }
 
-    /// Checks a volume as planned. None: it could not be begun now.
+    /// Checks a volume as planned. None: the check could not begin now.
     pub async fn check(
         &self,
         volume: &Volume,
@@ -299,7 +301,7 @@ impl Volumes {
             uuid,
             bytes,
         };
-        // Not to be ended in the middle, and over in a moment.
+        // Not to be interrupted, and short.
         let made = self.node.run((&drive.id, Slot::Check), job, MAKE).await;
         match made {
             Ok(contents) => {
@@ -313,7 +315,7 @@ impl Volumes {
         }
     }
 
-    /// Takes away what checks left on a drive. False: it did not work, and is to be tried again.
+    /// Removes the snapshots that checks left on a drive. False: it failed, and is to be retried.
     pub async fn clear_snapshots(&self, drive: &DriveRef) -> bool {
         let job = ClearSnapshots {
             drive: drive.clone(),
@@ -332,7 +334,7 @@ impl Volumes {
         }
     }
 
-    /// Runs the tool. None: it was called off.
+    /// Runs the tool. None: it has no result, for example because it was cancelled.
     async fn run_check(&self, place: &Place<'_>, job: Check) -> Option<Looked> {
         if place.running.stop.is_cancelled() {
             return None;
@@ -347,13 +349,13 @@ impl Volumes {
         let limit = self.node.config().checks.timeout + GRACE;
         let mut run = std::pin::pin!(self.node.run((&drive, Slot::Check), job, limit));
         let result = tokio::select! {
-            // First: from then on there is something to end.
+            // The run first: from then on there is a job to cancel.
             biased;
             result = &mut run => result,
             () = place.running.stop.cancelled() => {
                 loop {
                     if let Some(at) = &scrubbed {
-                        // Killing the process that waits for it does not end the kernel's scrub.
+                        // Killing the waiting process does not end the kernel's scrub.
                         let stop = StopScrub {
                             fs_type,
                             at: at.clone(),

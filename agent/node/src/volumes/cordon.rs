@@ -1,23 +1,24 @@
-//! `drive cordon` and `uncordon`: whether a claimed drive takes new volumes, on an operator's word that is recorded on the drive.
+//! `drive cordon` and `uncordon`: whether a claimed drive takes new volumes, by an operator's decision that is recorded
+//! on the drive.
 
 use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key, wipe::named};
 use drivebay_layout::jobs::SetCordon;
 use drivebay_model::{Cordon, Drive, DriveId, DriveRef, DriveState};
 use drivebay_worker::Slot;
 
-/// What came of it.
+/// Result of changing a cordon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cordoned {
     pub drive: DriveId,
-    /// False: it was so already.
+    /// False: the drive was in the requested state already.
     pub changed: bool,
-    /// What the drive has now.
+    /// Cordon that the drive has now.
     pub cordon: Option<Cordon>,
-    /// The inventory that shows it.
+    /// Inventory revision that shows it.
     pub revision: u64,
 }
 
-/// Why this drive's cordon cannot be changed. Pure.
+/// Returns why this drive's cordon cannot be changed. Pure.
 fn obstacle(drive: &Drive) -> Option<String> {
     match (drive.state, &drive.trouble) {
         (DriveState::Claimed, None) => None,
@@ -32,8 +33,8 @@ fn obstacle(drive: &Drive) -> Option<String> {
 }
 
 impl Volumes {
-    /// Records on the drive of this name that it takes no new volumes, or that it takes some again. Durable when answered; a drive
-    /// that is so already is left as it is, with the reason that it had. `by` is who asks, for the log.
+    /// Records on the drive of this name that it takes no new volumes, or that it takes some again. Durable on success.
+    /// A drive in the requested state is left unchanged, with its earlier reason. `by`: requester, for the log.
     pub async fn set_cordon(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! DeleteVolume on this node: take it from the kernel, mark it for erasing, answer.
+//! DeleteVolume on this node: remove the volume from the kernel, mark it for erasing, answer.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use drivebay_model::{
 };
 use drivebay_worker::{RunError, Slot};
 
-/// Whether nothing can be done on the volume's drive, now: it was seen to be missing, or damaged and not read until somebody
-/// mends it; or it was read, and the volume is not on it any more, so that the note only takes it from the lists. A drive of which
-/// nothing is known is none of these. Pure.
+/// True if the deletion can only be recorded, because nothing can be done on the volume's drive now: it was observed to
+/// be missing, or is damaged and unread until an operator repairs it; or it was read without the volume, so that the
+/// tombstone only removes it from the lists. A drive in an unknown state is none of these. Pure.
 pub(super) fn can_only_be_noted(snapshot: &Snapshot, volume: &Volume) -> bool {
     let now = snapshot.volumes.get(&volume.uuid);
     let Some(now) = now.filter(|now| now.state == VolumeState::Missing) else {
@@ -24,8 +24,8 @@ pub(super) fn can_only_be_noted(snapshot: &Snapshot, volume: &Volume) -> bool {
 }
 
 impl Volumes {
-    /// Deletes the volume; one that does not exist is deleted already. Answers the revision that shows it.
-    /// `quarantine`: keep it, shown and used by nobody, until the quarantine is over.
+    /// Deletes the volume; succeeds if it does not exist. Returns the revision that shows it. `quarantine`: the volume
+    /// is kept, shown but unusable, until the quarantine is over.
     pub async fn delete(
         &self,
         id: String,
@@ -46,15 +46,15 @@ impl Volumes {
         .await
     }
 
-    /// Nothing of a deleted volume is to be mounted at the next start of the host.
+    /// Removes the manual mount of a deleted volume, which must not be made at the next start of the host.
     pub(super) async fn forget_manual_mount(&self, uuid: uuid::Uuid) {
         if let Err(error) = self.inner.hand_mounts.remove(uuid).await {
             tracing::warn!(volume = %uuid, error = %chain(&error), "cannot forget the mount of a deleted volume");
         }
     }
 
-    /// What somebody else unmounted is published a little later. A volume whose device is not known is in use where our own calls
-    /// mounted it.
+    /// True if the volume is in use. Reads the mount table first, since an unmount outside the agent is published a
+    /// little later. A volume whose device is unknown is in use where our own calls mounted it.
     pub(super) fn is_in_use_now(&self, volume: &Volume) -> Result<bool, VolumeError> {
         self.node.mounts().refresh()?;
         let now = self.node.inventory().current();
@@ -81,26 +81,26 @@ impl Volumes {
         if self.is_in_use_now(volume)? {
             return Err(VolumeError::InUse { uuid: volume.uuid });
         }
-        // Nobody ever had it.
+        // Never acknowledged as complete.
         if volume.state == VolumeState::Copying {
             return self.drop_copy(volume).await;
         }
         self.call_off_check(held).await;
         self.not_detached(volume)?;
         if quarantine || can_only_be_noted(&self.node.inventory().current(), volume) {
-            // Out of reach; or its node was, when the volume was deleted: note it durably. A volume so noted that is
-            // seen is quarantined, shown, and erased after a delay.
+            // Out of reach, or its node was when the volume was deleted: the tombstone is durable. A volume with one is
+            // quarantined when it is seen, shown, and erased after a delay.
             let noted = self.inner.keeper.add_tombstone(volume).await;
             return noted.map_err(|error| VolumeError::not_noted(volume.uuid, error));
         }
         self.delete_on_drive(held, volume, false).await
     }
 
-    /// Deletes a volume that was never used: by its record on the drive, and by its bytes. One that does not exist is deleted
-    /// already. Answers the revision that shows it.
+    /// Deletes a volume that was never used, by its record on the drive and by its bytes. Succeeds if it does not
+    /// exist. Returns the revision that shows it.
     ///
     /// # Errors
-    /// `Carve` with `Used`; and whatever keeps the drive from being asked: nothing is noted for later.
+    /// `Carve` with `Used`; and any failure to access the drive: no tombstone is written.
     pub async fn delete_unused(&self, id: String, name: &str) -> Result<u64, VolumeError> {
         let revision = self.node.inventory().current().revision;
         let volume = match self.require_scanned(&id).await {

@@ -1,5 +1,5 @@
-//! Erasing deleted volumes in the background: one at a time per drive, a second at a time, throttled,
-//! resumed after a restart from what the record says.
+//! Erases deleted volumes in the background: one at a time per drive, in steps of a second, throttled, and resumed
+//! after a restart from the record.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,14 +18,14 @@ use drivebay_model::{
 };
 use drivebay_worker::{RunError, Slot};
 
-/// Longest one step works before it lets the slot go.
+/// Longest time that one step works before it releases the slot.
 const BUDGET: Duration = Duration::from_millis(1000);
-/// A step may take this long in all: a slow drive, and the flock at the end.
+/// Longest duration of a step in all, on a slow drive and with the flock at its end.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// After a failure the volume is left alone for this long.
+/// Delay before the erase of a volume is retried after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// What is to be erased, one volume of each drive.
+/// The next volume to erase on a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Next {
     drive: DriveRef,
@@ -37,13 +37,13 @@ struct Next {
 /// A volume whose erasing failed.
 #[derive(Debug, Clone, Copy)]
 struct Failed {
-    /// It is left alone until then, and others of its drive are erased.
+    /// Until then it is not tried, and others of its drive are erased.
     until: Instant,
-    /// It begins again from its start then.
+    /// True: the next attempt begins again from the volume's start.
     anew: bool,
 }
 
-/// What comes first on each drive with something to erase; `failed` ones do not. Pure.
+/// Returns the first volume to erase on each drive, other than `failed` ones. Pure.
 fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
     snapshot
         .drives
@@ -51,7 +51,7 @@ fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
         .filter(|drive| drive.state == DriveState::Claimed)
         .filter_map(|drive| {
             let contents = drive.contents.as_ref()?;
-            // Its finding says what to do; doing it again would wear it out.
+            // The drive's finding says what to do; repeated attempts would wear it out.
             if contents.space.zeroing == Zeroing::Fails {
                 return None;
             }
@@ -73,24 +73,26 @@ fn waiting(snapshot: &Snapshot, failed: impl Fn(Uuid) -> bool) -> Vec<Next> {
         .collect()
 }
 
-/// When one that failed may be tried again. One whose time has come waits for its drive, which other events tell:
-/// it must not wake anybody again and again. Pure.
+/// Returns the time of the earliest retry that is not due yet; None if there is none. A volume whose retry is due waits for its drive,
+/// which other events announce: it must not wake the task repeatedly. Pure.
 fn retry(failed: &BTreeMap<Uuid, Failed>, now: Instant) -> Option<Instant> {
     let later = failed.values().map(|one| one.until);
     later.filter(|until| *until > now).min()
 }
 
-/// Whether a volume is left alone now because its erasing failed. Pure.
+/// True if a volume is not tried now because its erasing failed. Pure.
 fn rests(failed: &BTreeMap<Uuid, Failed>, uuid: Uuid, now: Instant) -> bool {
     failed.get(&uuid).is_some_and(|one| one.until > now)
 }
 
-/// Where the first step goes on, given how much was noted; None: it begins again from its start. Pure.
+/// Returns the byte at which the first step resumes, by the recorded progress; None: it begins again from the volume's
+/// start. Pure.
 fn resume(noted: u64, anew: bool) -> Option<u64> {
     (!anew).then_some(noted)
 }
 
-/// Seconds until all of it is erased, at the rate so far: `first` bytes were done before. 0 while the rate is unknown. Pure.
+/// Returns the seconds until everything is erased, at the rate since `first` bytes were done. 0 while the rate is
+/// unknown. Pure.
 fn eta_seconds(first: u64, done: u64, total: u64, took: Duration) -> u64 {
     let rate = done.saturating_sub(first) as f64 / took.as_secs_f64().max(0.001);
     if rate > 0.0 {
@@ -100,7 +102,7 @@ fn eta_seconds(first: u64, done: u64, total: u64, took: Duration) -> u64 {
     }
 }
 
-/// How long to rest after a step so that the rate stays below the limit. Pure.
+/// Returns the pause after a step that keeps the rate below the limit. Pure.
 pub(super) fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
     limit.map_or(Duration::ZERO, |limit| {
         let wanted = Duration::from_secs_f64(done as f64 / limit.max(1) as f64);
@@ -109,7 +111,7 @@ pub(super) fn rest(done: u64, took: Duration, limit: Option<u64>) -> Duration {
 }
 
 impl Volumes {
-    /// Keeps erasing whatever is to be erased, until stopped. One task per drive.
+    /// Erases deleted volumes until stopped. One task per drive.
     pub async fn erase_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
@@ -139,7 +141,7 @@ impl Volumes {
                 () = sleep_until(retry.unwrap_or(now)), if retry.is_some() => {}
                 Some(((drive, uuid), ended)) = tasks.next() => {
                     busy.remove(&drive);
-                    // A task that panicked is one that failed.
+                    // A task that panicked has failed.
                     if let Err(anew) = ended.unwrap_or(Err(false)) {
                         let until = Instant::now() + RETRY;
                         failed.insert(uuid, Failed { until, anew });
@@ -149,7 +151,7 @@ impl Volumes {
         }
     }
 
-    /// Erases a volume; Err: it failed, and whether it is to begin again from its start.
+    /// Erases a volume. Err: it failed; true if the next attempt must begin again from the volume's start.
     async fn erase_one(&self, next: Next, anew: bool) -> Result<(), bool> {
         let Next {
             drive,
@@ -159,8 +161,8 @@ impl Volumes {
         } = next;
         let mut from = resume(first, anew);
         let first = from.unwrap_or(0);
-        // What is remembered of the drive says that the volume is deleted before the drive stops saying it: an agent that
-        // is killed in between would find a volume that somebody took away by hand.
+        // The persisted state must have the deletion before the drive's record disappears: an agent that is killed in
+        // between would otherwise find a volume that was removed manually.
         self.inner.keeper.settle().await;
         let began = Instant::now();
         let mut done = first;
@@ -209,7 +211,7 @@ impl Volumes {
                 }
                 Err(error) => {
                     tracing::error!(volume = %uuid, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
-                    // What was thought to be erased is not, and the drive says how to go on.
+                    // Data that counted as erased is not, and the drive's record says how to continue.
                     let anew = matches!(error, RunError::Job(CarveError::NotErased { .. }));
                     if anew {
                         self.reread_drive(&drive).await;
@@ -322,7 +324,7 @@ mod tests {
     fn the_time_that_is_left_is_told_by_the_rate_since_the_agent_began() {
         let seconds = Duration::from_secs;
         assert_eq!(eta_seconds(0, 100, 1000, seconds(10)), 90);
-        // What an earlier agent erased says nothing of the rate.
+        // Bytes that an earlier agent erased do not count for the rate.
         assert_eq!(eta_seconds(500, 600, 1000, seconds(10)), 40);
         assert_eq!(eta_seconds(0, 300, 1000, seconds(1)), 3);
         assert_eq!(eta_seconds(0, 1000, 1000, seconds(1)), 0);

@@ -1,4 +1,4 @@
-//! Why a volume call failed. `csi::status` maps every variant to a gRPC code.
+//! Errors of volume calls. `csi::status` maps every variant to a gRPC code.
 
 use drivebay_csi::validate::InvalidRequest;
 use drivebay_discovery::locate_light::SwitchLightError;
@@ -14,60 +14,88 @@ use drivebay_model::{
 };
 use drivebay_worker::RunError;
 
-/// Why a volume call failed.
+/// Error of a volume call.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// Somebody else is at it.
+    /// Another call for the same volume or name is running.
     #[error("another call for {what} is still running; try again")]
     Pending {
-        /// Volume or name.
+        /// The volume or name, for the message.
         what: String,
     },
-    /// Not everything could be read yet, so "unknown" would be a guess.
-    #[error("cannot tell whether volume {id} exists: {why}; try again")]
-    CannotTell { id: String, why: String },
-    /// No such volume on this node.
+    /// Not everything could be read yet: whether the volume or snapshot exists is unknown.
+    #[error("cannot tell whether {id} exists: {why}; try again")]
+    CannotTell {
+        /// Id or name of a volume or snapshot.
+        id: String,
+        /// Reason, e.g. the drives that were not read, and what to do.
+        why: String,
+    },
+    /// No volume of this id on this node.
     #[error("volume {id} does not exist on this node")]
     NotFound { id: String },
-    /// The request itself is wrong.
+    /// The request is invalid.
     #[error("{field}: {why}")]
     Invalid {
         field: &'static str,
-        /// What is wrong with it.
+        /// Reason.
         why: String,
     },
-    /// A use that no volume here has, asked for in a well-formed way.
+    /// A well-formed request for a use that no volume of this node supports.
     #[error(transparent)]
     Unsupported(#[from] InvalidRequest),
     /// The name is taken by another kind of volume.
     #[error("a volume named {name:?} exists with {has}, asked for with {asked}")]
     Exists {
         name: String,
-        /// What it is.
+        /// Kind of the existing volume.
         has: String,
-        /// What was asked.
+        /// Kind that was requested.
         asked: String,
     },
     /// The name is taken by a snapshot of another volume.
     #[error("a snapshot named {name:?} exists already, of volume {volume}")]
     SnapshotExists { name: String, volume: Uuid },
-    /// The volume cannot have snapshots, or not now.
+    /// The volume cannot have a snapshot, or not now.
     #[error("no snapshot is taken of volume {uuid}: {why}")]
     NotTaken { uuid: Uuid, why: String },
-    /// It is being copied to a new volume.
+    /// The snapshot is the source of an incomplete copy.
     #[error("snapshot {uuid} is being copied to volume {volume}; delete it when that is done")]
     SnapshotCopied { uuid: Uuid, volume: Uuid },
-    /// The volume is made as a copy and is not complete.
+    /// A member of a group is deleted only with its group.
+    #[error("snapshot {uuid} is a member of group snapshot {name:?}; delete that, {group}")]
+    SnapshotInGroup {
+        uuid: Uuid,
+        /// Name of the group.
+        name: String,
+        /// Id of the group.
+        group: String,
+    },
+    /// The name is taken by a group of other volumes.
+    #[error("a group snapshot named {name:?} exists already, of volumes {volumes}")]
+    GroupExists {
+        name: String,
+        /// Uuids of those volumes, separated by commas.
+        volumes: String,
+    },
+    /// At least one volume cannot have a snapshot, or not now; no snapshot was taken.
+    #[error("group snapshot {name:?} is not taken: {}", why.join("; "))]
+    GroupNotTaken {
+        name: String,
+        /// One reason for each volume that cannot have a snapshot.
+        why: Vec<String>,
+    },
+    /// The volume is created as a copy and is not complete.
     #[error("volume {uuid} is being copied: {progress}; try again")]
     Copying {
         uuid: Uuid,
-        /// How far it is, or what it waits for.
+        /// Progress, or the reason for waiting.
         progress: String,
     },
-    /// The copy could not be made; nothing is left of it.
+    /// The copy cannot be made; nothing is left of it.
     #[error("volume {name:?} could not be made as a copy: {why}")]
     NotCopied { name: String, why: String },
-    /// What is to be copied is not on this node.
+    /// The source of the copy is not on this node.
     #[error("{what} does not exist on this node")]
     NoSource { what: String },
     /// The name is taken by a volume that cannot be reached now.
@@ -76,25 +104,24 @@ pub enum VolumeError {
     )]
     ExistsAway {
         name: String,
-        /// Why it cannot be reached, and what to do.
+        /// Reason and remedy.
         why: String,
     },
-    /// No class of this name.
+    /// No class of this name is configured.
     #[error("class {class:?} is not configured on this node (it has: {known})")]
     UnknownClass {
-        /// Asked for.
+        /// Requested class.
         class: String,
-        /// Configured.
+        /// Names of the configured classes.
         known: String,
     },
-    /// Nothing is large enough.
+    /// No drive of the class has enough free space.
     #[error(
         "no drive of class {class} has room for a volume of {}; the largest that would fit is {}{place}",
         size_beside(*needed, *largest),
         size_beside(*largest, *needed)
     )]
     NoRoom {
-        /// Class.
         class: String,
         /// Bytes.
         needed: u64,
@@ -113,22 +140,22 @@ pub enum VolumeError {
         /// Bytes.
         needed: u64,
         group: String,
-        /// Their names.
+        /// Names of those drives.
         drives: String,
     },
-    /// It cannot grow where it lies.
+    /// The volume cannot be expanded in place.
     #[error("volume {uuid} cannot grow to {}: {why}", human_size(*needed))]
     CannotGrow {
         uuid: Uuid,
         /// Bytes.
         needed: u64,
-        /// Why, and how far it could.
+        /// Reason, and the largest possible size.
         why: String,
     },
     /// Mounted or published.
     #[error("volume {uuid} is in use on this node; unpublish and unstage it first")]
     InUse { uuid: Uuid },
-    /// Mounted nowhere that this host's processes see, and held by the kernel.
+    /// Not mounted in any mount namespace that this host's processes see, and held open by the kernel.
     #[error("volume {uuid} is in use: {held}")]
     Held { uuid: Uuid, held: String },
     /// Record and table disagree.
@@ -139,7 +166,7 @@ pub enum VolumeError {
         "drive {drive} of volume {uuid} cannot be reached; check that it is plugged in and answers"
     )]
     DriveAway { uuid: Uuid, drive: DriveId },
-    /// The drive may be present or missing: nothing is known of it yet.
+    /// The drive was not scanned yet: it may be present or missing.
     #[error(
         "drive {drive} of volume {uuid} has not been scanned since the agent started; try again"
     )]
@@ -158,35 +185,35 @@ pub enum VolumeError {
     )]
     OtherTarget {
         uuid: Uuid,
-        /// The other target.
+        /// Target path of the other publication.
         at: String,
     },
-    /// An orchestrator's call for what a person uses, or a second mount by hand.
+    /// A call of an orchestrator for a volume that is mounted manually, or a second manual mount.
     #[error(
         "volume {uuid} is mounted by hand at {at}, or is to be at each start of the host; end that first with `drivebay-agent volume unmount {at}`"
     )]
     MountedByHand { uuid: Uuid, at: String },
-    /// The list of what is mounted by hand could not be read, and the volume may be on it.
+    /// The list of manual mounts could not be read, and the volume may be in it.
     #[error(
         "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable; it is read again within a minute"
     )]
     HandMountsUnread { uuid: Uuid, why: String },
-    /// A command of the host's operator for what an orchestrator or another program uses.
+    /// A command of the host's operator for a volume that an orchestrator or another program uses.
     #[error(
         "volume {uuid} is mounted at {at}, and not by `drivebay-agent volume mount`; end whatever uses it there first: if it is a pod, delete the pod"
     )]
     MountedElsewhere { uuid: Uuid, at: String },
-    /// The kernel has not let the old mount go.
+    /// The old mount was detached and still exists in the kernel.
     #[error("the old mount of volume {uuid} was detached and is not gone yet; try again")]
     StillDetached { uuid: Uuid },
-    /// The deletion could not be noted.
+    /// Writing the tombstone failed; the deletion is not acknowledged.
     #[error("cannot note the deletion of volume {uuid} in the state directory")]
     Remember {
         uuid: Uuid,
         #[source]
         source: StateError,
     },
-    /// A mount made by hand could not be noted, or forgotten.
+    /// Recording a manual mount, or its removal, failed.
     #[error("cannot write down the mount of volume {uuid}")]
     NotNoted {
         uuid: Uuid,
@@ -196,10 +223,10 @@ pub enum VolumeError {
     /// mountinfo could not be read.
     #[error(transparent)]
     MountTable(#[from] MountTableError),
-    /// Carving failed.
+    /// A layout job failed.
     #[error("volume could not be carved")]
     Carve(#[from] RunError<CarveError>),
-    /// Mounting, formatting or looking failed.
+    /// Mounting, formatting or examining a filesystem failed.
     #[error("filesystem operation failed")]
     Fs(#[from] RunError<FsError>),
     /// A wipe was refused.
@@ -211,37 +238,37 @@ pub enum VolumeError {
     /// A cordon was refused.
     #[error("drive {drive} is neither cordoned nor uncordoned: {why}")]
     NotCordoned { drive: DriveId, why: String },
-    /// Nothing is done about a move that is not durably known.
+    /// A move could not be recorded durably; nothing was done about it.
     #[error("cannot write down a move of a volume")]
     MoveNotSaved {
         #[source]
         source: StateError,
     },
-    /// Moves were refused, as a whole.
+    /// The request for moves was refused as a whole.
     #[error("nothing is moved: {}", why.join("; "))]
     MoveRefused { why: Vec<String> },
-    /// A place was not preferred.
+    /// The request to serve the volume from another place was refused.
     #[error("volume {uuid} is not served from another drive: {why}")]
     NotPreferred { uuid: Uuid, why: String },
-    /// A drive that is not here has no light.
+    /// The light of a drive that is not present cannot be switched.
     #[error("the light of drive {drive} is not switched: {why}")]
     NotLocated { drive: DriveId, why: String },
-    /// Its light was not switched.
+    /// Switching the light failed.
     #[error(transparent)]
     Light(#[from] RunError<SwitchLightError>),
     /// An adoption was refused.
     #[error("drive {drive} is not adopted: {why}")]
     NotAdopted { drive: DriveId, why: String },
-    /// The change may be cut off anywhere, or done: the repeat looks.
+    /// The agent stops. The change may be complete, partial or not begun; a repeated call finds out.
     #[error("the agent is stopping; try again")]
     Stopping,
-    /// Ours.
+    /// Defect of this program.
     #[error("internal error: {what}")]
     Internal { what: String },
 }
 
 impl VolumeError {
-    /// The deletion of a volume could not be noted.
+    /// Converts the error of writing a tombstone.
     pub(super) fn not_noted(uuid: Uuid, error: KeeperError) -> Self {
         match error {
             KeeperError::Stopping => Self::Stopping,

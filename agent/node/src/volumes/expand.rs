@@ -9,8 +9,8 @@ use drivebay_model::{
 use drivebay_worker::{RunError, Slot};
 
 impl Volumes {
-    /// Grows the volume to at least this many bytes (rounded up to whole MiB). One that is as large
-    /// already is left alone. Answers it with the revision that shows it.
+    /// Grows the volume to at least `required` bytes, rounded up to whole MiB; a `limit` of 0 is none. A volume that is
+    /// large enough is left unchanged. Returns it with the revision that shows it.
     pub async fn expand(
         &self,
         id: String,

@@ -8,7 +8,7 @@ use drivebay_model::{Mode, Volume};
 use drivebay_worker::{RunError, Slot};
 
 impl Volumes {
-    /// Grows the filesystem to its device. Answers the device's size in bytes.
+    /// Grows the filesystem to its device. Returns the device's size in bytes.
     pub async fn grow(
         &self,
         id: String,

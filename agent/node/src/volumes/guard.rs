@@ -1,7 +1,7 @@
-//! One change at a time per volume and per name: a second caller is answered with ABORTED instead of queueing.
+//! One change at a time per volume and per name: a second caller fails with ABORTED instead of queueing.
 //!
-//! The guard of a volume is taken together with who asks: an orchestrator gets none for a volume that a person uses on this
-//! host, so that no operation has to remember to ask.
+//! The guard of a volume is taken together with its caller: an orchestrator gets none for a volume that is mounted
+//! manually on this host, so that no operation has to check that separately.
 
 use std::{
     collections::HashSet,
@@ -14,50 +14,52 @@ use uuid::Uuid;
 use super::{VolumeError, Volumes};
 use crate::state::hand_mounts::HandMount;
 
-/// What is guarded, besides volumes.
+/// Subjects of guards, besides volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A CSI name, while it is being created.
     Name(String),
     /// The CSI name of a snapshot, while it is being taken.
     Snapshot(String),
-    /// A path, for unmounting volumes that nobody knows any more.
+    /// The CSI name of a group snapshot, while it is being taken.
+    SnapshotGroup(String),
+    /// A path, for unmounting volumes that are not known any more.
     Path(std::path::PathBuf),
     /// A drive, while it is wiped.
     Drive(drivebay_model::DriveId),
 }
 
-/// Who asks for a change of a volume.
+/// Origin of a change of a volume.
 #[derive(Debug, Clone, Copy)]
 pub enum Caller<'a> {
-    /// An orchestrator, through CSI, that uses the volume or changes it.
+    /// An orchestrator, through CSI, that uses or changes the volume.
     Csi,
-    /// An orchestrator that gives the volume up, with its data.
+    /// An orchestrator that deletes the volume with its data.
     CsiDelete,
     /// An orchestrator that unmounts this path, which is resolved.
     CsiUnmount(&'a Path),
-    /// A person on this host.
+    /// An operator on this host.
     Manual,
-    /// The agent itself, for which nobody waits.
+    /// The agent itself, without a request.
     Agent,
-    /// The agent, which completes a move that was asked for, ends what held a device open, or takes a snapshot: whoever uses the volume
-    /// goes on using it.
+    /// The agent, while it completes a requested move, ends the holder of a device, or takes a snapshot: users of the
+    /// volume are not affected.
     Mover,
 }
 
 impl Caller<'_> {
-    /// Whether a manual mount of the volume, one that is there or is made at each start of the host, keeps it from the caller.
+    /// True if a manual mount of the volume, present or made at each start of the host, excludes the caller.
     fn yields_to(self, mount: &HandMount) -> bool {
         match self {
             Self::Csi | Self::CsiDelete | Self::Agent => true,
-            // What an orchestrator mounted elsewhere is its own to take away.
+            // Mounts that an orchestrator made elsewhere are its own to unmount.
             Self::CsiUnmount(path) => mount.path == path,
-            // Nothing is mounted then, and what is to be mounted at the next start is found where it lives.
+            // Nothing is mounted then, and the next start of the host finds the volume at its place.
             Self::Manual | Self::Mover => false,
         }
     }
 
-    /// Whether what is copied of the volume is out of date from now on.
+    /// True if copies of the volume's data are out of date from now on.
     fn touches(self) -> bool {
         match self {
             Self::Csi | Self::CsiDelete | Self::Manual => true,
@@ -65,11 +67,12 @@ impl Caller<'_> {
         }
     }
 
-    /// Whether the caller has to wait until the list of manual mounts can be read. `made_by_hand`: the volume was.
+    /// True if the caller must wait until the list of manual mounts can be read. `made_by_hand`: the volume was created
+    /// manually.
     fn needs_list(self, made_by_hand: bool) -> bool {
         match self {
             Self::Csi => made_by_hand,
-            // What is erased does not come back when the list can be read again.
+            // Erased data does not return when the list can be read again.
             Self::CsiDelete | Self::Agent => true,
             Self::CsiUnmount(_) | Self::Manual | Self::Mover => false,
         }
@@ -82,18 +85,18 @@ enum Subject {
     Other(Key),
 }
 
-/// All guards of a node.
+/// All guards of a node that are held.
 #[derive(Debug, Default, Clone)]
 pub struct Guards(Arc<Mutex<HashSet<Subject>>>);
 
-/// Held by the task that does the change; freed when it ends, whatever way.
+/// Held by the task that makes the change; released on drop.
 #[derive(Debug)]
 pub struct Guard {
     all: Guards,
     subject: Subject,
 }
 
-/// The guard of a volume. There is none but for a [`Caller`] who may change the volume (`Volumes::guard_volume`).
+/// The guard of a volume. Only created for a [`Caller`] that may change the volume (`Volumes::guard_volume`).
 #[derive(Debug)]
 pub struct VolumeGuard {
     uuid: Uuid,
@@ -101,14 +104,13 @@ pub struct VolumeGuard {
 }
 
 impl VolumeGuard {
-    /// The volume.
     pub fn uuid(&self) -> Uuid {
         self.uuid
     }
 }
 
 impl Guards {
-    /// The guard, or None while somebody else holds it.
+    /// Takes the guard; None while it is held.
     pub fn take(&self, key: Key) -> Option<Guard> {
         self.insert(Subject::Other(key))
     }
@@ -121,12 +123,12 @@ impl Guards {
         })
     }
 
-    /// Whether somebody holds it.
+    /// True if the guard is held.
     pub fn is_held(&self, key: &Key) -> bool {
         self.contains(&Subject::Other(key.clone()))
     }
 
-    /// Whether somebody holds that of a volume.
+    /// True if the guard of a volume is held.
     pub fn is_volume_held(&self, uuid: Uuid) -> bool {
         self.contains(&Subject::Volume(uuid))
     }
@@ -138,10 +140,11 @@ impl Guards {
 }
 
 impl Volumes {
-    /// Takes the guard of a volume for this caller. `what` names the volume in the answer to a second caller.
+    /// Takes the guard of a volume for this caller. `what` names the volume in the error for a second caller.
     ///
     /// # Errors
-    /// `Pending` while somebody else holds it; `MountedByHand` or `HandMountsUnread` when a person uses the volume, or may.
+    /// `Pending` while the guard is held; `MountedByHand` or `HandMountsUnread` when the volume is, or may be, mounted
+    /// manually.
     pub(super) fn guard_volume(
         &self,
         uuid: Uuid,
@@ -155,7 +158,7 @@ impl Volumes {
         if caller.touches() {
             self.inner.moves.touch(uuid);
         }
-        // Under the guard: whoever mounts a volume by hand writes that down while holding it.
+        // Under the guard: a manual mount is recorded while holding it.
         if let Some(why) = self.inner.hand_mounts.unread()
             && caller.needs_list(self.is_made_by_hand(uuid))
         {

@@ -1,4 +1,4 @@
-//! Tests of `guard`: one change at a time, and none of an orchestrator's to a volume that a person uses.
+//! Tests of `guard`: one change at a time, and none by an orchestrator to a volume that an operator uses.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ async fn persist(rig: &Rig, volume: &Volume) {
     rig.volumes.inner.hand_mounts.put(mount).await.unwrap();
 }
 
-/// What each call of an orchestrator that changes a volume is answered.
+/// Returns the answer to each call of an orchestrator that changes a volume.
 async fn all_of_csi(rig: &Rig, volume: &Volume, id: &str) -> Vec<(&'static str, VolumeError)> {
     let volumes = &rig.volumes;
     let mode = volume.placed.record.mode;
@@ -124,12 +124,12 @@ async fn a_volume_that_is_persisted_by_hand_and_not_mounted_is_refused_to_each_c
             "{call}: {error}"
         );
     }
-    // Nothing of it was run, noted or forgotten.
+    // Nothing of it was run, recorded or removed.
     assert!(rig.inventory.current().volumes[&volume.uuid] == volume);
     assert!(rig.volumes.inner.hand_mounts.of(volume.uuid).is_some());
     assert!(!rig.volumes.is_changing(volume.uuid));
 
-    // What an orchestrator mounted elsewhere is its own, and a person may do all of it.
+    // Mounts that an orchestrator made elsewhere are its own, and an operator may do all of it.
     let elsewhere = rig
         .volumes
         .unmount(id.clone(), "/var/lib/kubelet/t".into(), true);
@@ -156,7 +156,7 @@ async fn a_duplicate_is_deleted_by_its_own_name_and_noted_for_no_later_time() {
         matches!(other, Err(VolumeError::Invalid { .. })),
         "{other:?}"
     );
-    // Its drive is missing: an ordinary deletion would be remembered.
+    // Its drive is missing: an unguarded deletion would leave a tombstone.
     rig.inventory.update(|known| {
         let missing = samples::drive("sda", DriveState::Missing, None);
         known.drives.insert(volume.drive.clone(), missing.into());

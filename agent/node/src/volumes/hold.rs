@@ -1,5 +1,5 @@
-//! Published raw volumes have their device open for as long as they are published (why: `drivebay_fs::publish`): by the worker that
-//! published them, or by another one where that is gone, since the agent was started again, say.
+//! Keeps the devices of published raw volumes open while they are published (`drivebay_fs::publish` has the reason): in
+//! the worker that published them, or in another one if that has ended, for example since the agent was restarted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,17 +17,18 @@ use drivebay_model::{DriveId, DriveRef, DriveState, Mode, Snapshot, Volume, caus
 use drivebay_sys::mountinfo::MountEntry;
 use drivebay_worker::{Lane, Slot, WorkerKey};
 
-/// A worker that should hold a device and has ended is replaced within this time; a change of the inventory is acted upon at once.
+/// Interval at which ended workers that should hold a device are replaced; a change of the inventory is acted upon at
+/// once.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Who holds which device: of every volume that was published by this agent, or was found published by it.
+/// Holder of the device of each volume that this agent published, or found published.
 #[derive(Debug, Default)]
 pub(super) struct Holders(Mutex<BTreeMap<Uuid, Holder>>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     worker: WorkerKey,
-    /// The kernel name of the device.
+    /// Kernel name of the device.
     device: String,
 }
 
@@ -38,7 +39,7 @@ impl Holders {
 }
 
 impl Volumes {
-    /// The worker that is to hold a volume from now on. One that holds another device of it is ended.
+    /// Returns the worker that holds a volume from now on, and ends the earlier one if it is another.
     pub(super) async fn holder(&self, uuid: Uuid, drive: &DriveId, device: &Device) -> WorkerKey {
         let worker = WorkerKey::from((drive, Slot::Hold)).on(Lane::Volume(uuid));
         let holder = Holder {
@@ -92,7 +93,7 @@ impl Volumes {
         }
     }
 
-    /// Opens what should be open and is not.
+    /// Opens the devices of published volumes that are not open.
     async fn hold_what_is_published(&self, snapshot: &Snapshot) {
         if published(snapshot).next().is_none() {
             return;
@@ -126,11 +127,11 @@ impl Volumes {
                 }
             });
         }
-        // One that panicked is in the log.
+        // A task that panicked is in the log.
         while opening.join_next().await.is_some() {}
     }
 
-    /// Ends the workers of volumes that were unmounted by hand.
+    /// Ends the workers of volumes that were unmounted without the agent.
     async fn dismiss_unneeded(&self) {
         let holders = self.inner.holders.all().clone();
         if holders.is_empty() {
@@ -142,7 +143,7 @@ impl Volumes {
             .iter()
             .filter(|(_, holder)| !bound.contains(holder.device.as_str()));
         for (&uuid, _) in unneeded {
-            // A volume that is being changed has its turn at the next look.
+            // A volume that is being changed is handled the next time.
             if let Ok(held) = self.guard_volume(uuid, "", Caller::Mover) {
                 self.dismiss_holder(&held).await;
             }
@@ -150,7 +151,7 @@ impl Volumes {
     }
 }
 
-/// Raw volumes that are published, and where their drives are. Pure.
+/// Returns the published raw volumes, with their drives. Pure.
 fn published(snapshot: &Snapshot) -> impl Iterator<Item = (&Volume, DriveRef)> {
     let raw = snapshot
         .volumes
@@ -163,7 +164,8 @@ fn published(snapshot: &Snapshot) -> impl Iterator<Item = (&Volume, DriveRef)> {
     })
 }
 
-/// The kernel name of the device whose node a mount is a bind of, also of one that the kernel has removed since. Pure.
+/// Returns the kernel name of the device whose node is bound by this mount, also after the kernel has removed the node.
+/// Pure.
 fn bound(mount: &MountEntry) -> Option<&str> {
     let name = mount.root.to_str()?.strip_prefix('/')?;
     let name = name.strip_suffix("//deleted").unwrap_or(name);

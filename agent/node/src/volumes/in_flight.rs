@@ -1,7 +1,7 @@
-//! Creations that were sent to a drive and are not answered yet: what they will take is counted, so that creations at the
-//! same time go to different drives and none is sent to a drive that another has just filled.
+//! Creations that were sent to a drive and are not answered yet. Their space is counted, so that concurrent creations
+//! go to different drives, and none is sent to a drive that another has just filled.
 //!
-//! In memory only, and only for choosing well: an agent that forgets them asks a drive that refuses.
+//! Kept in memory only, to improve the choice: without it a drive is tried that refuses.
 
 use std::{
     collections::BTreeMap,
@@ -15,34 +15,34 @@ use tokio::{
 
 use super::placement::{Candidate, Choice, InFlight};
 
-/// All of a node. Cheap to clone.
+/// All creations in flight of a node. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Creations(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// In the order in which they were sent.
+    /// Creations in the order in which they were sent.
     sent: Mutex<BTreeMap<u64, InFlight>>,
-    /// One of them has ended.
+    /// Notified when one of them has ended.
     ended: Notify,
 }
 
-/// One of them; it ends when this is dropped. By then what came of it must be in the inventory.
+/// A creation in flight, which ends when this is dropped. Its result must be in the inventory by then.
 #[derive(Debug)]
 pub struct Sent {
     all: Creations,
     number: u64,
 }
 
-/// Creations in flight are in the way, and did not end in time.
+/// Creations in flight prevent the choice of a drive, and did not end in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StillInFlight;
 
 impl Creations {
-    /// Chooses a drive for one more, and counts it as sent there. Waits while only those in flight are in the way. None: no
-    /// drive can take it.
+    /// Chooses a drive for one more creation, and counts it as sent there. Waits while only creations in flight prevent
+    /// that. None: no drive can take it.
     ///
-    /// `choose` is called with those in flight, and must look at the inventory of that moment.
+    /// `choose` is called with the creations in flight, and must use the inventory of that moment.
     pub async fn send(
         &self,
         until: Instant,
@@ -51,7 +51,7 @@ impl Creations {
         choose: impl Fn(&[InFlight]) -> Choice,
     ) -> Result<Option<(Candidate, Sent)>, StillInFlight> {
         loop {
-            // Before the choice: what ends after it must not be missed.
+            // Before the choice: one that ends after it must not be missed.
             let ended = self.0.ended.notified();
             {
                 let mut sent = self.lock();

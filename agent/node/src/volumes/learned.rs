@@ -1,4 +1,4 @@
-//! What a call finds out about a volume is its condition at once. What a caller says is not.
+//! Conditions that calls find on volumes, recorded at once. Errors in a caller's request are no conditions.
 
 use uuid::Uuid;
 
@@ -10,13 +10,14 @@ use drivebay_model::{
     condition::{Condition, Reason, Status},
 };
 
-/// What a failed stage shows of the volume; None: it failed for another reason, such as options that the kernel refuses. Pure.
+/// Returns the condition that a failed stage shows; None: it failed for another reason, such as options that the kernel
+/// refuses. Pure.
 fn of_failed_stage(error: &FsError, placed: &Placed) -> Option<Condition> {
     let not_found = || {
         let is_acknowledged = matches!(placed.record.state, RecordState::Fs { mounted: true, .. });
         let mut condition = Condition::new(Reason::FilesystemNotFound, error.to_string());
         if !is_acknowledged {
-            // Nobody had data in it yet.
+            // No data was written to it yet.
             condition.status = Status::Inaccessible;
         }
         condition
@@ -30,7 +31,7 @@ fn of_failed_stage(error: &FsError, placed: &Placed) -> Option<Condition> {
             ..
         } => match source.errno()? {
             libc::EUCLEAN | libc::EBADMSG => Some(corrupted(hint)),
-            // Also the answer to a wrong option: the kernel's log decides.
+            // Also the error for a wrong option: the kernel's log decides.
             libc::EINVAL => damage
                 .as_ref()
                 .map(|logged| corrupted(&format!("the kernel logged {logged:?}; {hint}"))),
@@ -64,7 +65,7 @@ fn is_of_reading(errno: i32) -> bool {
     )
 }
 
-/// That the filesystem is smaller than its volume. Pure.
+/// Builds the condition of a filesystem that is smaller than its volume. Pure.
 fn not_grown(why: &str) -> Condition {
     Condition::new(
         Reason::FilesystemNotGrown,
@@ -75,7 +76,7 @@ fn not_grown(why: &str) -> Condition {
 }
 
 impl Volumes {
-    /// Puts what a call found out in the place of what earlier ones did, but for what this one says nothing of.
+    /// Replaces the conditions that earlier calls found with `found`, except those for which `still_so` is true.
     fn learn(&self, uuid: Uuid, still_so: impl Fn(Reason) -> bool, found: Option<Condition>) {
         let inventory = self.node.inventory();
         let mut now = inventory.health(|registry| registry.seen(uuid, Source::Call).to_vec());
@@ -84,7 +85,7 @@ impl Volumes {
         inventory.record_conditions(Source::Call, std::iter::once(uuid), [(uuid, now)].into());
     }
 
-    /// The volume was staged.
+    /// Records the result of a successful stage.
     pub(super) fn learn_from_stage(&self, uuid: Uuid, growth: &Growth) {
         let not_tried = *growth == Growth::NotTried;
         self.learn(
@@ -94,7 +95,7 @@ impl Volumes {
         );
     }
 
-    /// It could not be staged.
+    /// Records the result of a failed stage.
     pub(super) fn learn_from_failed_stage(&self, placed: &Placed, error: &FsError) {
         if let Some(found) = of_failed_stage(error, placed) {
             let reason = found.reason;
@@ -102,7 +103,7 @@ impl Volumes {
         }
     }
 
-    /// Its filesystem was to be grown.
+    /// Records the result of growing the filesystem.
     pub(super) fn learn_from_growing(&self, uuid: Uuid, failure: Option<&str>) {
         self.learn(
             uuid,

@@ -89,7 +89,7 @@ async fn a_volume_has_what_calls_found_until_a_call_finds_otherwise() {
     let volumes = &rig.volumes;
     volumes.learn_from_failed_stage(&placed(true), &gone());
     assert_eq!(reasons(), [Reason::FilesystemNotFound]);
-    // That the kernel refuses options says nothing of it.
+    // Options that the kernel refuses are no evidence about the volume.
     volumes.learn_from_failed_stage(&placed(true), &mount_failed(libc::EINVAL));
     assert_eq!(reasons(), [Reason::FilesystemNotFound]);
     let failed = Growth::Failed {

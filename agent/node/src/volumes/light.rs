@@ -1,4 +1,4 @@
-//! `drive locate`: the light by which a drive is found in its enclosure.
+//! `drive locate`: the locate light of a drive in its enclosure.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use drivebay_model::{DriveId, DriveRef};
 use drivebay_sys::locate_light::By;
 use drivebay_worker::{Lane, Slot, WorkerKey};
 
-/// Longest that an enclosure or ledctl may take.
+/// Longest time for an enclosure or ledctl.
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// The workers that switch lights, one for each drive.
+/// Group of the workers that switch lights, one for each drive.
 const LIGHTS: &str = "enclosure-lights";
 
 impl Volumes {
-    /// Switches the light of the drive of this name. Answers what switched it. A drive that hangs is located as well.
+    /// Switches the light of the drive of this name, also of an unresponsive one. Returns what switched it.
     pub async fn switch_light(&self, name: &str, on: bool) -> Result<(DriveId, By), VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
@@ -30,7 +30,7 @@ impl Volumes {
             drive: DriveRef::from(&drive.facts),
             on,
         };
-        // An enclosure that hangs says nothing of the drive, and keeps no other drive's light waiting.
+        // An unresponsive enclosure is no evidence about the drive, and does not delay other drives' lights.
         let number = (drive.facts.major << 20) | drive.facts.minor;
         let worker = WorkerKey::of_group(LIGHTS, Slot::Background).on(Lane::Number(number));
         let by = self.node.run(worker, job, DEADLINE).await?;

@@ -1,5 +1,5 @@
-//! Asking a volume's filesystem what its unreadable sectors hold, among the other work on volumes: it takes the place of a
-//! check, so it gives way to whatever a check gives way to.
+//! Asks a volume's filesystem what its unreadable sectors hold, alongside other operations on volumes. Registered like
+//! a check, and cancelled by whatever cancels a check.
 
 use std::time::Duration;
 
@@ -8,26 +8,27 @@ use drivebay_fs::locate::{Locate, LocateError};
 use drivebay_model::{DriveRef, Extent, FsType, Volume, unreadable::LocatedPiece};
 use drivebay_worker::{Job, RunError, Slot};
 
-/// Longest the worker looks.
+/// Longest time that the worker works.
 const LIMIT: Duration = Duration::from_secs(90);
-/// It is ended from outside this much later.
+/// The agent cancels it this much later.
 const GRACE: Duration = Duration::from_secs(15);
-/// Between two attempts to end one that has not begun yet.
+/// Interval between attempts to cancel one that has not begun yet.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What came of asking.
+/// Result of [`Volumes::locate`].
 #[derive(Debug)]
 pub enum Asked {
     /// The filesystem has answered.
     Answered(Vec<LocatedPiece>),
-    /// It cannot be asked; why.
+    /// The filesystem cannot be asked.
     Failed(RunError<LocateError>),
-    /// Something else has the volume or the drive's slot: later.
+    /// The volume or the drive's slot is taken: retry later.
     NotNow,
 }
 
 impl Volumes {
-    /// Asks for pieces of a volume. Ended by the calls that end a check; they wait until nothing of it holds the volume.
+    /// Asks for pieces of a volume. Cancelled by the calls that cancel a check; they wait until it no longer holds the
+    /// volume.
     pub async fn locate(
         &self,
         volume: &Volume,
@@ -38,7 +39,7 @@ impl Volumes {
         self.locate_for(None, volume, drive, fs_type, pieces).await
     }
 
-    /// The same for a caller that may hold the volume.
+    /// Like `locate`, for a caller that may hold the volume.
     pub(super) async fn locate_for(
         &self,
         held: Option<&VolumeGuard>,
@@ -50,7 +51,7 @@ impl Volumes {
         let Some(place) = self.begin_check(volume, Locate::NAME, held) else {
             return Asked::NotNow;
         };
-        // Until the job's worker is done with it, or gone: nobody unmounts meanwhile.
+        // Held until the job's worker is done or gone: the volume is not unmounted meanwhile.
         let turn = if volume.in_use {
             match self.may_look_now(volume.uuid) {
                 Some(turn) => Some(turn),

@@ -1,8 +1,8 @@
-//! What RPCs do with volumes, on top of workers: find the drive, run the job, publish what came of it.
+//! Operations of RPCs on volumes, run by workers: find the drive, run the job, publish the result.
 //!
-//! Nothing here remembers what was done: every call looks at the snapshot for *where*, and its job
-//! looks at the drive for *what is*. Mutating calls hold a guard (`guard`) and run as tracked tasks
-//! that outlive a dropped RPC; a repeat meanwhile is answered with ABORTED, and finds the result afterwards.
+//! No operation keeps state of its own: it reads from the snapshot *where* the volume is, and its job reads from the
+//! drive *what* is there. Mutating calls hold a guard (`guard`) and run as tracked tasks that outlive a dropped RPC; a
+//! repeat meanwhile fails with ABORTED, and finds the result afterwards.
 
 pub mod adopt;
 pub mod by_hand;
@@ -27,6 +27,7 @@ pub mod publish;
 mod quarantine;
 mod reach;
 pub mod release;
+mod rest;
 pub mod samplers;
 pub mod snapshots;
 pub mod stage;
@@ -53,12 +54,12 @@ pub use error::VolumeError;
 pub use guard::Caller;
 use guard::{Guard, Guards, Key, VolumeGuard};
 
-/// Longest a carving job may take, queueing included. Carving writes a few MiB; a drive that needs
-/// longer is in trouble, and the kubelet and the sidecars call again.
+/// Longest duration of a layout job, including queueing. It writes a few MiB; a drive that needs longer does not
+/// respond properly, and the kubelet and the sidecars call again.
 pub const CARVE_DEADLINE: Duration = Duration::from_secs(60);
-/// Longest a stage may take: mkfs and journal replay on a large, slow drive. Below the kubelet's 120 s.
+/// Longest duration of a stage: mkfs and journal replay on a large, slow drive. Below the kubelet's 120 s.
 pub const STAGE_DEADLINE: Duration = Duration::from_secs(110);
-/// Longest a publish or an unmount may take.
+/// Longest duration of a publish or an unmount.
 pub const MOUNT_DEADLINE: Duration = Duration::from_secs(20);
 /// Longest a call waits for the first scan of its drive: below the deadline of every caller, the shortest of which are the
 /// sidecars' 10 s. A drive that does not answer ends the wait earlier.
@@ -66,7 +67,7 @@ const SCAN_WAIT: Duration = Duration::from_secs(8);
 /// Longest NodeGetVolumeStats waits for a fresh sample (invariant 8).
 pub const STATS_DEADLINE: Duration = Duration::from_millis(500);
 
-/// What RPCs do with the volumes of a node. Cheap to clone.
+/// Operations of RPCs on the volumes of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Volumes {
     node: NodeContext,
@@ -82,21 +83,22 @@ struct Inner {
     lookers: samplers::Samplers,
     tasks: TaskTracker,
     keeper: Keeper,
-    /// Creations that drives have not answered.
+    /// Creations sent to drives and not yet answered.
     creations: in_flight::Creations,
-    /// Creations that an agent after this one must know of.
+    /// Creations that an agent after this one must resolve.
     underway: Underway,
-    /// Free space that somebody waits for to be zeroed.
+    /// Free space whose zeroing a caller waits for.
     wanted: zeroing::Wanted,
-    /// What was mounted by hand.
+    /// Volumes mounted manually.
     hand_mounts: HandMounts,
     moves: moves::Moves,
     copies: copies::Copies,
+    snapshots: snapshots::Ongoing,
     holders: hold::Holders,
 }
 
 impl Volumes {
-    /// Of this node. `keeper` saves what calls change of the state.
+    /// Creates the operations for this node. `keeper` saves the state that calls change.
     pub fn new(node: NodeContext, keeper: Keeper) -> Self {
         let inner = Inner {
             guards: Guards::default(),
@@ -112,6 +114,7 @@ impl Volumes {
             hand_mounts: HandMounts::new(node.state_dir()),
             moves: moves::Moves::new(SavedMoves::new(node.state_dir())),
             copies: copies::Copies::default(),
+            snapshots: snapshots::Ongoing::default(),
             holders: hold::Holders::default(),
         };
         Self {
@@ -120,26 +123,26 @@ impl Volumes {
         }
     }
 
-    /// The node that they are on.
     pub fn node(&self) -> &NodeContext {
         &self.node
     }
 
-    /// The last samples of volumes in use, with their age.
+    /// Returns the last sample of each volume, with its age.
     pub fn last_samples(&self) -> std::collections::HashMap<Uuid, (Usage, Duration)> {
         self.inner.samples.all()
     }
 
-    /// Waits until every running change has ended, at most this long.
+    /// Waits until every running change has ended, at most `limit`. True if all have ended.
     pub async fn drain(&self, limit: Duration) -> bool {
         self.inner.tasks.close();
+        self.inner.snapshots.close();
         tokio::time::timeout(limit, self.inner.tasks.wait())
             .await
             .is_ok()
     }
 
-    /// Makes a change that nothing else of the same key is made beside, as a task of its own: the caller may go away, the
-    /// change goes on.
+    /// Runs a change as a task of its own, which continues when the caller is dropped. Errs with `Pending` while
+    /// another change holds the same key.
     async fn changing<T: Send + 'static, F>(
         &self,
         key: Key,
@@ -159,7 +162,7 @@ impl Volumes {
         .await
     }
 
-    /// The same for a change of a volume: the guard is given to `change`, unless the caller may not have it.
+    /// Like `changing` for a volume: passes the guard to `change`. Errs if the caller may not take it.
     async fn changing_volume<T: Send + 'static, F>(
         &self,
         uuid: Uuid,
@@ -174,7 +177,7 @@ impl Volumes {
         self.tracked(change(self.clone(), held)).await
     }
 
-    /// The guard, unless somebody else has it.
+    /// Takes the guard, or errs with `Pending` while another change holds it.
     fn held(&self, key: Key, what: &str) -> Result<Guard, VolumeError> {
         let guard = self.inner.guards.take(key);
         guard.ok_or_else(|| VolumeError::Pending {
@@ -182,7 +185,7 @@ impl Volumes {
         })
     }
 
-    /// Runs a change as a task of its own.
+    /// Runs a change as a task that `drain` waits for.
     async fn tracked<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, VolumeError>> + Send + 'static,
@@ -196,8 +199,7 @@ impl Volumes {
         }
     }
 
-    /// The volume of this id, if it exists for CSI. An id of another node, or one that does not parse,
-    /// is unknown.
+    /// Returns the volume of this id, if it exists for CSI. None for an id of another node, or one that does not parse.
     pub fn find(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
         let snapshot = self.node.inventory().current();
@@ -211,8 +213,8 @@ impl Volumes {
             .cloned()
     }
 
-    /// Like `find`, but an unknown id is an error: NOT_FOUND only when every drive could be read,
-    /// else the volume may be on one that could not.
+    /// Like `find`, but an unknown id is an error: NOT_FOUND only when every drive could be read; else the volume may
+    /// be on one that could not.
     fn require(&self, id: &str) -> Result<Volume, VolumeError> {
         self.find(id).ok_or_else(|| self.unknown(id))
     }
@@ -230,8 +232,8 @@ impl Volumes {
         })
     }
 
-    /// The volume that `find` finds, as soon as its drive was scanned or, if it finds none, every drive; what it finds when
-    /// `SCAN_WAIT` is over.
+    /// Calls `find` until the drive of its volume was scanned or, while it finds none, every drive. Returns the current
+    /// result when `SCAN_WAIT` is over.
     async fn after_scan(
         &self,
         find: impl Fn() -> Result<Volume, VolumeError>,
@@ -255,13 +257,21 @@ impl Volumes {
         }
     }
 
-    /// Waits until every drive was scanned or is late with its answer. Else, after `SCAN_WAIT`, why not everything is known.
-    async fn after_first_scan(&self) -> Result<(), String> {
+    /// Waits until every drive was scanned or is late with its answer.
+    ///
+    /// # Errors
+    /// `CannotTell` for this id or name, after `SCAN_WAIT`.
+    async fn after_first_scan(&self, id: &str) -> Result<(), VolumeError> {
         let mut snapshots = self.node.inventory().subscribe();
         let ready = snapshots.wait_for(|snapshot| snapshot.ready);
-        // The answer is what is known then.
+        // After a timeout the current state decides.
         let _ = tokio::time::timeout(SCAN_WAIT, ready).await.map(drop);
-        self.unreadable().map_or(Ok(()), Err)
+        self.unreadable().map_or(Ok(()), |why| {
+            Err(VolumeError::CannotTell {
+                id: id.to_owned(),
+                why,
+            })
+        })
     }
 
     fn unknown(&self, id: &str) -> VolumeError {
@@ -277,7 +287,7 @@ impl Volumes {
         }
     }
 
-    /// Why a volume that is not known may exist all the same.
+    /// Returns why a volume that is not listed may still exist.
     fn doubt(&self) -> Option<String> {
         let inventory = self.node.inventory();
         self.unreadable()
@@ -285,13 +295,13 @@ impl Volumes {
             .or_else(|| inventory.unscanned())
     }
 
-    /// Why not everything is known: the first scan is not complete.
+    /// Returns why the inventory is incomplete: the first scan is not complete.
     fn unreadable(&self) -> Option<String> {
         let snapshot = self.node.inventory().current();
         (!snapshot.ready).then(|| "the first drive scan is not complete".to_owned())
     }
 
-    /// Whether a call is changing the volume just now.
+    /// True if a call is changing the volume.
     pub fn is_changing(&self, uuid: Uuid) -> bool {
         self.inner.guards.is_volume_held(uuid)
     }

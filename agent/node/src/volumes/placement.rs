@@ -1,5 +1,5 @@
-//! Which drive a new volume goes to: the request, what is known of the drives, and the creations in flight, in; the drives
-//! to try, in order, out. Pure. Only a guess about the drives: each decides for itself, when it is asked.
+//! Placement: the drives to try for a new volume, in order, by the request, the inventory and the creations in flight.
+//! Pure. The result is an estimate: each drive decides when its job runs.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -13,33 +13,30 @@ use drivebay_layout::{gpt, plan};
 use drivebay_model::{Drive, DriveId, DriveState, Extent, Layout, Placement, Snapshot};
 use drivebay_sys::lvm::INSTEAD;
 
-/// So many creations are sent to one drive at a time: others wait where they can still be given to another drive. Fewer than
-/// may queue for its worker.
+/// Creations sent to one drive at a time: further ones wait where they can still be given to another drive. Below the
+/// queue length of its worker.
 const IN_FLIGHT_PER_DRIVE: usize = 4;
 
-/// What a new volume needs.
+/// Requirements of a new volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Class name.
     pub class: &'a str,
-    /// Bytes.
     pub bytes: u64,
-    /// How the class chooses.
     pub placement: Placement,
-    /// Volumes that belong on other drives.
+    /// Anti-affinity group: its volumes belong on other drives.
     pub group: Option<&'a Group>,
 }
 
-/// The volumes of one group belong on different drives. A volume's group is kept among its parameters, on its drive.
+/// An anti-affinity group: its volumes belong on different drives. Kept among a volume's parameters, on its drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     pub name: String,
-    /// They must; else they do as far as there is room.
+    /// True: different drives are required. False: preferred, as far as there is room.
     pub hard: bool,
 }
 
 impl Group {
-    /// As a request's parameters say it.
+    /// Reads the group from a request's parameters; None: no group.
     pub fn of(parameters: &BTreeMap<String, String>) -> Option<Self> {
         let hard = parameters.get(names::PARAM_ANTI_AFFINITY);
         Some(Self {
@@ -48,7 +45,7 @@ impl Group {
         })
     }
 
-    /// The drives that have volumes of this group, each as often as it has one. One that is deleted does not count.
+    /// Returns the drive of each live volume of this group; a drive with several appears several times.
     fn drives<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a DriveId> {
         let volumes = snapshot.volumes.values().filter(|volume| {
             let group = volume
@@ -62,13 +59,12 @@ impl Group {
     }
 }
 
-/// A creation that was sent to a drive and is not answered: its bytes count as taken.
+/// A creation that was sent to a drive and is not answered; its bytes count as allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
     pub drive: DriveId,
-    /// Bytes of the volume.
     pub bytes: u64,
-    /// The name of its group.
+    /// Name of its anti-affinity group.
     pub group: Option<String>,
 }
 
@@ -76,26 +72,27 @@ pub struct InFlight {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub drive: DriveId,
-    /// Must be claimed first.
+    /// True: the drive must be claimed first.
     pub claim: bool,
 }
 
-/// What is to be done with a request.
+/// Result of placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Drives to try, best first.
     pub candidates: Vec<Candidate>,
-    /// Another drive might take it once a creation in flight has ended.
+    /// True: another drive might take the volume once a creation in flight has ended.
     pub others_later: bool,
-    /// Another drive might take it once it was polled for the first time.
+    /// True: another drive might take the volume after its first poll.
     pub awaits_poll: bool,
 }
 
-/// The drives for a volume; `excluded` are left out. Those without a volume of its group come first, or alone.
+/// Returns the drives for a volume, except `excluded` ones. Drives without a volume of its group come first; if the
+/// group is hard, only those are returned.
 ///
-/// `Spread`: the drive first that is the emptiest afterwards, in proportion to its size, so that drives of different sizes
-/// fill evenly; among equals the one with fewer volumes. `Pack`: claimed drives with the least sufficient piece first, so that
-/// large pieces stay whole; then blank ones, the smallest sufficient first.
+/// `Spread`: first the drive with the largest free share afterwards, so that drives of different sizes fill evenly;
+/// among equals the one with fewer volumes. `Pack`: first the claimed drives, those with the smallest sufficient free
+/// extent before others, so that large extents stay whole; then blank ones, the smallest sufficient first.
 pub fn choose(
     snapshot: &Snapshot,
     need: Need<'_>,
@@ -105,7 +102,7 @@ pub fn choose(
     choose_among(snapshot, need, in_flight, IN_FLIGHT_PER_DRIVE, excluded)
 }
 
-/// The same for a copy: those that are `planned` take room and wait for one another.
+/// Like `choose`, for a copy: `planned` copies take room, without a limit per drive.
 pub(super) fn choose_for_copy(
     snapshot: &Snapshot,
     need: Need<'_>,
@@ -192,7 +189,8 @@ fn choose_among(
     choice
 }
 
-/// The drives that could take the volume but for the volumes of its group on them; None: its group is not what is in the way.
+/// Returns the drives that could take the volume but for volumes of its hard group on them; None: the group is not the
+/// reason.
 pub fn only_its_group(
     snapshot: &Snapshot,
     need: Need<'_>,
@@ -212,10 +210,10 @@ pub fn only_its_group(
     (!taken.is_empty() && taken.len() == drives.len()).then(|| taken.join(", "))
 }
 
-/// What drives are compared by.
+/// Criteria by which drives are compared.
 #[derive(Debug)]
 struct Rank {
-    /// Volumes of the same group on it.
+    /// Volumes of the same group on the drive, including creations in flight.
     of_group: usize,
     largest: u64,
     free_after: u64,
@@ -239,10 +237,10 @@ impl Rank {
     }
 }
 
-/// Free space of a drive, as it will be when creations in flight are done.
+/// Free space of a drive after the creations in flight.
 #[derive(Debug)]
 struct Room {
-    /// As of a drive whose pieces count one by one; pieces that a volume can have together are one here.
+    /// Free extents; those that one volume can use together count as one.
     free: Vec<Extent>,
     growable: Vec<Extent>,
     usable: u64,
@@ -250,7 +248,7 @@ struct Room {
 }
 
 impl Room {
-    /// None: the drive takes no volumes.
+    /// Returns the free space of a drive; None: the drive takes no volumes.
     fn of(drive: &Drive) -> Option<Self> {
         let one = |len| vec![Extent { start: 0, len }];
         match (drive.state, &drive.contents) {
@@ -285,7 +283,7 @@ impl Room {
         self.free.iter().map(|run| run.len).sum()
     }
 
-    /// As the drive will: it takes them in the order in which they were sent.
+    /// Allocates as the drive will: in the order in which the creations were sent.
     fn take(&mut self, bytes: u64, placement: Placement) {
         if let Some(place) = plan::place(&self.free, &self.growable, bytes, placement) {
             self.free = plan::without(&self.free, place);
@@ -294,7 +292,7 @@ impl Room {
     }
 }
 
-/// The largest free piece of a class and where it is. Pure.
+/// Returns the largest free extent of a class in bytes, and text that names its drive. Pure.
 pub(super) fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
     snapshot
         .drives
@@ -315,8 +313,8 @@ pub(super) fn largest(snapshot: &Snapshot, class: &str) -> (u64, String) {
         })
 }
 
-/// The drives of a class that count for nothing, and why, in words. Not an error of its own: a
-/// drive that hangs for good must not keep the volume from being made on another node. Pure.
+/// Describes the drives of a class that are not counted, and why. Not an error of its own: a drive that never answers
+/// must not prevent the creation of the volume on another node. Pure.
 pub(super) fn silent(snapshot: &Snapshot, class: &str) -> String {
     let drives: Vec<String> = snapshot
         .drives
@@ -341,8 +339,8 @@ fn cannot_claim(snapshot: &Snapshot, class: &str) -> bool {
     report.is_some_and(|report| report.cannot_claim.is_some())
 }
 
-/// Whether new volumes may be put on the drive now: it responds, its health has no findings, no operator has cordoned it, and its
-/// first poll is over.
+/// True if new volumes may be placed on the drive now: it responds, its health has no findings, no operator has
+/// cordoned it, and its first poll is over.
 fn takes_new_volumes(drive: &Drive) -> bool {
     drive.trouble.is_none() && drive.is_fit() && drive.health.takes_new_volumes()
 }

@@ -1,4 +1,4 @@
-//! Which drives are tried, in which order, and what is said when none is left.
+//! Drives that are tried, their order, and the error when none is left.
 
 use super::*;
 use drivebay_model::{
@@ -119,7 +119,7 @@ fn a_drive_that_creations_in_flight_fill_is_not_tried_and_may_do_later() {
     }
 }
 
-/// Where they will lie counts, not their sum.
+/// The positions of the creations count, not the sum of their sizes.
 #[test]
 fn creations_in_flight_take_their_places_as_the_drive_will() {
     let half = Extent {
@@ -278,7 +278,7 @@ fn drives_without_a_volume_of_the_group_come_first_or_alone() {
             ("cba", false),
             ("c", false),
         ),
-        // What is deleted is not in the way; what cannot be read is.
+        // A deleted volume is not in the way; one that cannot be read is.
         (
             vec![("a", Erasing), ("b", Quarantined), ("c", Missing)],
             vec![],

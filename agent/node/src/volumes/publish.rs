@@ -1,4 +1,4 @@
-//! Publish: which job for which drive, until the drive has it where it was known.
+//! Publish: chooses the job, and repeats it until the volume's device is the recorded one.
 
 use std::{
     borrow::Borrow,
@@ -20,23 +20,21 @@ use drivebay_model::{DriveRef, FsType, Mode, Volume};
 use drivebay_sys::mountinfo::{self, MountEntry};
 use drivebay_worker::{RunError, Slot, WorkerKey};
 
-/// How a volume is to be published, checked by the caller.
+/// A publish request, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct PublishRequest {
     pub id: String,
     pub staging: PathBuf,
     pub target: PathBuf,
-    /// Use.
     pub mode: Mode,
-    /// The filesystem the request names.
+    /// Filesystem that the request names.
     pub fs_type: Option<FsType>,
-    /// Mount flags.
     pub flags: Vec<String>,
-    /// Never writable.
+    /// True: never writable.
     pub read_only: bool,
-    /// One target only (SINGLE_NODE_SINGLE_WRITER).
+    /// True: one target only (SINGLE_NODE_SINGLE_WRITER).
     pub exclusive: bool,
-    /// For whom, NAMESPACE/NAME, where the caller says so.
+    /// Pod, as NAMESPACE/NAME, if the caller names it.
     pub pod: Option<String>,
 }
 
@@ -81,7 +79,7 @@ impl Volumes {
         let asked = Asked {
             pod: request.pod,
             exclusive: Some(request.exclusive),
-            // Of a mount that nobody knows how it was asked for, that stays so.
+            // A mount whose requested options are unknown stays so.
             options: match published.changed {
                 true => flags.map(|flags| flags.all()),
                 false => before.options,
@@ -93,8 +91,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Runs the job. The drive is read again when it has the volume's device under another name or number than was known: an
-    /// LV that was activated again, or a partition nobody uses, which udev takes from the kernel and gives back after a
+    /// Runs the job. Reads the drive again when the volume's device has another name or number than recorded: an LV
+    /// that was activated again, or an unused partition, which udev removes from the kernel and adds again after a
     /// writer has closed the drive.
     async fn bind(
         &self,
@@ -123,7 +121,7 @@ impl Volumes {
         }
     }
 
-    /// The job for the volume as it is known, and its device. OtherTarget: a single writer has it already.
+    /// Returns the job for the volume as recorded, and its device. `OtherTarget`: a single writer has it already.
     fn publish_job(
         &self,
         drive: DriveRef,
@@ -167,11 +165,11 @@ impl Volumes {
     }
 }
 
-/// Another target where the volume is published. None if it is published at this one: a call that is repeated is
-/// answered like the first. Paths are resolved. Pure.
+/// Returns another target where the volume is published. None if it is published at this one: a repeated call succeeds
+/// like the first. Paths are resolved. Pure.
 ///
-/// Only the targets of our own calls count. The kubelet binds what is published once more, a subPath or a raw volume's
-/// device, and does so below directories that only it knows.
+/// Only targets of our own calls count. The kubelet binds a published volume once more, for a subPath or a raw volume's
+/// device, below directories that only it knows.
 fn other_target(
     mounts: &[impl Borrow<MountEntry>],
     is_of_volume: impl Fn(&MountEntry) -> bool,

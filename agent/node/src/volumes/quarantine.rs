@@ -1,4 +1,4 @@
-//! The end of a quarantine: by its time, or by a person who erases the volume now or gives it back.
+//! Ends of quarantines: when their time is over, or when an operator erases the volume or restores it.
 
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use drivebay_layout::jobs::{CarveError, Delete};
 use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_worker::{RunError, Slot};
 
-/// A live volume that has the name of a quarantined one. Pure.
+/// Returns a live volume with the name of a quarantined one. Pure.
 fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {
     let name = &volume.placed.record.name;
     let mut others = snapshot.volumes.values();
@@ -21,7 +21,7 @@ fn namesake<'a>(snapshot: &'a Snapshot, volume: &Volume) -> Option<&'a Volume> {
 }
 
 impl Volumes {
-    /// Deletes a volume whose quarantine is over. One that is in use stays, and a finding of the node says so.
+    /// Deletes a volume whose quarantine is over. One that is in use is kept, with a finding of the node.
     pub async fn delete_quarantined(&self, drive: &DriveId, uuid: Uuid) {
         let snapshot = self.node.inventory().current();
         if snapshot.volumes.get(&uuid).is_some_and(|one| one.in_use) {
@@ -80,7 +80,7 @@ impl Volumes {
         }
     }
 
-    /// The quarantined volume of this id. None: it is in no quarantine.
+    /// Returns the quarantined volume of this id. None: it is not quarantined.
     fn quarantined(&self, id: &str) -> Result<Option<Volume>, VolumeError> {
         match self.find_any(id) {
             Some(volume) if volume.state == VolumeState::Quarantined => Ok(Some(volume)),
@@ -89,8 +89,8 @@ impl Volumes {
         }
     }
 
-    /// Erases a quarantined volume now, on a person's word. One that is being erased, or is gone, is answered; a live one is not
-    /// touched. Answers the revision that shows it.
+    /// Erases a quarantined volume now, on an operator's request. Succeeds if it is being erased or gone already; errs
+    /// for a live one. Returns the revision that shows it.
     pub async fn erase_quarantined(&self, id: String) -> Result<u64, VolumeError> {
         let revision = self.node.inventory().current().revision;
         let volume = match self.quarantined(&id) {
@@ -115,11 +115,11 @@ impl Volumes {
         .await
     }
 
-    /// Gives a quarantined volume back, on a person's word: it is live again, as if it had not been deleted. A live one is
-    /// answered. Answers the revision that shows it.
+    /// Restores a quarantined volume, on an operator's request: it is live again, as if it had not been deleted.
+    /// Succeeds for a live one. Returns the revision that shows it.
     ///
     /// # Errors
-    /// `Invalid` when it is being erased, or its name is another volume's by now.
+    /// `Invalid` when it is being erased, or another volume has its name by now.
     pub async fn restore(&self, id: String) -> Result<u64, VolumeError> {
         let invalid = |why| VolumeError::Invalid {
             field: "volume",
@@ -132,7 +132,7 @@ impl Volumes {
             };
         };
         let name = volume.placed.record.name.clone();
-        // Nothing of its name is made meanwhile.
+        // No volume of its name is created meanwhile.
         let naming = self.held(Key::Name(name.clone()), &format!("name {name:?}"))?;
         self.changing_volume(volume.uuid, &id, Caller::Manual, |this, _held| async move {
             let snapshot = this.node.inventory().current();

@@ -1,4 +1,4 @@
-//! Where a volume's drive and device are, by what is known now.
+//! Access to a volume's drive and device, in their current state.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use drivebay_sys::mountinfo::MountEntry;
 use drivebay_worker::Slot;
 
 impl Volumes {
-    /// Where to reach a volume's drive for a change, when it is here and its contents can be trusted.
+    /// Returns the volume's drive for a change, if it is present and its contents can be trusted.
     pub(super) fn reach(
         &self,
         _held: &VolumeGuard,
@@ -19,9 +19,9 @@ impl Volumes {
         reach_in(&self.node.inventory().current(), volume)
     }
 
-    /// Where to reach the volume's drive, and the volume as it is now. What made a volume ambiguous may be over without a
-    /// kernel event, e.g. when the last user of an LV's old device has closed it: the drive is asked before a call is
-    /// refused for it.
+    /// Returns the volume's drive, and the volume in its current state. The reason for an ambiguous volume may have
+    /// ended without a kernel event, e.g. when the last user of an LV's old device has closed it: the drive is read
+    /// before a call is refused for that.
     pub(super) async fn reach_settled(
         &self,
         held: &VolumeGuard,
@@ -33,7 +33,7 @@ impl Volumes {
                 let now = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
                 Ok((drive, now.clone()))
             }
-            // On two drives it stays ambiguous until one of them is detached.
+            // A volume on two drives stays ambiguous until one of them is detached.
             Err(VolumeError::Ambiguous { .. }) if self.is_on_one_drive(volume) => {
                 let volume = self.look_again(volume).await?;
                 Ok((self.reach(held, &volume)?, volume))
@@ -48,7 +48,7 @@ impl Volumes {
         now.is_none_or(|volume| volume.copies.is_empty())
     }
 
-    /// Reads the volume's drive again, and repairs it; the volume as it is now.
+    /// Reads the volume's drive again, with repair. Returns the volume in its current state.
     pub(super) async fn look_again(&self, volume: &Volume) -> Result<Volume, VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = snapshot
@@ -78,7 +78,8 @@ impl Volumes {
             })
     }
 
-    /// Reads the volume's drive again when it has something else than was known, so that everybody knows it.
+    /// Reads the volume's drive again, and publishes its contents, if the error shows that they differ from the
+    /// inventory.
     pub(super) async fn reread_if_contradicted(&self, volume: &Volume, error: &CarveError) {
         if matches!(
             error,
@@ -92,8 +93,8 @@ impl Volumes {
     }
 }
 
-/// Where a volume's drive is reached, by what is known now: the caller may have found the volume seconds ago, before its
-/// drive came back or went. Pure.
+/// Returns the volume's drive by this snapshot: the caller may have found the volume seconds ago, before its drive
+/// returned or disappeared. Pure.
 pub(super) fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef, VolumeError> {
     let volume = snapshot.volumes.get(&volume.uuid).unwrap_or(volume);
     if volume.state == VolumeState::Ambiguous {
@@ -124,14 +125,15 @@ pub(super) fn reach_in(snapshot: &Snapshot, volume: &Volume) -> Result<DriveRef,
     }
 }
 
-/// What is contradictory about an ambiguous volume: of its record and its table, or of the drives that it is on.
+/// Returns the contradiction of an ambiguous volume: between its record and its table, or between the drives that have
+/// it.
 fn why_ambiguous(volume: &Volume) -> String {
     let of_drives = || Some(volume.conditions.first()?.message.clone());
     let of_record = volume.placed.ambiguous.clone();
     of_record.or_else(of_drives).unwrap_or_default()
 }
 
-/// The device of a volume that must have one.
+/// Returns the device of a volume, or `DriveAway` if it has none.
 pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
     Device::of(&volume.placed).ok_or_else(|| VolumeError::DriveAway {
         uuid: volume.uuid,
@@ -139,7 +141,7 @@ pub(super) fn device_of(volume: &Volume) -> Result<Device, VolumeError> {
     })
 }
 
-/// Whether this is a mount of the device's filesystem, or a bind of its node.
+/// True if this is a mount of the device's filesystem, or a bind of its node.
 pub(super) fn is_of_device(mount: &MountEntry, device: &str, dev: (u32, u32)) -> bool {
     mount.source == Path::new("/dev").join(device)
         || mounts::is_mount_of(mount, dev)
@@ -169,7 +171,7 @@ mod tests {
     fn a_volume_is_reached_and_deleted_by_what_is_known_now_and_not_when_it_was_found() {
         let away = snapshot(DriveState::Missing, VolumeState::Missing);
         let volume = away.volumes.values().next().unwrap();
-        // Found while its drive was away, which is back since: it is no lost one.
+        // Found while its drive was missing, which has returned since: the volume is not lost.
         let back = snapshot(DriveState::Claimed, VolumeState::Ready);
         assert!(reach_in(&back, volume).is_ok());
         assert!(!delete::can_only_be_noted(&back, volume));
@@ -181,7 +183,7 @@ mod tests {
         let reached = reach_in(&lost, volume);
         assert!(matches!(reached, Err(VolumeError::Vanished { .. })));
         assert!(delete::can_only_be_noted(&lost, volume));
-        // Nothing is noted of a drive that may be read again by itself.
+        // No tombstone for a drive that may become readable again.
         let silent = snapshot(DriveState::Unprobed, VolumeState::Missing);
         assert!(!delete::can_only_be_noted(&silent, volume));
     }

@@ -1,4 +1,4 @@
-//! `drive release`: giving a claimed drive without volumes back, on an operator's explicit word.
+//! `drive release`: removes Drivebay's label from a claimed drive without volumes, on an operator's explicit request.
 
 use super::{
     CARVE_DEADLINE, VolumeError, Volumes,
@@ -9,7 +9,7 @@ use drivebay_layout::jobs::{CarveError, Release, Released};
 use drivebay_model::{Drive, DriveRef, DriveState, Label, Snapshot};
 use drivebay_worker::{RunError, Slot};
 
-/// The label of a drive that may be released, or why it may not. Pure; the worker reads the drive again.
+/// Returns the label of a drive that may be released, or why it may not be. Pure; the worker reads the drive again.
 fn releasable<'a>(snapshot: &Snapshot, drive: &'a Drive) -> Result<&'a Label, String> {
     if drive.state != DriveState::Claimed {
         return Err(format!(
@@ -39,7 +39,7 @@ fn releasable<'a>(snapshot: &Snapshot, drive: &'a Drive) -> Result<&'a Label, St
 }
 
 impl Volumes {
-    /// Takes our mark from a drive without volumes.
+    /// Removes our label from a drive without volumes. `confirm` must be its identity.
     pub async fn release_drive(&self, name: &str, confirm: &str) -> Result<Released, VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;

@@ -1,9 +1,9 @@
-//! Which worker takes a sample: for NodeGetVolumeStats, and of each drive every minute.
+//! Assigns workers to samples: for NodeGetVolumeStats, and of each drive every minute.
 //!
-//! The kubelet asks for each volume every minute or two, and no process may be started for it. A worker kept for each drive
-//! costs 200 to 600 KiB, and one for each minute's look a fork each time, so that a few are kept for all.
-//! Sampling can hang in a drive, and then costs the others that have the same worker one sample: the drive gets its own worker
-//! until that one has answered, and they get a new one.
+//! The kubelet asks for each volume every minute or two, and no process may be started for it. One worker per drive
+//! would cost 200 to 600 KiB each, and one per minute's sample a fork each, so a few workers are kept for all drives. A
+//! sample can hang on a drive, which costs the others with the same worker one sample: that drive gets its own worker
+//! until that one has answered, and the others get a new one.
 
 use std::{
     collections::HashSet,
@@ -15,20 +15,20 @@ use super::Volumes;
 use drivebay_model::DriveId;
 use drivebay_worker::{Job, Lane, RunError, Slot, WorkerKey};
 
-/// Workers of all drives that answer, for NodeGetVolumeStats. A drive always has the same one, so that it cannot hang in several
-/// at a time.
+/// Workers shared by all drives that answer, for NodeGetVolumeStats. A drive always has the same one, so that it cannot
+/// hang in several at a time.
 pub const STATS: u32 = 4;
-/// The same for what each drive is asked every minute: beside one another, but no call waits for it.
+/// The same for each drive's sample every minute, which no call waits for.
 pub const LOOKS: u32 = 2;
 
 #[derive(Debug)]
 struct State {
-    // The number of each place's worker: one that is lost gets the next number that is this place's.
+    // Number of each place's worker: a lost one is replaced by the next number of this place.
     numbers: Vec<u32>,
     alone: HashSet<DriveId>,
 }
 
-/// Which drives share a worker.
+/// Assignment of drives to shared workers.
 #[derive(Debug)]
 pub struct Samplers {
     name: &'static str,
@@ -49,19 +49,20 @@ impl Shared {
     }
 }
 
-/// How long a drive is waited for.
+/// Time limits of a sample, and the slot of the drive's own worker.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// In the worker that it shares.
+    /// Limit in the worker that the drive shares.
     pub shared: Duration,
-    /// In its own. Where it is longer, the drive is asked once more after it was too slow in the shared one.
+    /// Limit in its own worker. If it is longer, the drive is sampled once more after it was too slow in the shared
+    /// one.
     pub own: Duration,
-    /// Where its own is.
+    /// Slot of its own worker.
     pub slot: Slot,
 }
 
 impl Samplers {
-    /// With so many workers, of the group of this name.
+    /// Creates a group of this name with this many workers.
     pub(super) fn new(name: &'static str, workers: u32) -> Self {
         let state = State {
             numbers: (0..workers).collect(),
@@ -77,7 +78,7 @@ impl Samplers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker of a drive; None: its own.
+    /// Returns the shared worker of a drive; None: it uses its own.
     fn of(&self, drive: &DriveId) -> Option<Shared> {
         let state = self.lock();
         let bytes = drive.0.bytes().map(usize::from);
@@ -91,13 +92,13 @@ impl Samplers {
         })
     }
 
-    /// It hangs in this drive: nobody is to ask it again, and the drive nobody else's.
+    /// Records that a worker hangs on this drive: the worker is replaced, and the drive gets its own.
     fn hangs(&self, worker: Shared, drive: &DriveId) {
         self.is_lost(worker);
         self.lock().alone.insert(drive.clone());
     }
 
-    /// It is of no use any more.
+    /// Replaces a worker that is of no use any more. No effect if it was replaced already.
     fn is_lost(&self, worker: Shared) {
         let mut state = self.lock();
         let workers = state.numbers.len() as u32;
@@ -108,14 +109,14 @@ impl Samplers {
         }
     }
 
-    /// The drive's own worker has answered.
+    /// Records that the drive's own worker has answered: the drive returns to the shared one.
     fn answers(&self, drive: &DriveId) {
         self.lock().alone.remove(drive);
     }
 }
 
 impl Volumes {
-    /// Takes a sample by the worker that the drive shares with others, or by its own once it hung in that one.
+    /// Takes a sample in the worker that the drive shares with others, or in its own after it hung in that one.
     pub(super) async fn sample_by<J: Job + Clone>(
         &self,
         samplers: &Samplers,
@@ -129,7 +130,7 @@ impl Volumes {
                 .of(drive)
                 .filter(|_| !self.node.inventory().is_stuck(drive))
         };
-        // A second time where the worker was lost already, e.g. to an agent before this one.
+        // A second time where the worker was lost already, e.g. to an earlier agent.
         for _ in 0..2 {
             let Some(shared) = shared() else {
                 break;
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!(samplers.of(&hung), None);
         let second = samplers.of(&other).unwrap();
         assert_ne!(second, first);
-        // Whoever hears of it later takes nothing from the new one.
+        // A late report of the lost worker does not affect the new one.
         samplers.is_lost(first);
         assert_eq!(samplers.of(&other), Some(second));
 

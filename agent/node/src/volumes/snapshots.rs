@@ -1,42 +1,77 @@
-//! Snapshots of volumes: taken and taken away. What is said of one is what was read from its drive.
+//! Creates and deletes snapshots of volumes. The properties of a snapshot are those read from its drive.
+//!
+//! `terms` builds their records. `group` takes several at one point in time: `found` finds groups in the inventory, and `suspend` suspends
+//! their volumes. `watch` polls how full snapshots are, and `due` deletes expired and incomplete ones.
 
+mod due;
+mod found;
+mod group;
+mod suspend;
+mod terms;
 mod watch;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use drivebay_csi::new_snapshot::{NewSnapshot, Reserve};
 use drivebay_proto::VolumeId;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
+
+pub use group::TakenGroup;
+use terms::{Terms, record, reserve_bytes};
 
 use super::{Caller, VolumeError, Volumes, guard::Key, guard::VolumeGuard};
 use drivebay_layout::jobs::{DropSnapshot, TakeSnapshot};
 use drivebay_model::{
-    CopySource, Layout, PlacedSnapshot, RecordState, Snapshot, SnapshotRecord, Volume, VolumeState,
+    CopySource, DriveRef, Layout, PlacedSnapshot, Snapshot, SnapshotRecord, Volume, VolumeState,
+    volume_snapshot::INTERNAL,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Lane, Slot, WorkerKey};
 
-/// Longest that taking one may last: a moment, after everything that is still to be written to the volume.
+/// Limit for taking or deleting a snapshot. Taking one first writes everything that is pending for the volume.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Bytes that are asked for as the reserve of a snapshot of a volume of this size. Pure.
-fn reserve_bytes(reserve: Reserve, volume_bytes: u64) -> u64 {
-    let share = u128::from(volume_bytes) * u128::from(reserve.percent) / 100;
-    let share = u64::try_from(share).unwrap_or(u64::MAX).max(reserve.least);
-    reserve.most.map_or(share, |most| share.min(most))
+/// Running jobs and counters of a node's snapshots.
+#[derive(Debug, Default)]
+pub(super) struct Ongoing {
+    /// Jobs that suspend volumes, or repeat resuming them. No further volume is suspended once this is closed.
+    suspending: TaskTracker,
+    /// Number of snapshots deleted because they expired, since the agent's start.
+    expired: AtomicU64,
 }
 
-/// A snapshot that was taken, or was there.
+impl Ongoing {
+    /// Prevents that further volumes are suspended. Running jobs continue.
+    pub(super) fn close(&self) {
+        self.suspending.close();
+    }
+}
+
+/// Refuses a name that the agent may give to snapshots of its own.
+fn refuse_internal(name: &str) -> Result<(), VolumeError> {
+    match name.starts_with(INTERNAL) {
+        true => Err(VolumeError::Invalid {
+            field: "name",
+            why: "names that begin like this are the agent's own".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// A snapshot that was taken, or existed already.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// Its volume.
     pub volume: Uuid,
     pub snapshot: PlacedSnapshot,
-    /// The inventory that shows it.
+    /// Revision of the inventory that shows it.
     pub revision: u64,
 }
 
-/// The snapshot that is found, with its volume. Pure.
+/// Returns the first snapshot whose record matches, with its volume. Pure.
 pub(super) fn find(
     snapshot: &Snapshot,
     is_it: impl Fn(&SnapshotRecord) -> bool,
@@ -47,7 +82,7 @@ pub(super) fn find(
     })
 }
 
-/// The volume that this snapshot is being copied to. Pure.
+/// Returns the volume that this snapshot is being copied to. Pure.
 fn copied_to(snapshot: &Snapshot, uuid: Uuid) -> Option<Uuid> {
     let copies = |volume: &&Volume| {
         volume.state == VolumeState::Copying
@@ -58,24 +93,23 @@ fn copied_to(snapshot: &Snapshot, uuid: Uuid) -> Option<Uuid> {
 }
 
 impl Volumes {
-    /// Takes a snapshot of a volume, or finds the one of this name. Durable when answered.
+    /// Takes a snapshot of a volume, or returns the existing one of this name. It is durable when this returns.
+    ///
+    /// # Errors
+    /// `SnapshotExists`: the name belongs to a snapshot of another volume, or to a member of a group. `NotTaken`: the volume cannot have a
+    /// snapshot, or not now.
     pub async fn take_snapshot(&self, requested: NewSnapshot) -> Result<Taken, VolumeError> {
         let name = requested.name.clone();
-        if name.starts_with(drivebay_model::volume_snapshot::INTERNAL) {
-            return Err(VolumeError::Invalid {
-                field: "name",
-                why: "names that begin like this are the agent's own".to_owned(),
-            });
-        }
+        refuse_internal(&name)?;
         let (key, what) = (Key::Snapshot(name.clone()), format!("snapshot {name:?}"));
         self.changing(key, &what, |this| async move {
-            if let Err(why) = this.after_first_scan().await {
-                return Err(VolumeError::CannotTell { id: name, why });
-            }
+            this.after_first_scan(&name).await?;
             let volume = this.require_scanned(&requested.volume_id).await?;
+            // Guarded before the name is looked up: the snapshot that has it may be being deleted.
+            let held = this.guard_volume(volume.uuid, &requested.volume_id, Caller::Mover)?;
             let current = this.node.inventory().current();
             if let Some((of, existing)) = find(&current, |record| record.name == name) {
-                if of.uuid != volume.uuid {
+                if of.uuid != volume.uuid || existing.record.group.is_some() {
                     return Err(VolumeError::SnapshotExists {
                         name,
                         volume: of.uuid,
@@ -87,14 +121,20 @@ impl Volumes {
                     revision: current.revision,
                 });
             }
-            let held = this.guard_volume(volume.uuid, &requested.volume_id, Caller::Mover)?;
-            this.take_held(&held, &volume, &name, requested.reserve)
-                .await
+            let terms = Terms {
+                uuid: Uuid::new_v4(),
+                name,
+                reserve: requested.reserve,
+                created_at: unix_seconds(),
+                max_age: requested.max_age,
+                group: None,
+            };
+            this.take_guarded(&held, &volume, &terms).await
         })
         .await
     }
 
-    /// Takes a snapshot under the guard of its volume.
+    /// Takes a snapshot that does not expire, under the guard of its volume.
     pub(super) async fn take_held(
         &self,
         held: &VolumeGuard,
@@ -102,46 +142,60 @@ impl Volumes {
         name: &str,
         reserve: Reserve,
     ) -> Result<Taken, VolumeError> {
-        let uuid = volume.uuid;
-        self.call_off_check(held).await;
-        let (drive, volume) = self.reach_settled(held, volume).await?;
-        let refused = |why: &str| VolumeError::NotTaken {
-            uuid,
-            why: why.to_owned(),
-        };
-        if self.layout_of(&volume) != Some(Layout::Lvm) {
-            return Err(refused(
-                "its drive has layout partition; snapshots need layout lvm",
-            ));
-        }
-        if self.is_being_moved(uuid) {
-            return Err(refused(
-                "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",
-            ));
-        }
-        let record = &volume.placed.record;
-        let size = record.extent.len;
-        let record = SnapshotRecord {
+        let terms = Terms {
             uuid: Uuid::new_v4(),
             name: name.to_owned(),
-            volume: uuid,
+            reserve,
             created_at: unix_seconds(),
-            size_bytes: size,
-            mode: record.mode,
-            fs: match record.state {
-                RecordState::Fs {
-                    fs_type,
-                    fs_uuid,
-                    mounted: true,
-                } => Some((fs_type, fs_uuid)),
-                _ => None,
-            },
-            is_complete: true,
+            max_age: None,
+            group: None,
         };
+        self.take_guarded(held, volume, &terms).await
+    }
+
+    async fn take_guarded(
+        &self,
+        held: &VolumeGuard,
+        volume: &Volume,
+        terms: &Terms,
+    ) -> Result<Taken, VolumeError> {
+        self.call_off_check(held).await;
+        let (drive, volume) = self.reach_settled(held, volume).await?;
+        if let Some(why) = self.refusal(&volume) {
+            return Err(VolumeError::NotTaken {
+                uuid: volume.uuid,
+                why: why.to_owned(),
+            });
+        }
+        self.take_reached(&drive, &volume, terms).await
+    }
+
+    /// Returns why a reachable volume cannot have a snapshot, or not now; None if it can.
+    fn refusal(&self, volume: &Volume) -> Option<&'static str> {
+        if self.layout_of(volume) != Some(Layout::Lvm) {
+            Some("its drive has layout partition; snapshots need layout lvm")
+        } else if self.inner.moves.is_asked(volume.uuid) {
+            Some(
+                "it is being moved to another drive; wait for that, or end it with `drivebay-agent volume move --cancel`",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Takes the snapshot on the volume's drive. Returns an existing snapshot of this name and volume unchanged.
+    async fn take_reached(
+        &self,
+        drive: &DriveRef,
+        volume: &Volume,
+        terms: &Terms,
+    ) -> Result<Taken, VolumeError> {
+        let (uuid, name) = (volume.uuid, terms.name.as_str());
+        let record = record(volume, terms);
         let job = TakeSnapshot {
-            drive,
+            drive: drive.clone(),
+            reserve_bytes: reserve_bytes(terms.reserve, record.size_bytes),
             record,
-            reserve_bytes: reserve_bytes(reserve, size),
         };
         // Other calls for the drive do not wait for what is still to be written to the volume.
         let worker = WorkerKey::from((&volume.drive, Slot::Foreground)).on(Lane::Volume(uuid));
@@ -150,8 +204,11 @@ impl Volumes {
         let inventory = self.node.inventory();
         let revision = inventory.put_contents(&volume.drive, taken.contents);
         let current = inventory.current();
-        let found = find(&current, |record| {
-            record.name == name && record.volume == uuid
+        // Members of other groups may have the same name.
+        let found = find(&current, |record| record.uuid == terms.uuid).or_else(|| {
+            find(&current, |record| {
+                record.name == name && record.volume == uuid
+            })
         });
         let (_, snapshot) = found.ok_or_else(|| VolumeError::Internal {
             what: format!("snapshot {name:?} is not in the answer of its drive"),
@@ -164,29 +221,70 @@ impl Volumes {
         })
     }
 
-    /// Takes a snapshot away; one that does not exist is gone already. What it stored is erased in the background. Answers the revision
-    /// that shows it.
+    /// Returns the uuid of a snapshot or group from its id, after the first scan; None if the id is not one of this node.
+    async fn own(&self, id: &str) -> Result<Option<Uuid>, VolumeError> {
+        let parsed = id.parse::<VolumeId>().ok();
+        let own = parsed.filter(|id| id.node == self.node.config().node_id);
+        if own.is_some() {
+            self.after_first_scan(id).await?;
+        }
+        Ok(own.map(|id| id.uuid))
+    }
+
+    /// Returns `revision` if a snapshot or group that is not in the inventory of that revision does not exist.
+    ///
+    /// # Errors
+    /// `CannotTell` while a drive that may hold it is not read, or if the inventory has changed since: that drive may be back.
+    fn gone(&self, id: &str, revision: u64) -> Result<u64, VolumeError> {
+        let doubt = self.snapshot_doubt();
+        let has_changed = self.node.inventory().current().revision != revision;
+        let changed = || has_changed.then(|| "the inventory has just changed".to_owned());
+        match doubt.or_else(changed) {
+            Some(why) => Err(VolumeError::CannotTell {
+                id: id.to_owned(),
+                why,
+            }),
+            None => Ok(revision),
+        }
+    }
+
+    /// Returns why a snapshot that is not in the inventory may exist; None if every drive that may hold one was read. Unlike a volume's, a
+    /// snapshot's record is on its drive alone.
+    pub(super) fn snapshot_doubt(&self) -> Option<String> {
+        self.doubt().or_else(|| {
+            let unread = self.node.inventory().unread_snapshots();
+            let unread: Vec<String> = unread.iter().map(|one| one.drive.to_string()).collect();
+            (!unread.is_empty()).then(|| {
+                format!(
+                    "drives with undeleted volumes are missing or cannot be read: {}; plug them in again, or delete their volumes",
+                    unread.join(", ")
+                )
+            })
+        })
+    }
+
+    /// Deletes a snapshot; succeeds if it does not exist, e.g. because it expired. Its space is erased in the background. Returns the
+    /// inventory revision that shows it.
+    ///
+    /// # Errors
+    /// `SnapshotInGroup`: a member is deleted only with its group. `SnapshotCopied`: it is being copied to a volume. `CannotTell`: it is
+    /// not in the inventory, and a drive that may hold it is not read.
     pub async fn delete_snapshot(&self, id: &str) -> Result<u64, VolumeError> {
-        let revision = self.node.inventory().current().revision;
-        let parsed: Option<VolumeId> = id.parse().ok();
-        let Some(uuid) = parsed
-            .filter(|parsed| parsed.node == self.node.config().node_id)
-            .map(|parsed| parsed.uuid)
-        else {
-            return Ok(revision);
-        };
-        let cannot_tell = |why| VolumeError::CannotTell {
-            id: id.to_owned(),
-            why,
-        };
-        self.after_first_scan().await.map_err(cannot_tell)?;
+        let own = self.own(id).await?;
         let current = self.node.inventory().current();
-        let Some((volume, _)) = find(&current, |record| record.uuid == uuid) else {
-            return match self.doubt() {
-                Some(why) => Err(cannot_tell(why)),
-                None => Ok(revision),
-            };
+        let Some(uuid) = own else {
+            return Ok(current.revision);
         };
+        let Some((volume, found)) = find(&current, |record| record.uuid == uuid) else {
+            return self.gone(id, current.revision);
+        };
+        if let Some(group) = &found.record.group {
+            return Err(VolumeError::SnapshotInGroup {
+                uuid,
+                name: group.name.clone(),
+                group: format!("{}@{}", group.uuid, self.node.config().node_id),
+            });
+        }
         if let Some(volume) = copied_to(&current, uuid) {
             return Err(VolumeError::SnapshotCopied { uuid, volume });
         }
@@ -197,7 +295,7 @@ impl Volumes {
         .await
     }
 
-    /// The same under the guard of its volume.
+    /// Deletes a snapshot under the guard of its volume. Returns the inventory revision that shows it.
     pub(super) async fn drop_held(
         &self,
         held: &VolumeGuard,
@@ -226,43 +324,20 @@ impl Volumes {
         drive.contents.as_ref().map(|contents| contents.layout)
     }
 
-    /// Whether a move of the volume was asked for and is not completed.
-    fn is_being_moved(&self, uuid: Uuid) -> bool {
-        self.inner.moves.is_asked(uuid)
+    /// Number of snapshots deleted because they expired, since the agent's start.
+    pub fn expired_snapshots(&self) -> u64 {
+        self.inner.snapshots.expired.load(Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
+#[path = "snapshots/unread_tests.rs"]
+mod unread_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveId, DriveState, GIB, MIB, Peer, PlaceState, samples};
-
-    #[test]
-    fn a_reserve_is_a_share_of_the_volume_within_its_bounds() {
-        let of = |percent, least, most| {
-            let reserve = Reserve {
-                percent,
-                least,
-                most,
-            };
-            reserve_bytes(reserve, 10 * GIB)
-        };
-        assert_eq!(reserve_bytes(Reserve::default(), 10 * GIB), 2 * GIB);
-        assert_eq!(of(50, 0, None), 5 * GIB);
-        assert_eq!(of(1, GIB, None), GIB);
-        assert_eq!(of(50, 0, Some(100 * MIB)), 100 * MIB);
-        assert_eq!(
-            reserve_bytes(
-                Reserve {
-                    percent: 100,
-                    least: 0,
-                    most: None
-                },
-                u64::MAX
-            ),
-            u64::MAX
-        );
-    }
+    use drivebay_model::{DriveId, DriveState, Peer, PlaceState, RecordState, samples};
 
     #[test]
     fn a_snapshot_is_found_by_its_record_and_one_that_is_copied_says_where_to() {

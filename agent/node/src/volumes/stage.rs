@@ -1,4 +1,4 @@
-//! Stage: which job for which worker, and what its outcome shows of the volume.
+//! Stage: chooses the job and the worker, and records what the outcome shows about the volume.
 
 use std::path::{Path, PathBuf};
 
@@ -12,35 +12,33 @@ use drivebay_model::{DriveId, FsType, Mode, Volume};
 use drivebay_sys::mountinfo;
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
-/// A stage is answered with ABORTED after this, and goes on: the kubelet waits for 120 s.
+/// A stage that takes longer is answered with ABORTED, and continues: the kubelet waits for 120 s.
 const STAGE_ANSWER: std::time::Duration = std::time::Duration::from_secs(115);
-/// Volumes of one drive that are staged at a time: one whose mkfs takes minutes keeps no other waiting.
+/// Volumes of one drive that are staged at a time: one whose mkfs takes minutes must not delay the others.
 const STAGES: u32 = 4;
-/// Longest a stage with a repair may take: e2fsck of a large, slow, damaged filesystem.
+/// Longest duration of a stage with a repair: e2fsck of a large, slow, damaged filesystem.
 const REPAIR_DEADLINE: std::time::Duration = std::time::Duration::from_secs(6 * 3600);
 
-/// How a volume is to be staged, checked by the caller.
+/// A stage request, checked by the caller.
 #[derive(Debug, Clone)]
 pub struct StageRequest {
     pub id: String,
     pub path: PathBuf,
-    /// Use.
     pub mode: Mode,
-    /// The filesystem the request names.
+    /// Filesystem that the request names.
     pub fs_type: Option<FsType>,
-    /// Mount flags.
     pub flags: Vec<String>,
-    /// A reader-only access mode.
+    /// True for a reader-only access mode.
     pub read_only: bool,
 }
 
 impl Volumes {
-    /// Whether this path was made read-only on purpose.
+    /// True if the mount at this path is read-only by its own flag.
     pub(super) fn meant_read_only(&self, path: &str) -> bool {
         self.node.inventory().is_mounted_read_only(Path::new(path))
     }
 
-    /// Stages the volume.
+    /// Stages the volume. Errs with `Pending` after `STAGE_ANSWER`, while staging continues.
     pub async fn stage(&self, request: StageRequest) -> Result<(), VolumeError> {
         let volume = self.require_scanned(&request.id).await?;
         same_use(&volume, request.mode, request.fs_type)?;
@@ -48,7 +46,7 @@ impl Volumes {
         let staging = self.changing_volume(uuid, &id, Caller::Csi, |this, held| async move {
             this.stage_guarded(&held, &volume, request).await
         });
-        // A repair goes on, and a repeat gets the same answer until it is done.
+        // A repair continues, and a repeat gets the same answer until it is done.
         tokio::time::timeout(STAGE_ANSWER, staging)
             .await
             .unwrap_or_else(|_| Err(VolumeError::Pending { what: id.clone() }))
@@ -72,7 +70,7 @@ impl Volumes {
         let staging = (request.mode == Mode::Mount).then(|| mountinfo::resolve(&request.path));
         let given = all_options(volume, &request.flags);
         let read_only = request.read_only || given.iter().any(|flag| flag == "ro");
-        // Refused ones are the worker's to refuse.
+        // The worker refuses invalid ones.
         let options = parse_mount_flags(&given).ok();
         let options = options.map(|flags| flags.of_filesystem());
         let mounted_with = staging
@@ -96,9 +94,8 @@ impl Volumes {
             Ok(staged) => staged,
             Err(error) => return Err(self.not_staged(volume, error).await),
         };
-        if let Some(contents) = staged.contents {
-            self.node.inventory().put_contents(&volume.drive, contents);
-        }
+        let inventory = self.node.inventory();
+        inventory.put_contents(&volume.drive, staged.contents);
         if staged.already {
             // It may have been remounted.
             self.node.mounts().reread()?;
@@ -111,7 +108,7 @@ impl Volumes {
         }
         if let Some(path) = staging {
             let asked = Asked {
-                // Of a mount that nobody knows how it was asked for, that stays so.
+                // A mount whose requested options are unknown stays so.
                 options: if staged.already {
                     mounted_with
                 } else {
@@ -129,8 +126,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Runs the job; where the filesystem needs a repair, once more with that, in a worker of its own: nothing else of the drive
-    /// waits for it.
+    /// Runs the job. If the filesystem needs a repair, runs it again with one, in a worker of its own: nothing else on
+    /// the drive waits for that.
     async fn run_stage(&self, volume: &Volume, job: Stage) -> Result<Staged, RunError<FsError>> {
         let worker = self.stage_worker(&volume.drive);
         let staged = self.node.run(worker.clone(), job.clone(), STAGE_DEADLINE);
@@ -147,7 +144,7 @@ impl Volumes {
         self.node.run(own, job, REPAIR_DEADLINE).await
     }
 
-    /// What a failed stage shows of the volume is its condition before the call is answered.
+    /// Records what a failed stage shows about the volume, before the call is answered.
     async fn not_staged(&self, volume: &Volume, error: RunError<FsError>) -> VolumeError {
         match &error {
             RunError::Job(FsError::Carve(error)) => {
@@ -159,7 +156,7 @@ impl Volumes {
         error.into()
     }
 
-    /// Which worker stages a volume of this drive: the first that is free, or the main one.
+    /// Returns the worker that stages a volume of this drive: the first free one, or the main one.
     fn stage_worker(&self, drive: &DriveId) -> WorkerKey {
         let main = WorkerKey::from((drive, Slot::Stage));
         std::iter::once(Lane::Main)
@@ -170,13 +167,13 @@ impl Volumes {
     }
 }
 
-/// The mount options of the volume, and those that a request adds.
+/// Returns the mount options of the volume, and those that a request adds.
 pub(super) fn all_options(volume: &Volume, flags: &[String]) -> Vec<String> {
     let own = volume.placed.record.mount_options.iter();
     own.chain(flags).cloned().collect()
 }
 
-/// Whether the volume is used in this mode, with this filesystem if one is named.
+/// Errs with `Incompatible` unless the volume is used in this mode, with this filesystem if one is named.
 pub(super) fn same_use(
     volume: &Volume,
     mode: Mode,

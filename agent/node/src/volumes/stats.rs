@@ -20,13 +20,13 @@ use drivebay_model::{
 use drivebay_sys::mountinfo;
 use drivebay_worker::{Job, RunError, Slot};
 
-/// How long a drive that is looked at may keep the others waiting that have the same worker: longer than any that answers, but for
-/// one that recovers a bad sector.
+/// Longest time for which a background sample may delay others with the same worker: longer than on any drive that
+/// answers, except while one recovers a bad sector.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long unmounting waits for a sample that is being taken: longer than any on a drive that answers.
+/// Longest time for which unmounting waits for a running sample: longer than on any drive that answers.
 const TURN: Duration = Duration::from_secs(2);
 
-/// The last sample of each volume, and whose turn it is.
+/// Last sample of each volume, and the locks that order sampling and unmounting.
 #[derive(Debug, Default)]
 pub struct Samples {
     last: Mutex<HashMap<Uuid, (Usage, Instant)>>,
@@ -45,7 +45,7 @@ impl Samples {
             .map(|(usage, at)| (usage.clone(), at.elapsed()))
     }
 
-    /// Every volume's, with its age.
+    /// Returns the last sample of every volume, with its age.
     pub fn all(&self) -> HashMap<Uuid, (Usage, Duration)> {
         self.lock()
             .iter()
@@ -53,7 +53,7 @@ impl Samples {
             .collect()
     }
 
-    /// Forgets a volume.
+    /// Removes the sample and the lock of a volume.
     pub fn forget(&self, uuid: Uuid) {
         self.lock().remove(&uuid);
         self.turns
@@ -72,16 +72,15 @@ impl Samples {
     }
 }
 
-/// What NodeGetVolumeStats knows.
+/// Answer to NodeGetVolumeStats.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// How full it is.
     pub usage: Usage,
-    /// The volume with the conditions known now.
+    /// The volume with its current conditions.
     pub volume: Volume,
 }
 
-/// What a sample shows to be wrong. Pure.
+/// Derives conditions from a sample. Pure.
 pub fn conditions(usage: &Usage) -> Vec<Condition> {
     let read_only = usage.read_only.then(|| {
         Condition::new(
@@ -92,7 +91,7 @@ pub fn conditions(usage: &Usage) -> Vec<Condition> {
     unreadable(usage).into_iter().chain(read_only).collect()
 }
 
-/// What a sample says of a filesystem that does not read. Pure.
+/// Returns the condition of a filesystem that cannot be read, by a sample; None when it can. Pure.
 pub fn unreadable(usage: &Usage) -> Option<Condition> {
     let errno = usage.unreadable?;
     Some(Condition::new(
@@ -105,8 +104,8 @@ pub fn unreadable(usage: &Usage) -> Option<Condition> {
 }
 
 impl Volumes {
-    /// Samples the volume at this path. What is wrong with it is known from our own records and from the sample; that a path is
-    /// another than the volume's says nothing of it.
+    /// Samples the volume at this path. Its conditions follow from our own records and from the sample; a path that is
+    /// not the volume's is no evidence about it.
     pub async fn stats(&self, id: &str, path: &str) -> Result<Sample, VolumeError> {
         let volume = self.require(id)?;
         let uuid = volume.uuid;
@@ -115,14 +114,14 @@ impl Volumes {
         };
         let turn = self.inner.samples.turn(uuid).read_owned();
         let Ok(_turn) = tokio::time::timeout(STATS_DEADLINE, turn).await else {
-            // It is being unmounted: that says nothing about the drive.
+            // Being unmounted: no evidence about the drive.
             return self.stale(&volume, path, None);
         };
         let block = volume.placed.record.mode == Mode::Block;
         let resolved = mountinfo::resolve(Path::new(path));
         let is_node = block && path.starts_with("/dev/");
         if !is_node && !self.is_at(&volume, &resolved)? {
-            // Whatever is there is not asked: it may be another's, and hang.
+            // The path is not accessed: it may be another's mount, and hang.
             return self.not_at(&volume, path, &resolved, "the volume is not mounted there");
         }
         let job = Stats {
@@ -147,7 +146,7 @@ impl Volumes {
             Err(RunError::Job(FsError::NotHere { why, .. })) => {
                 self.not_at(&volume, path, &resolved, &why)
             }
-            // Only these say that the drive does not answer; a worker with other work, or one that ended, does not.
+            // Only these are evidence that the drive does not answer; a busy worker, or one that ended, is not.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
                 // At debug level: the drive's condition is logged once, and samples continue while it lasts.
                 tracing::debug!(volume = %uuid, error = %drivebay_model::cause::chain(&error), "volume statistics sample failed; answering with the last one");
@@ -158,19 +157,20 @@ impl Volumes {
         }
     }
 
-    /// Whether the table of mounts has the volume at this path.
+    /// True if the mount table has the volume at this path. Reads the table again before it returns false.
     fn is_at(&self, volume: &Volume, resolved: &Path) -> Result<bool, VolumeError> {
         let inventory = self.node.inventory();
         let is_known = || inventory.is_mounted_at(&volume.placed, resolved);
         if is_known() {
             return Ok(true);
         }
-        // A directory above it may have been renamed.
+        // A parent directory may have been renamed.
         self.node.mounts().reread_of_volumes()?;
         Ok(is_known())
     }
 
-    /// The volume is not at this path: trouble, if it should be, by our own records; else the caller's mistake.
+    /// Answers for a volume that is not at this path: with a condition if our own records expect it there, else with
+    /// the error `NotHere`.
     fn not_at(
         &self,
         volume: &Volume,
@@ -210,7 +210,7 @@ impl Volumes {
         done
     }
 
-    /// Looks at a drive without a call for it, and not in the way of one.
+    /// Runs a job on a drive without a call for it, in the background slot.
     pub async fn look_at<J: Job + Clone>(
         &self,
         drive: &DriveId,
@@ -226,20 +226,20 @@ impl Volumes {
             .await
     }
 
-    /// Leave to look into the volume's filesystem without a call for it, until it is dropped; None while a call is
-    /// changing the volume.
+    /// Waits for permission to access the volume's filesystem without a call for it, held until dropped; None while a
+    /// call is changing the volume.
     pub async fn may_sample(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
         let turn = self.inner.samples.turn(uuid).read_owned().await;
         (!self.is_changing(uuid)).then_some(turn)
     }
 
-    /// Leave to open the volume's mount point, until it is dropped; None while it is being unmounted.
+    /// Returns permission to open the volume's mount point, held until dropped; None while it is being unmounted.
     pub fn may_look_now(&self, uuid: Uuid) -> Option<OwnedRwLockReadGuard<()>> {
         self.inner.samples.turn(uuid).try_read_owned().ok()
     }
 
-    /// Waits until nobody looks into the volume's filesystem, or hangs there. Until the answer is dropped nobody begins to:
-    /// who has a mount point open makes unmounting it fail as busy.
+    /// Waits, at most `TURN`, until no sample accesses the volume's filesystem. None begins until the result is
+    /// dropped: an open mount point makes unmounting fail as busy. None is returned if a sample still runs.
     pub(super) async fn settle_samples(&self, uuid: Uuid) -> Option<OwnedRwLockWriteGuard<()>> {
         let turn = self.inner.samples.turn(uuid).write_owned();
         let settled = tokio::time::timeout(TURN, turn).await;
@@ -249,11 +249,11 @@ impl Volumes {
         settled.ok()
     }
 
-    /// Conditions of a volume's space, from a sample.
+    /// Records the conditions of a volume's space, from a sample.
     fn record_space(&self, uuid: Uuid, usage: &Usage) {
         let inventory = self.node.inventory();
         let before = inventory.health(|registry| registry.seen(uuid, Source::Space).to_vec());
-        // A filesystem that does not answer says nothing of its space.
+        // A filesystem that cannot be read gives no evidence about its space.
         if usage.unreadable.is_some() || usage.total_bytes == 0 {
             return;
         }
@@ -265,7 +265,7 @@ impl Volumes {
         inventory.record_conditions(Source::Space, std::iter::once(uuid), [(uuid, wrong)].into());
     }
 
-    /// Takes a sample that was not asked for by a call.
+    /// Stores a sample that was taken without a call.
     pub fn take_sample(&self, uuid: Uuid, usage: Usage) {
         if usage.unreadable.is_none() && !usage.read_only {
             self.node.inventory().put_conditions(uuid, Vec::new());
@@ -274,8 +274,8 @@ impl Volumes {
         self.inner.samples.put(uuid, usage);
     }
 
-    /// What is wrong with the volume. It is looked at afresh where it is mounted at a path that is given; of a path
-    /// where it is not, nothing is to be concluded: mounting it there may only have been tried.
+    /// Returns the volume's conditions. Samples it if it is mounted at a given path; a path where it is not mounted is
+    /// no evidence: mounting it there may only have been tried.
     pub async fn health(
         &self,
         id: &str,
@@ -295,14 +295,15 @@ impl Volumes {
         Ok(self.require(id)?.conditions)
     }
 
-    /// What the mounts say of a volume whose device is not known: its drive was not scanned yet, is missing, or cannot be read.
+    /// Answers from the mount table for a volume whose device is unknown: its drive was not scanned yet, is missing, or
+    /// cannot be read.
     fn by_mounts(&self, volume: &Volume, path: &str) -> Result<Sample, VolumeError> {
         let resolved = mountinfo::resolve(Path::new(path));
         let is_mounted = self.node.mounts().count_at(&resolved) > 0;
         let is_scanned = volume.state != VolumeState::NotScanned;
         let role = self.node.expected().role(volume.uuid, &resolved);
         match (role, is_mounted) {
-            // Whose mount it is cannot be told yet.
+            // The owner of the mount is not known yet.
             (None, true) if !is_scanned => Err(VolumeError::NotScanned {
                 uuid: volume.uuid,
                 drive: volume.drive.clone(),
@@ -312,8 +313,8 @@ impl Volumes {
         }
     }
 
-    /// The last sample; without one there is still the size: a known volume's trouble must be seen, and without
-    /// usage the kubelet never looks at it. `otherwise`: what is wrong when nothing else is known to be.
+    /// Returns the last sample or, without one, only the size: a volume's conditions must be visible, and the kubelet
+    /// ignores a volume without usage. `otherwise`: condition if no other is known.
     fn stale(
         &self,
         volume: &Volume,

@@ -1,4 +1,4 @@
-//! Where no volume is mounted by hand, since the host or the agent would lose what the mount hides. Pure.
+//! Paths where no volume is mounted manually, since the mount would hide what the host or the agent needs. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,13 @@ use drivebay_config::Config;
 use drivebay_fs::unmount::is_system_place;
 use drivebay_sys::mountinfo::{self, MountEntry};
 
-/// Directories that the Filesystem Hierarchy Standard gives to the system, with all that is below.
+/// Directories that the Filesystem Hierarchy Standard reserves for the system, with everything below.
 const TREES: [&str; 13] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run",
     "/sbin", "/sys", "/usr",
 ];
 
-/// What the agent needs, or the kubelet, whose paths are for the orchestrator's own calls.
+/// Returns the paths that the agent or the kubelet uses; the kubelet's are for the orchestrator's own calls.
 pub(super) fn own_places(config: &Config) -> Vec<PathBuf> {
     let files = [&config.csi_socket, &config.agent_socket];
     let dirs = [&config.state_dir, &config.runtime_dir, &config.kubelet_dir];
@@ -23,11 +23,11 @@ pub(super) fn own_places(config: &Config) -> Vec<PathBuf> {
     all.map(|path| mountinfo::resolve(path)).collect()
 }
 
-/// Why a volume is not to be mounted at a resolved path.
+/// Returns why a volume must not be mounted at a resolved path; None: it may be.
 pub(super) fn refusal(at: &Path, own: &[PathBuf], mounts: &[MountEntry]) -> Option<String> {
     let shown = at.display();
     let in_tree = TREES.iter().any(|tree| at.starts_with(tree));
-    // Of /var, what is directly in it is the system's: /var/log, /var/tmp, /var/spool.
+    // Entries directly in /var belong to the system: /var/log, /var/tmp, /var/spool.
     let of_var = at.parent() == Some(Path::new("/var"));
     if in_tree || of_var || is_system_place(at) {
         return Some(format!(
@@ -43,7 +43,7 @@ pub(super) fn refusal(at: &Path, own: &[PathBuf], mounts: &[MountEntry]) -> Opti
             own.display()
         ));
     }
-    // What is mounted at the path itself is compared with the volume later.
+    // A mount at the path itself is compared with the volume later.
     if !mountinfo::mounts_at(mounts, at).is_empty() {
         return None;
     }

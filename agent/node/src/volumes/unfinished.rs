@@ -1,4 +1,4 @@
-//! Creations that were cut off: what one left is looked at, and undone or taken, before its name is used again.
+//! Interrupted creations: what one left is read, and undone or adopted, before its name is used again.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use drivebay_model::{
 };
 use drivebay_sys::clock::since_boot;
 use drivebay_worker::{RunError, Slot};
-/// Longest a look at what a creation that was cut off has left may take.
+/// Longest time for reading the drive of an interrupted creation.
 const LOOK_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Whether a volume is known as one that was acknowledged, on a drive or while its drive is missing. One that is only recorded
-/// as being created is still in doubt. Pure.
+/// True if a volume is known to have been acknowledged, on a drive or while its drive is missing. One that is only
+/// recorded as being created is still in doubt. Pure.
 fn is_known(snapshot: &Snapshot, uuid: Uuid) -> bool {
     let volume = snapshot.volumes.get(&uuid);
     volume.is_some_and(|volume| is_acknowledged(&volume.placed.record))
 }
 
-/// A volume of this name that is recorded as being created, on a drive that is here. Pure.
+/// Returns a volume of this name that is recorded as being created, on a drive that is present. Pure.
 fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
     snapshot.volumes.values().find(|volume| {
         let record = &volume.placed.record;
@@ -37,9 +37,9 @@ fn unfinished<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
 }
 
 impl Volumes {
-    /// An attempt at this name was cut off on a drive: what it left there is looked at before anything is
-    /// made elsewhere, or one name could end up with two volumes. On a drive that is gone or damaged by now it is noted as
-    /// deleted first, durably: it was never acknowledged, and must not reappear with the drive.
+    /// Resolves an interrupted attempt at this name: its drive is read before anything is created elsewhere, or one
+    /// name could get two volumes. If the drive is gone or damaged by now, a tombstone is written first, durably: the
+    /// volume was never acknowledged, and must not reappear with the drive.
     pub(super) async fn resolve(&self, name: &str) -> Result<(), VolumeError> {
         let Some(Doubt { drive: id, uuid }) = self.node.inventory().doubt(name) else {
             return Ok(());
@@ -52,7 +52,7 @@ impl Volumes {
         };
         let here = drive.filter(|drive| drive.state != DriveState::Missing);
         if is_known(&snapshot, uuid) {
-            // The doubt is older than what was read or acknowledged since, and decides nothing about that volume.
+            // The doubt predates what was read or acknowledged since, and decides nothing about that volume.
         } else if is_open {
             return Err(VolumeError::CannotTell {
                 id: name.to_owned(),
@@ -73,7 +73,7 @@ impl Volumes {
                 Ok(contents) => {
                     self.node.inventory().put_contents(&id, contents);
                 }
-                // No label: the claim did not get as far as a volume.
+                // No label: the claim did not proceed to a volume.
                 Err(RunError::Job(
                     CarveError::NotClaimable { .. } | CarveError::Unlabelled { .. },
                 )) => {}
@@ -108,14 +108,14 @@ impl Volumes {
         self.node
             .inventory()
             .update(|known| known.remembered.in_doubt.remove(name));
-        // Before anything is answered: a doubt that came back after a restart could delete what was acknowledged since.
+        // Before the answer: a doubt that returned after a restart could delete what was acknowledged since.
         self.inner.keeper.settle().await;
         self.inner.underway.end(uuid).await;
         Ok(())
     }
 
-    /// A volume that is recorded as being created was never acknowledged, and the next repair of its drive undoes it: it
-    /// is undone before its name is compared with anything, or the answer would be OK for what is then gone.
+    /// Undoes a volume that is recorded as being created: it was never acknowledged, and the next repair of its drive
+    /// would undo it. Otherwise its name would be compared with it, and OK returned for a volume that is then gone.
     pub(super) async fn undo_unfinished(&self, name: &str) -> Result<(), VolumeError> {
         let snapshot = self.node.inventory().current();
         let Some(drive) = unfinished(&snapshot, name).and_then(|of| snapshot.drives.get(&of.drive))

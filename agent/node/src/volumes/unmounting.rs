@@ -1,4 +1,5 @@
-//! Unpublish and unstage: a volume of a drive that hangs is unmounted in its time, too, and none is detached without evidence.
+//! Unpublish and unstage: also unmounts volumes of unresponsive drives within the deadline, and detaches none without
+//! evidence.
 
 use std::path::{Path, PathBuf};
 
@@ -19,22 +20,22 @@ use drivebay_model::{Cause, DriveId, DriveState, Volume};
 use drivebay_sys::{blockstat, mountinfo, offload::offload};
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
-/// Between two looks at a device's counters.
+/// Interval at which a device's counters are read.
 const LOOK_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// sysfs answers at once.
+/// Longest time for reading sysfs, which answers at once.
 const FIND_DEVICE: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// With evidence that the drive is gone or stuck, plain umount gets this long before it is detached.
+/// Time that plain umount gets before the mount is detached, with evidence that the drive is gone or stuck.
 const DETACH_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// The worker that unmounts what no volume is known of.
+/// Worker for unmounting when the volume is unknown.
 const UNKNOWN_VOLUME: &str = "unknown-volume";
 
 impl Volumes {
-    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (left). What is mounted there must be
-    /// that volume. One that nobody knows (any more) is unmounted all the same below the kubelet's directory, where nobody
-    /// else mounts; elsewhere nothing is touched.
+    /// Unmounts a path of a volume: the target (removed afterwards) or the staging path (kept). The mount must be that
+    /// volume's. The mount of an unknown volume is unmounted only below the kubelet's directory, where only mounts for
+    /// the kubelet are made; elsewhere nothing is touched.
     pub async fn unmount(
         &self,
         id: String,
@@ -71,27 +72,27 @@ impl Volumes {
         if let Some(held) = held {
             self.call_off_check(held).await;
         }
-        // Kept until it is unmounted.
+        // Held until it is unmounted.
         let _settled = match volume {
             Some(volume) => self.settle_samples(volume.uuid).await,
             None => None,
         };
         let gone = volume.is_some_and(|volume| self.is_gone(&volume.drive));
-        // Before it begins: what is being taken away on purpose is not missed.
+        // Before the unmount begins: a mount that is removed intentionally is not reported as missing.
         let place = mountinfo::resolve(&path);
         self.node.expected().forget(&place);
         let main = match volume {
             Some(volume) => WorkerKey::from((&volume.drive, Slot::Unmount)),
             None => WorkerKey::of_group(UNKNOWN_VOLUME, Slot::Unmount),
         };
-        // An unmount that hangs keeps its worker.
+        // An unresponsive unmount keeps its worker.
         let worker = match volume {
             Some(volume) if self.node.pool().is_taken(&main) => main.on(Lane::Volume(volume.uuid)),
             _ => main.clone(),
         };
         let device = match volume.and_then(|volume| volume.placed.device.clone()) {
             Some(device) => Some(device),
-            // Its drive was not scanned yet, say: the mount itself tells.
+            // Its drive may not have been scanned yet: the mount identifies the device.
             None => self.device_at(&place).await,
         };
         let before = completed(device.as_deref()).await;
@@ -100,10 +101,10 @@ impl Volumes {
             deadline_ms: DETACH_AFTER.as_millis() as u64,
             may_detach: gone,
             remove,
-            // What of a copied volume is mounted may be of either place.
+            // The mount of a copied volume may be of either place.
             expected: volume.map(devices).unwrap_or_default(),
         };
-        // That it hangs is noted below, when that is no writeback.
+        // A hang is recorded below, unless it is writeback.
         let first = self
             .node
             .pool()
@@ -116,13 +117,13 @@ impl Volumes {
         let at_work = hangs && !gone && is_at_work(device.as_deref(), before).await;
         let done = match first {
             Ok(done) => done,
-            // It writes back, slowly.
+            // Slow writeback.
             Err(error) if at_work => {
                 tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount slow while the drive completes requests; not detaching");
                 return Err(error.into());
             }
-            // Plain umount hangs: that is the evidence. The stuck worker keeps its slot, so the
-            // detaching one gets a slot of its own.
+            // An unresponsive umount is the evidence. The stuck worker keeps its slot, so the detaching one gets a slot
+            // of its own.
             Err(error @ (RunError::Deadline { .. } | RunError::Stuck { .. })) => {
                 tracing::warn!(drive = main.drive().map(display), error = %drivebay_model::cause::chain(&error), "unmount unresponsive; detaching the mount");
                 if let Some(drive) = main.drive() {
@@ -137,7 +138,7 @@ impl Volumes {
                 let detacher = main.on(Lane::Detach(of));
                 let done = self.node.run(detacher, detach, MOUNT_DEADLINE).await?;
                 Unmounted {
-                    // The mount may be gone from the table already while its superblock lives on.
+                    // The mount may be gone from the table already while its superblock still exists.
                     detached: done.detached
                         || device.as_deref().is_some_and(unmount::superblock_lives),
                     ..done
@@ -157,7 +158,7 @@ impl Volumes {
             }
         }
         if let Some(volume) = volume {
-            // What a sample saw at that path is over.
+            // Conditions from a sample at that path no longer apply.
             self.node
                 .inventory()
                 .put_conditions(volume.uuid, Vec::new());
@@ -174,7 +175,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// The kernel name of the device that is mounted at a resolved path, from the mount table and sysfs alone.
+    /// Returns the kernel name of the device that is mounted at a resolved path, using only the mount table and sysfs.
     async fn device_at(&self, place: &Path) -> Option<String> {
         let mount = self.node.mounts().last_at(place)?;
         let named = offload("device-name", FIND_DEVICE, move || {
@@ -183,11 +184,10 @@ impl Volumes {
         named.await.ok().flatten()
     }
 
-    /// Publishes that it is unmounted. A mount that another one hides, at a directory above, is not reached by the path, and
-    /// is still there.
+    /// Publishes the unmount. Errs if a mount is left at the path because another one, at a directory above, hides it.
     fn publish_unmounted(&self, place: &Path, count: u32) -> Result<(), VolumeError> {
         if count == 0 {
-            // What somebody else has just mounted there, out of the path's reach, may not be known yet.
+            // A mount that another process has just made there, out of the path's reach, may not be known yet.
             self.node.mounts().refresh()?;
         }
         if self.node.mounts().drop_gone_at(place)? == 0 {
@@ -205,14 +205,14 @@ impl Volumes {
         })))
     }
 
-    /// Whether a path lies below the kubelet's directory, links followed.
+    /// True if a path lies below the kubelet's directory, after resolving links.
     fn is_kubelets(&self, path: &Path) -> bool {
         let kubelet = mountinfo::resolve(&self.node.config().kubelet_dir);
         let path = mountinfo::resolve(path);
         path != kubelet && path.starts_with(kubelet)
     }
 
-    /// Refuses while the kernel still holds the superblock of a mount that was detached.
+    /// Errs while the kernel still holds the superblock of a detached mount of the volume.
     pub(super) fn not_detached(&self, volume: &Volume) -> Result<(), VolumeError> {
         if !self.node.inventory().is_detached(volume.uuid) {
             return Ok(());
@@ -231,19 +231,19 @@ impl Volumes {
         Ok(())
     }
 
-    /// Whether there is evidence that a drive is gone or stuck: it was seen to be missing, or a step on it hangs. One that
-    /// nobody knows, or that was not scanned yet, is neither.
+    /// True if there is evidence that a drive is gone or stuck: it was observed to be missing, or a step on it is
+    /// unresponsive. Neither applies to an unknown drive, or to one that was not scanned yet.
     fn is_gone(&self, drive: &DriveId) -> bool {
         let snapshot = self.node.inventory().current();
         let missing = snapshot
             .drives
             .get(drive)
             .is_some_and(|drive| drive.state == DriveState::Missing);
-        // A worker that died or was busy is no evidence: only a step that hangs is.
+        // A worker that died or was busy is no evidence; only an unresponsive step is.
         missing || self.node.inventory().is_stuck(drive)
     }
 
-    /// The volume of this id, whatever its state.
+    /// Returns the volume of this id, in any state.
     pub(super) fn find_any(&self, id: &str) -> Option<Volume> {
         let id: drivebay_proto::VolumeId = id.parse().ok()?;
         (id.node == self.node.config().node_id)
@@ -259,14 +259,14 @@ impl Volumes {
     }
 }
 
-/// The devices of all places of a volume; none while one of them is not known.
+/// Returns the devices of all places of a volume; none while one of them is unknown.
 fn devices(volume: &Volume) -> Vec<Device> {
     let devices = volume.places().map(|(_, placed)| Device::of(placed));
     devices.collect::<Option<_>>().unwrap_or_default()
 }
 
-/// Whether a device has completed requests since it had completed `before`, or does so within the time after which one that
-/// completes none is stalled: then it does not hang.
+/// True if a device has completed requests since its count was `before`, or completes one within the time after which a
+/// device without completions counts as stalled: then it does not hang.
 async fn is_at_work(device: Option<&str>, before: Option<u64>) -> bool {
     let end = tokio::time::Instant::now() + stalls::LIMIT;
     while before.is_some() {
@@ -286,9 +286,9 @@ async fn completed(device: Option<&str>) -> Option<u64> {
     blockstat::completed(device?.to_owned()).await
 }
 
-/// Of a volume that is not known: answered when nothing is mounted there, else refused.
+/// Succeeds for an unknown volume if nothing is mounted at the path; else errs.
 pub(super) fn not_mounted(path: &Path) -> Result<(), VolumeError> {
-    // The table: this process touches no path that may lie on a drive.
+    // Reads only the table: this process accesses no path that may lie on a drive.
     let mounts = mounts::read()?;
     match mountinfo::mounts_at(&mounts, &mountinfo::resolve(path)).last() {
         None => Ok(()),

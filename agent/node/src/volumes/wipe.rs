@@ -1,4 +1,4 @@
-//! `drive wipe`: making a used drive blank, on an operator's explicit word.
+//! `drive wipe`: blanks a used drive, on an operator's explicit request.
 
 use drivebay_proto::agent::WipeDriveProgress;
 use tokio::sync::mpsc;
@@ -10,12 +10,12 @@ use drivebay_layout::jobs::{CarveError, WipeStep};
 use drivebay_model::{Drive, DriveRef, DriveState, RejectCode, Snapshot};
 use drivebay_worker::{RunError, Slot};
 
-/// Longest one piece may take.
+/// Longest duration of one step.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(60);
-/// A piece works for about this long, in milliseconds, so that progress is seen.
+/// Time for which a step works, approximately, in milliseconds, so that progress is visible.
 const BUDGET_MS: u64 = 1000;
 
-/// A wipe that was allowed to begin.
+/// A wipe that may begin.
 #[derive(Debug)]
 pub struct Wipe {
     drive: DriveRef,
@@ -23,7 +23,8 @@ pub struct Wipe {
     _guard: Guard,
 }
 
-/// Why this drive may not be wiped, and what to do first. Pure; the worker asks the kernel again (O_EXCL) before it writes.
+/// Returns why this drive may not be wiped, and what to do first. Pure; the worker checks with the kernel again
+/// (O_EXCL) before it writes.
 fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     if matches!(
         drive.state,
@@ -44,7 +45,7 @@ fn refusal(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     (!in_use.is_empty()).then(|| in_use.join("; "))
 }
 
-/// What to do before a drive with this against it is wiped; None: that is what wiping is for.
+/// Returns what to do before a drive with this reject code is wiped; None: it does not prevent wiping.
 fn first_do(code: RejectCode) -> Option<&'static str> {
     Some(match code {
         RejectCode::Mounted => "unmount it, and take it out of /etc/fstab",
@@ -75,7 +76,7 @@ fn first_do(code: RejectCode) -> Option<&'static str> {
     })
 }
 
-/// That volumes are on a drive, and what to do about it; None: there are none but deleted ones. Pure.
+/// Describes the volumes on a drive, and what to do about them; None: there are none but deleted ones. Pure.
 pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String> {
     let on_it = snapshot.volumes.values();
     let live = on_it.filter(|volume| volume.is_on(&drive.id) && is_live(volume.state));
@@ -90,7 +91,8 @@ pub(super) fn live_volumes(snapshot: &Snapshot, drive: &Drive) -> Option<String>
     })
 }
 
-/// The volumes that may go with the drive: deleted ones, and those of another node's drive, which that one lists. Pure.
+/// Returns the volumes that may be wiped with the drive: deleted ones, and those of another node's drive, which are
+/// listed there. Pure.
 fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
     let elsewhere = |reject: &drivebay_model::Reject| reject.code == RejectCode::OursElsewhere;
     let is_elsewhere = drive.rejects.iter().any(elsewhere);
@@ -102,7 +104,7 @@ fn going(snapshot: &Snapshot, drive: &Drive) -> Vec<uuid::Uuid> {
     goes.collect()
 }
 
-/// The drive of this identity or kernel name.
+/// Returns the drive of this identity or kernel name.
 pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, VolumeError> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     snapshot
@@ -118,11 +120,11 @@ pub fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Drive, Volume
 }
 
 impl Volumes {
-    /// Checks that a wipe may begin: the drive is named, its identity is spelled out, nothing uses it.
+    /// Checks that a wipe may begin, and guards the drive: `confirm` must be its identity, and nothing may use it.
     pub fn begin_wipe(&self, name: &str, confirm: &str) -> Result<Wipe, VolumeError> {
         let snapshot = self.node.inventory().current();
         let drive = named(&snapshot, name)?;
-        // Nobody spells out an identity to be refused then.
+        // Refused before `confirm` is checked: no operator types an identity in vain.
         if let Some(why) = refusal(&snapshot, drive) {
             return Err(VolumeError::NotWiped {
                 drive: drive.id.clone(),
@@ -146,7 +148,7 @@ impl Volumes {
         })
     }
 
-    /// Wipes, a piece at a time. Goes on when nobody listens: half a wipe helps nobody.
+    /// Wipes the drive, one step at a time. Continues without a listener: a partial wipe is of no use.
     pub async fn wipe(
         &self,
         wipe: Wipe,
@@ -155,7 +157,7 @@ impl Volumes {
         let mut done = 0;
         let mut written = false;
         tracing::warn!(drive = %wipe.drive.id, "drive wipe requested by operator");
-        // What is being erased there goes with the rest. What cannot be ended keeps the drive from being wiped.
+        // An erase that runs there is cancelled: the wipe covers it. One that cannot be cancelled prevents the wipe.
         let pool = self.node.pool();
         pool.cancel((&wipe.drive.id, Slot::Background)).await;
         loop {
@@ -243,7 +245,7 @@ mod tests {
         let live = snapshot(VolumeState::Ambiguous);
         assert!(refusal(&live, &drive).unwrap().contains("pvc-7"));
         assert_eq!(going(&live, &drive), Vec::<uuid::Uuid>::new());
-        // One that nobody lists is not known to be deleted either.
+        // A volume that is not listed is not known to be deleted either.
         assert_eq!(going(&Snapshot::default(), &drive).len(), 0);
     }
 

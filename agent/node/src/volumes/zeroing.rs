@@ -1,5 +1,5 @@
-//! Zeroing the free space of claimed drives in the background, so that raw volumes find space that is zeros: one task per drive,
-//! throttled as erasing is, and what a call waits for first.
+//! Zeroes the free space of claimed drives in the background, so that raw volumes find zeroed space: one task per
+//! drive, throttled like erasing. Space that a call waits for comes first.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,18 +18,18 @@ use drivebay_model::{
 };
 use drivebay_worker::{RunError, Slot};
 
-/// A step keeps the drive's lock for about this long: calls wait for it.
+/// Time for which a step keeps the drive's lock, approximately: calls wait for it.
 const BUDGET: Duration = Duration::from_millis(300);
-/// A step may take this long in all.
+/// Longest duration of a step in all.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// After a failure the drive is left alone for this long.
+/// Delay before zeroing on a drive is retried after a failure.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// So many calls are known to wait; they are repeated.
+/// Largest number of recorded calls that wait; calls are repeated.
 const MOST_WANTED: usize = 1000;
 
-/// Which free space is waited for, by who waits: the name of a volume that is made, or the UUID of one that grows. Lost with the
-/// agent; the repeat of the call brings it again.
+/// Free space that calls wait for, by caller: the name of a volume that is created, or the UUID of one that grows. Lost
+/// with the agent; the repeated call records it again.
 #[derive(Debug, Default)]
 pub(super) struct Wanted(Mutex<BTreeMap<String, (DriveId, Vec<Extent>)>>);
 
@@ -38,12 +38,12 @@ impl Wanted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether space of a claimed drive is being zeroed for it: no further drive is claimed for it meanwhile.
+    /// True if space of a claimed drive is being zeroed for this caller: no further drive is claimed for it meanwhile.
     pub(super) fn is_waiting(&self, who: &str) -> bool {
         self.all().contains_key(who)
     }
 
-    /// It has its space.
+    /// Removes the entry of a caller that has its space.
     pub(super) fn end(&self, who: &str) {
         self.all().remove(who);
     }
@@ -60,11 +60,11 @@ impl Wanted {
 struct Next {
     drive: DriveRef,
     unzeroed: Vec<Extent>,
-    /// Also where zeros have to be written.
+    /// True: zeros may be written where that is necessary.
     may_write: bool,
 }
 
-/// Claimed drives of a class of ours with free space that is not known to be zeros. Pure.
+/// Returns the claimed drives of configured classes with free space that is not known to be zeros. Pure.
 fn waiting(snapshot: &Snapshot, classes: &[ClassConfig]) -> Vec<Next> {
     let claimed = snapshot
         .drives
@@ -88,20 +88,20 @@ fn waiting(snapshot: &Snapshot, classes: &[ClassConfig]) -> Vec<Next> {
 }
 
 impl Volumes {
-    /// What raw volumes of a class are made of.
+    /// Returns the kind of space that raw volumes of a class get.
     pub(super) fn raw_space_of(&self, class: &str) -> RawSpace {
         let mut classes = self.node.config().classes.iter();
         let class = classes.find(|known| known.name == class);
         class.map_or_else(RawSpace::default, |class| class.raw_space)
     }
 
-    /// A call needs space that is not zeroed yet: it comes first. The drive is read again, since it may have been claimed for
-    /// the call.
+    /// Records that a call needs space that is not zeroed yet, which is then zeroed first. Reads the drive again, since
+    /// it may have been claimed for the call.
     pub(super) async fn want_zeroed(&self, who: &str, id: &DriveId, error: &RunError<CarveError>) {
         if let RunError::Job(CarveError::NotZeroed { runs, .. }) = error {
             let wanted = (id.clone(), runs.clone());
             let mut all = self.inner.wanted.all();
-            // Of calls that were never repeated.
+            // Entries of calls that were never repeated.
             if all.len() >= MOST_WANTED {
                 all.clear();
             }
@@ -113,7 +113,7 @@ impl Volumes {
         }
     }
 
-    /// Reads a drive of ours and publishes what is on it.
+    /// Reads a claimed drive, and publishes its contents.
     pub(super) async fn reread_drive(&self, drive: &DriveRef) {
         let job = Look {
             drive: drive.clone(),
@@ -134,11 +134,11 @@ impl Volumes {
         }
     }
 
-    /// Keeps zeroing free space, until stopped.
+    /// Zeroes free space until stopped.
     pub async fn zero_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
         let mut busy: BTreeSet<DriveId> = BTreeSet::new();
-        // What was left when there was nothing more to do: where zeros are not to be written.
+        // Unzeroed extents when there was nothing more to do: where zeros must not be written.
         let mut left: BTreeMap<DriveId, Vec<Extent>> = BTreeMap::new();
         let mut failed: BTreeMap<DriveId, Instant> = BTreeMap::new();
         let mut tasks: Tasks<DriveId, Result<Vec<Extent>, ()>> = Tasks::default();
@@ -182,7 +182,7 @@ impl Volumes {
         }
     }
 
-    /// Zeroes a drive's free space to its end; what is left of it then.
+    /// Zeroes all free space of a drive. Returns the extents that are still not zeroed.
     async fn zero_one(&self, next: Next) -> Result<Vec<Extent>, ()> {
         let Next {
             drive,
@@ -213,7 +213,7 @@ impl Volumes {
             // Calls that wait for the drive's lock get it between two steps.
             let took = begun.elapsed();
             let limit = self.node.config().erase_bytes_per_second;
-            // The rate is that of writes.
+            // The limit applies to writes.
             let limit = limit.filter(|_| progress.written);
             let pause = rest(progress.zeroed_bytes, took, limit).max(took);
             tokio::time::sleep(pause).await;

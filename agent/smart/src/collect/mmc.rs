@@ -1,4 +1,4 @@
-//! Asking an eMMC, by what the kernel shows of it in sysfs.
+//! Polls an eMMC by what the kernel shows of it in sysfs.
 
 use std::{
     fs, io,
@@ -7,13 +7,13 @@ use std::{
 
 use crate::facts::{Detail, Facts, Mmc};
 
-/// Asks the kernel: `device` is the card's directory in sysfs. None when it is no eMMC (an SD card tells nothing).
+/// Reads the attributes in `device`, the card's directory in sysfs. None if it is no eMMC (an SD card reports no wear).
 pub(super) fn ask(device: &Path) -> io::Result<Option<Facts>> {
     let text = |name: &str| -> io::Result<String> {
         let read = fs::read_to_string(device.join(name));
         match read {
             Ok(text) => Ok(text.trim().to_owned()),
-            // An older kernel, or an eMMC of before 5.0.
+            // An older kernel, or an eMMC from before version 5.0.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(error),
         }
@@ -32,7 +32,7 @@ pub(super) fn ask(device: &Path) -> io::Result<Option<Facts>> {
     }))
 }
 
-/// The card's directory in sysfs.
+/// Returns the card's directory in sysfs.
 pub(super) fn directory(sys: &Path, kernel_name: &str) -> PathBuf {
     sys.join("class/block").join(kernel_name).join("device")
 }

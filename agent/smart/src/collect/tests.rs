@@ -1,4 +1,4 @@
-//! Polls with a real child: a script in smartctl's place, for each way in which it can fail.
+//! Polls with a real child process: a script in place of smartctl, for each way in which it can fail.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::{Assessment, SmartCode, Thresholds, Verdict, fixtures, judge, rules::ConditionLevel};
 use drivebay_model::samples;
 
-/// A directory with a `smartctl` in it, first in the path that the poll searches.
+/// A directory with a `smartctl` in it, first in the PATH that the poll searches.
 struct Fake {
     dir: tempfile::TempDir,
 }
@@ -17,7 +17,7 @@ impl Fake {
             dir: tempfile::tempdir().unwrap(),
         };
         let path = fake.file("smartctl");
-        // Every script says who it is, so that it can be looked for afterwards.
+        // Every script records its process id, so that the process can be looked for afterwards.
         let pids = fake.file("pids");
         let text = format!("#!/bin/sh\necho $$ >> {}\n{script}\n", pids.display());
         std::fs::write(&path, text).unwrap();
@@ -35,7 +35,7 @@ impl Fake {
         run(&question(), deadline, vec![("PATH", path.into())]).outcome
     }
 
-    /// Waits until none of the processes it started is left, a zombie neither.
+    /// Waits until none of the processes that it started is left, not even as a zombie.
     fn is_gone(&self) {
         let pids = std::fs::read_to_string(self.file("pids")).unwrap();
         assert!(!pids.is_empty());
@@ -70,7 +70,7 @@ fn reason(outcome: &Outcome) -> FailureReason {
     }
 }
 
-/// The file of an output, for `cat`.
+/// The file with an output, for `cat`.
 fn written(fake: &Fake, text: &str) {
     std::fs::write(fake.file("output"), text).unwrap();
 }
@@ -303,7 +303,7 @@ fn an_emmc_is_asked_by_sysfs_and_judged_by_its_reserved_blocks_and_its_wear() {
     };
     let failure = |assessment: &Assessment| assessment.failure.as_ref().map(|it| it.reason);
 
-    // An SD card has neither; an eMMC of before 5.0 shows zeros.
+    // An SD card has neither; an eMMC from before version 5.0 shows zeros.
     write("type", "SD\n");
     assert_eq!(failure(&ask()), Some(FailureReason::Unsupported));
     write("type", "MMC\n");

@@ -1,44 +1,43 @@
-//! What an ATA drive says: attributes, self-tests, error log, device statistics, pending defects.
+//! Facts of an ATA drive: attributes, self-tests, error log, device statistics, pending defects.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult, ata_errors::error_log};
 use crate::json::Node;
 
-/// More attributes (the format has room for 30) or statistics than this are not kept.
+/// Maximum of attributes (the format has room for 30) or statistics that are kept.
 pub(super) const MOST: usize = 512;
 
-/// 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a garbled table of
-/// thresholds have them.
+/// Lowest threshold that is invalid: 254 is not defined, and 255 is "always failing", for tests of the host (SFF-8035i). Drives with a
+/// garbled table of thresholds have them.
 pub const INVALID_THRESHOLD: u64 = 254;
-/// The lower bits of a self-test's type; bit 7 is for one that occupies the drive (captive).
+/// Mask of a self-test's type; bit 7 is set for one that occupies the drive (captive).
 const TYPE: u64 = 0x7f;
-/// Types of self-test that the standard defines: off-line, short, extended, conveyance, selective (ACS-4, A.14).
+/// Highest type of self-test that the standard defines: off-line, short, extended, conveyance, selective (ACS-4, A.14).
 pub const DEFINED_TESTS: u64 = 4;
 /// Words in the names of attributes that only a drive with heads has.
 const MECHANICS: [&str; 3] = ["spin_", "seek_", "head_"];
-/// The same of flash memory.
+/// Words in the names of attributes that only flash memory has.
 const FLASH: [&str; 9] = [
     "wear", "ssd", "nand", "flash", "life", "erase", "reservd", "rsvd", "spare",
 ];
 
-/// Facts of an ATA drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ata {
     /// The attribute table, in the drive's order.
     pub attributes: Vec<Attribute>,
-    /// Newest first.
+    /// Self-tests, the newest first.
     pub self_tests: Vec<SelfTest>,
-    /// Entries ever written to the error log.
+    /// Number of entries ever written to the error log.
     pub error_count: Option<u64>,
-    /// Data in the error log that could not be corrected; None when its entries were not asked for.
+    /// Entries of the error log for data that could not be corrected; None if the entries were not read.
     #[serde(default)]
     pub logged_uncorrectable: Option<Vec<LoggedError>>,
     /// Device statistics that the drive marks as valid.
     pub statistics: Vec<Statistic>,
-    /// Entries of the pending defects log.
+    /// Number of entries of the pending defects log.
     pub pending_defects: Option<u64>,
-    /// Where reads in the error log failed, and the pending defects.
+    /// Sectors at which reads in the error log failed, and the pending defects.
     #[serde(default)]
     pub unreadable: Vec<LoggedPlace>,
 }
@@ -46,41 +45,41 @@ pub struct Ata {
 /// One row of the attribute table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribute {
-    /// Number, 1 to 255. What it means can differ by vendor.
+    /// Number, 1 to 255. The meaning can differ by vendor.
     pub id: u8,
-    /// smartctl's name for it on this drive.
+    /// smartctl's name for the attribute on this drive.
     pub name: String,
     /// Normalised value, usually counting down from 100 or 200.
     pub value: Option<u64>,
     /// The lowest normalised value so far.
     pub worst: Option<u64>,
-    /// At or below it, the drive counts the attribute as failed.
+    /// Threshold: at or below it, the drive counts the attribute as failed.
     pub thresh: Option<u64>,
-    /// True: failing predicts the drive's failure. False: it tells of age.
+    /// True if failing predicts the drive's failure; false if it indicates age.
     pub prefail: bool,
-    /// True when updated during normal operation.
+    /// True if it is updated during normal operation.
     pub online: bool,
-    /// The drive's flag for a value that is a rate of errors, not a count of events (SFF-8035i).
+    /// True if the drive flags the value as a rate of errors, not a count of events (SFF-8035i).
     #[serde(default)]
     pub rate: bool,
-    /// The vendor's raw value, 48 bits as a rule.
+    /// The vendor's raw value, usually 48 bits.
     pub raw: u64,
-    /// smartctl shows more than one number in it, such as `0/11074622` or `0 0 2`.
+    /// True if smartctl shows more than one number in the raw value, such as `0/11074622` or `0 0 2`.
     #[serde(default)]
     pub packed: bool,
-    /// Whether value or worst is at or below the threshold.
+    /// smartctl's `when_failed`: the value is, was or never was at or below the threshold.
     pub failed: Failed,
 }
 
-/// `when_failed` of an attribute.
+/// smartctl's `when_failed` of an attribute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Failed {
-    /// Never.
+    /// Neither value nor worst is at or below the threshold.
     #[default]
     Never,
-    /// Worst is, value is not.
+    /// Worst is at or below the threshold, the value is not.
     Past,
-    /// Value is.
+    /// The value is at or below the threshold.
     Now,
 }
 
@@ -89,21 +88,20 @@ pub enum Failed {
 pub struct Statistic {
     /// Page, e.g. 7 for solid state devices.
     pub page: u64,
-    /// Byte offset in the page: what identifies the number.
+    /// Byte offset in the page, which identifies the number.
     pub offset: u64,
-    /// smartctl's name for it.
+    /// smartctl's name for the number.
     pub name: String,
-    /// The number; a negative temperature is not kept.
     pub value: u64,
 }
 
 impl Attribute {
-    /// The low 16 bits of the raw value: where the count is when a vendor packs several numbers.
+    /// Returns the low 16 bits of the raw value, which have the count if a vendor packs several numbers.
     pub fn raw16(&self) -> u64 {
         self.raw & 0xffff
     }
 
-    /// Whether the vendor has a threshold for it: 0 is none.
+    /// True if the vendor has a threshold for it: 0 is none, and 254 and more are invalid.
     pub fn has_threshold(&self) -> bool {
         let is_one = |thresh: &u64| (1..INVALID_THRESHOLD).contains(thresh);
         self.thresh.as_ref().is_some_and(is_one)
@@ -139,7 +137,7 @@ impl Attribute {
     }
 }
 
-/// smartctl's formats raw24/raw32, raw24/raw24 and raw16: several numbers, without words.
+/// True for smartctl's formats raw24/raw32, raw24/raw24 and raw16: several numbers, without words.
 fn is_packed(text: &str) -> bool {
     let only = |c: char| c.is_ascii_digit() || c == '/' || c == ' ';
     text.chars().all(only)
@@ -150,7 +148,7 @@ fn is_packed(text: &str) -> bool {
             > 1
 }
 
-/// "32 (Min/Max 24/38)" → 32.
+/// Returns the number at the beginning: "32 (Min/Max 24/38)" → 32.
 fn leading_number(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -185,7 +183,7 @@ impl Ata {
         }
     }
 
-    /// Whether its attributes are named after flash memory, and after heads or a spindle.
+    /// Returns two flags: some attribute is named after flash memory; some attribute is named after heads or a spindle.
     pub(super) fn medium(&self) -> (bool, bool) {
         let named = |words: &[&str]| {
             let attributes = self.attributes.iter();
@@ -195,12 +193,12 @@ impl Ata {
         (named(&FLASH), named(&MECHANICS))
     }
 
-    /// The first attribute of this number.
+    /// Returns the first attribute with this number.
     pub fn attribute(&self, id: u8) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.id == id)
     }
 
-    /// A device statistic by where it stands.
+    /// Returns a device statistic by its page and offset.
     pub fn statistic(&self, page: u64, offset: u64) -> Option<u64> {
         self.statistics
             .iter()
@@ -230,7 +228,7 @@ fn self_tests(log: Node<'_>) -> Vec<SelfTest> {
     tests.take(super::MOST_TESTS).collect()
 }
 
-/// A type that the standard defines without the bit for captive ones, any other as it is.
+/// Returns a type that the standard defines without the bit for captive tests, any other one unchanged.
 fn kind(value: u64) -> u64 {
     let defined = value & TYPE;
     if defined <= DEFINED_TESTS {
@@ -240,7 +238,7 @@ fn kind(value: u64) -> u64 {
     }
 }
 
-/// Without the log: the status byte of the last self-test.
+/// Returns the last self-test by the status byte, for a drive whose log was not read.
 fn last_self_test(root: Node<'_>) -> Vec<SelfTest> {
     let status = root.path(&["ata_smart_data", "self_test", "status"]);
     // Zero also stands for "never run".
@@ -255,7 +253,7 @@ fn last_self_test(root: Node<'_>) -> Vec<SelfTest> {
     .collect()
 }
 
-/// The upper four bits say how it ended, the lower how much was left.
+/// Decodes a status: the upper four bits are the result, the lower ones how much was left.
 fn result(status: Node<'_>) -> SelfTestResult {
     let code = status.get("value").u64().map(|value| (value >> 4) & 0xf);
     match (code, status.get("passed").bool()) {

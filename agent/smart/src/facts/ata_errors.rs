@@ -1,4 +1,4 @@
-//! The entries of an ATA error log about data that could not be read.
+//! Entries of an ATA error log for data that could not be read.
 
 use super::{LoggedError, LoggedPlace, ata::MOST};
 use crate::json::Node;
@@ -9,7 +9,7 @@ const UNCORRECTABLE: u64 = 1 << 6;
 const NO_ADDRESS_MARK: u64 = 1;
 /// WRITE FPDMA QUEUED. smartctl calls bit 6 WP after any write.
 const QUEUED_WRITE: u64 = 0x61;
-/// smartctl's words for an entry whose data was not read, and for the one that is so only after a queued write.
+/// smartctl's words for an entry whose data was not read, and for one that means this only after a queued write.
 const UNREADABLE_WORDS: [&str; 2] = ["UNC", "AMNF"];
 const WRITE_PROTECTED: &str = "WP";
 /// Commands that read sectors: READ SECTORS, READ DMA, READ MULTIPLE, READ FPDMA QUEUED, READ VERIFY, and their EXT forms.
@@ -17,12 +17,12 @@ const READS: [u64; 13] = [
     0x20, 0x21, 0x24, 0x25, 0x26, 0x29, 0x2a, 0x2b, 0x40, 0x42, 0x60, 0xc4, 0xc8,
 ];
 
-/// Longer than what smartctl writes of an error: cut off, its address would be another.
+/// Longest description of an error, characters; smartctl writes less. A description that is cut off would have another address.
 const DESCRIPTION: usize = 256;
-/// What the summary error log, whose addresses have 28 bits, has for a sector that does not fit.
+/// Address in the summary error log, which has 28 bits, of a sector that does not fit.
 const BEYOND_SUMMARY: u64 = 0x0fff_ffff;
 
-/// The entries of the error log whose data was not read, or a queued write that found it so. Bit 6 has another meaning
+/// Returns the entries of the error log whose data was not read, and their sectors; also those of queued writes. Bit 6 has another meaning
 /// after other commands.
 pub(super) fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPlace>) {
     let log = root.get("ata_smart_error_log");
@@ -58,7 +58,7 @@ pub(super) fn error_log(root: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<Logged
     )
 }
 
-/// By the words of smartctl's description, else by the registers.
+/// True if the data could not be read, by the words of smartctl's description, else by the registers.
 fn is_uncorrectable(description: &str, error: Option<u64>, command: Option<u64>) -> bool {
     let is_read = command.is_none_or(|command| READS.contains(&command));
     let is_queued_write = command.is_none_or(|command| command == QUEUED_WRITE);
@@ -72,7 +72,7 @@ fn is_uncorrectable(description: &str, error: Option<u64>, command: Option<u64>)
         .any(|word| UNREADABLE_WORDS.contains(&word) || word == WRITE_PROTECTED && is_queued_write)
 }
 
-/// The sector in smartctl's description of an error. The registers are not used: their `lba` lacks four bits of a short command,
+/// Returns the sector in smartctl's description of an error. The registers are not used: their `lba` lacks four bits of a short command,
 /// which are in `device`.
 fn address(description: &str) -> Option<u64> {
     let (_, rest) = description.split_once("at LBA = 0x")?;

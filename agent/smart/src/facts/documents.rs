@@ -1,13 +1,13 @@
-//! Several of smartctl's answers in one input: one after the other, or as an array. Pure.
+//! Splits an input with several outputs of smartctl: one after the other, or as an array. Pure.
 
 use serde_json::Value;
 
 use super::parse::{ParseError, is_smartctl, not_json};
 
-/// The answers in an input, each to be parsed by itself. Text before and between them is passed over; what begins like a further
-/// answer and is none, or does not end, is one of them all the same, so that parsing it fails.
+/// Returns the outputs in an input, each to be parsed separately. Text before and between them is skipped. Text that begins like a further
+/// output and is none, or does not end, is returned too, so that parsing it fails.
 pub fn documents(bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParseError> {
-    // Of the same length: drives' names hold control characters, which JSON forbids.
+    // Same length: names of drives have control characters, which JSON forbids.
     let clean: Vec<u8> = bytes.iter().map(|byte| (*byte).max(b' ')).collect();
     if clean.trim_ascii_start().starts_with(b"[") {
         return in_array(&clean);
@@ -19,7 +19,7 @@ pub fn documents(bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParseError> {
         from = end;
     }
     if found.is_empty() {
-        // What is wrong with it is said by whoever parses it.
+        // Parsing it reports the error.
         found.push(bytes.to_vec());
     }
     Ok(found)
@@ -42,7 +42,7 @@ fn in_array(clean: &[u8]) -> Result<Vec<Vec<u8>>, ParseError> {
         .collect())
 }
 
-/// Where the next answer begins and ends. The first one is smartctl's, for text before it may have braces.
+/// Returns where the next output begins and ends. The first one must be smartctl's, because text before it may have braces.
 fn next(bytes: &[u8], clean: &[u8], from: usize, first: bool) -> Option<(usize, usize)> {
     let mut begins_line = true;
     for (start, byte) in bytes.iter().enumerate().skip(from) {
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(split(a), [a]);
         assert_eq!(split(&format!("name {a}")), [a]);
         assert_eq!(split("no json at all"), ["no json at all"]);
-        // What is no whole answer is not passed over.
+        // An incomplete output is not skipped.
         assert_eq!(split(&format!("{a}{{\"x\":1}}")), [a, "{\"x\":1}"]);
         assert_eq!(split(&format!("{a}\n{{\"smart")), [a, "{\"smart"]);
         assert!(matches!(

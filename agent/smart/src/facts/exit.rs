@@ -1,4 +1,4 @@
-//! smartctl's exit status: a bit mask, not a yes or no.
+//! smartctl's exit status, a bit mask.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct ExitStatus(u8);
 
-/// Each bit with its name.
+/// Names of the bits.
 const NAMES: [(u8, &str); 8] = [
     (ExitStatus::USAGE, "usage"),
     (ExitStatus::OPEN, "open"),
@@ -24,9 +24,9 @@ const NAMES: [(u8, &str); 8] = [
 impl ExitStatus {
     /// Bit 0: the command line was not understood, or the device's type not detected.
     pub const USAGE: u8 = 1;
-    /// Bit 1: the device could not be opened, did not identify itself, or sleeps.
+    /// Bit 1: the device could not be opened, did not identify itself, or is in standby.
     pub const OPEN: u8 = 1 << 1;
-    /// Bit 2: a command to the drive failed, or a checksum was wrong: lower confidence only.
+    /// Bit 2: a command to the drive failed, or a checksum was wrong: lowers the confidence only.
     pub const COMMAND: u8 = 1 << 2;
     /// Bit 3: the drive's status is "failing".
     pub const FAILING: u8 = 1 << 3;
@@ -34,22 +34,22 @@ impl ExitStatus {
     pub const ATTRIBUTE_NOW: u8 = 1 << 4;
     /// Bit 5: an attribute was at or below its threshold in the past.
     pub const ATTRIBUTE_PAST: u8 = 1 << 5;
-    /// Bit 6: the error log has entries. Never a sign of ill health by itself.
+    /// Bit 6: the error log has entries. Alone, no sign of ill health.
     pub const ERROR_LOG: u8 = 1 << 6;
     /// Bit 7: the self-test log has failures.
     pub const SELF_TEST: u8 = 1 << 7;
 
-    /// From the number as reported; anything above eight bits is cut off.
+    /// Takes the number as reported; bits above the lowest eight are dropped.
     pub fn new(status: u64) -> Self {
         Self((status & 0xff) as u8)
     }
 
-    /// The mask.
+    /// Returns the mask.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether one of these bits is set.
+    /// True if one of these bits is set.
     pub fn has(self, bits: u8) -> bool {
         self.0 & bits != 0
     }

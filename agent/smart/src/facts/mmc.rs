@@ -1,25 +1,24 @@
-//! What an eMMC tells of its wear, as the kernel shows it in sysfs: `life_time` and `pre_eol_info` of the card
-//! (JEDEC JESD84-B50, EXT_CSD bytes 267 to 269). No smartctl: it does not speak to these.
+//! Wear of an eMMC, as the kernel shows it in sysfs: `life_time` and `pre_eol_info` of the card (JEDEC JESD84-B50, EXT_CSD bytes 267 to
+//! 269). smartctl does not support eMMC.
 
 use serde::{Deserialize, Serialize};
 
-/// The last tenth of the rated life time: 11 is beyond it, more is reserved.
+/// Highest defined number of `life_time`: the rated life time is exceeded. Higher ones are reserved.
 const BEYOND: u8 = 11;
-/// What is wrong with the drive's reserved blocks, by the highest number that has a meaning.
+/// Highest defined number of `pre_eol_info`.
 const URGENT: u8 = 3;
 
-/// Facts of an eMMC. What it does not define (0, or a number without a meaning) is None.
+/// Facts of an eMMC. A value that it does not define (0, or a number without a meaning) is None.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mmc {
-    /// Tenths of the rated life time that have been begun: 1 to 10, 11 beyond it; of the more worn of its two kinds of
-    /// memory.
+    /// Tenths of the rated life time that have been begun: 1 to 10, or 11 beyond it. Of two kinds of memory, that of the more worn one.
     pub life_time: Option<u8>,
     /// Reserved blocks: 1 normal, 2 four fifths of them are used up, 3 nine tenths.
     pub pre_eol: Option<u8>,
 }
 
 impl Mmc {
-    /// From what the two files hold: `0x02 0x01`, and `0x01`.
+    /// Parses the contents of the two files, e.g. `0x02 0x01` and `0x01`.
     pub fn parse(life_time: &str, pre_eol: &str) -> Self {
         let numbers = |text: &str, most: u8| {
             let numbers = text.split_whitespace().filter_map(|word| {
@@ -34,7 +33,7 @@ impl Mmc {
         }
     }
 
-    /// Rated endurance that is used at least, percent.
+    /// Returns the rated endurance that is used at least, percent.
     pub fn used_percent(&self) -> Option<u64> {
         self.life_time
             .map(|tenths| u64::from(tenths.saturating_sub(1)) * 10)

@@ -1,5 +1,5 @@
-//! What smartctl (of an eMMC: the kernel) said of a drive, typed by protocol. From bytes, bounded, and tolerant of what real
-//! drives and versions of smartctl write; no judgement here.
+//! Output of smartctl (of an eMMC: of the kernel) for a drive, typed by protocol. Parsing is bounded and tolerates the output of real
+//! drives and of all versions of smartctl; it judges nothing.
 //!
 //! The protocol is `device.protocol`, never `device.type`: an NVMe drive behind a USB bridge is an
 //! NVMe drive, a SAS drive behind a RAID controller a SCSI drive.
@@ -31,70 +31,61 @@ pub use parse::sleeping;
 pub use parse::{MAX_BYTES, ParseError, parse};
 pub use scsi::{ErrorCounter, Scsi};
 
-/// Longest name or other short text kept, in characters.
+/// Longest name or other short text that is kept, characters.
 const NAME: usize = 64;
-/// Self-tests kept; a log has 21 entries as a rule, an extended one 19 a sector.
+/// Maximum of self-tests that are kept; a log usually has 21 entries, an extended one 19 per sector.
 const MOST_TESTS: usize = 64;
 
-/// Errors kept of one log, the newest.
+/// Maximum of errors that are kept of one log, the newest.
 const MOST_ERRORS: usize = 256;
 
-/// Places kept of one log of unreadable ones: each is read, which may take seconds.
+/// Maximum of sectors that are kept of one log of unreadable ones: each is read, which may take seconds.
 const MOST_PLACES: usize = 32;
 
-/// Everything smartctl said of a drive.
+/// All data that smartctl reported for a drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// smartctl's name for how it talked to the drive; good for `-d` next time.
+    /// smartctl's name for the device type, which `-d` takes at the next poll.
     pub device_type: String,
-    /// As the drive says it.
     pub model: String,
-    /// As the drive says it.
     pub serial: String,
-    /// As the drive says it.
     pub firmware: String,
     /// `0x…`, or empty.
     pub wwn: String,
-    /// Bytes.
     pub capacity_bytes: Option<u64>,
-    /// Bytes of a logical and of a physical sector.
+    /// Sizes of a logical and of a physical sector, bytes.
     #[serde(default)]
     pub sector_bytes: (Option<u64>, Option<u64>),
-    /// Whether smartctl's database has the drive: its names for attributes are the vendor's then.
+    /// True if smartctl's database has the drive, so that names of attributes are the vendor's.
     #[serde(default)]
     pub listed: Option<bool>,
-    /// Whether it turns; from its rotation rate, else from its attributes.
+    /// True if it rotates; by its rotation rate, else by its attributes.
     pub rotational: Option<bool>,
-    /// Turns a minute; 0 for a drive that does not turn.
+    /// Rotations per minute; 0 for a drive that does not rotate.
     pub rotation_rate: Option<u64>,
-    /// Whether the drive has SMART at all.
+    /// True if the drive supports SMART.
     pub smart_available: Option<bool>,
-    /// Whether it is switched on.
+    /// True if SMART is enabled in the drive.
     pub smart_enabled: Option<bool>,
-    /// What the drive says of itself. True is no proof of health.
+    /// The drive's own status. True is no proof of health.
     pub passed: Option<bool>,
-    /// Temperatures.
     pub temperature: Temperature,
-    /// Hours with power.
     pub power_on_hours: Option<u64>,
-    /// Times it was switched on.
+    /// Number of power cycles.
     pub power_cycles: Option<u64>,
-    /// Rated endurance used in percent, as smartctl 7.5 and later sum it up.
+    /// Rated endurance used, percent, as summed up by smartctl 7.5 and later.
     pub endurance_used: Option<u64>,
-    /// `ACTIVE`, `STANDBY`, …; empty when smartctl did not ask.
+    /// `ACTIVE`, `STANDBY`, …; empty if smartctl did not read it.
     pub power_mode: String,
-    /// smartctl's exit status.
     pub exit: ExitStatus,
-    /// What smartctl had to say besides.
+    /// Further messages of smartctl.
     pub messages: Vec<Message>,
-    /// State of the NVMe controller or SCSI device in sysfs when it is not the running one. Not from
-    /// smartctl: whoever polls puts it in.
+    /// State of the NVMe controller or SCSI device in sysfs unless it is the running one. Not from smartctl: the poll sets it.
     pub not_running: Option<String>,
-    /// An earlier answer proved that attributes 5, 197 and 198 count physical sectors. Not from smartctl: the history
-    /// puts it in.
+    /// True if an answer proved that attributes 5, 197 and 198 count physical sectors. Not from smartctl: the history sets it.
     #[serde(default)]
     pub counts_physical: bool,
-    /// What only drives of its protocol say.
+    /// Data that only drives of its protocol report.
     pub detail: Detail,
 }
 
@@ -103,13 +94,11 @@ pub struct Facts {
 pub enum Detail {
     /// ATA or SATA, directly or behind a translation.
     Ata(Ata),
-    /// SCSI or SAS.
     Scsi(Scsi),
-    /// NVMe.
     Nvme(Nvme),
     /// eMMC, by sysfs.
     Mmc(Mmc),
-    /// smartctl did not say, and nothing else gives it away.
+    /// The output does not name the protocol, and has no section of one.
     #[default]
     Unknown,
 }
@@ -118,18 +107,14 @@ pub enum Detail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// ATA.
     Ata,
-    /// SCSI.
     Scsi,
-    /// NVMe.
     Nvme,
-    /// eMMC.
     Mmc,
 }
 
 impl Protocol {
-    /// The word in tables and labels.
+    /// Returns the word in tables and labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ata => "ata",
@@ -140,20 +125,18 @@ impl Protocol {
     }
 }
 
-/// Degrees Celsius.
+/// Temperature and its limits, degrees Celsius.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Temperature {
-    /// Now.
     pub current: Option<i32>,
-    /// Highest for operation, as the drive says.
+    /// Highest temperature for operation, as the drive reports it.
     pub operating_max: Option<i32>,
-    /// Beyond it the drive is in danger, as it says.
+    /// Temperature above which the drive is in danger, as it reports it.
     pub critical_max: Option<i32>,
-    /// At which a SCSI drive reports an exception.
+    /// Temperature at which a SCSI drive reports an exception.
     pub trip: Option<i32>,
 }
 
-/// A message of smartctl's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// `information`, `warning` or `error`.
@@ -165,50 +148,49 @@ pub struct Message {
 /// One entry of a self-test log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfTest {
-    /// `SHORT`, `EXTENDED` or another of the protocol's numbers; 0 when unknown.
+    /// `SHORT`, `EXTENDED` or another of the protocol's numbers; 0 if unknown.
     pub kind: u64,
-    /// How it ended.
     pub result: SelfTestResult,
-    /// Power-on hours when it ended. ATA and SCSI count to 65535 and begin again.
+    /// Power-on hours at its end. ATA and SCSI count to 65535 and start again.
     pub hours: Option<u64>,
-    /// The first sector that it could not read, in logical sectors.
+    /// First sector that could not be read, in logical sectors.
     #[serde(default)]
     pub lba: Option<u64>,
 }
 
 impl SelfTest {
-    /// A quick one of the electronics and a little of the medium.
+    /// A short test of the electronics and a small part of the medium.
     pub const SHORT: u64 = 1;
-    /// One of the whole medium.
+    /// A test of the whole medium.
     pub const EXTENDED: u64 = 2;
 }
 
-/// How a self-test ended.
+/// Result of a self-test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SelfTestResult {
-    /// Without an error.
+    /// The test ended without an error.
     Passed,
-    /// Somebody or something ended it: says nothing about the drive.
+    /// The test was ended from outside, and has no result.
     Aborted,
-    /// Still at it.
+    /// The test has not ended.
     Running,
-    /// With an error; the protocol's code.
+    /// The test ended with an error; the protocol's code.
     Failed(u8),
-    /// A code nobody knows.
+    /// The code has no known meaning.
     Unknown,
 }
 
-/// An entry of a log about data that could not be read.
+/// An entry of a log for data that could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoggedError {
-    /// Grows with each new entry: its number, or its time.
+    /// Increases with each new entry: its number, or its time.
     pub number: u64,
-    /// Power-on hours when it happened. ATA counts to 65535 and begins again.
+    /// Power-on hours of the event. ATA counts to 65535 and starts again.
     pub hours: Option<u64>,
 }
 
 impl LoggedError {
-    /// The newest entries of one log, the newest first.
+    /// Returns the newest entries of one log, the newest first; at most `MOST_ERRORS`.
     fn newest(mut all: Vec<Self>) -> Vec<Self> {
         all.sort_unstable_by(|a, b| b.cmp(a));
         all.truncate(MOST_ERRORS);
@@ -216,17 +198,17 @@ impl LoggedError {
     }
 }
 
-/// A sector that a log of the drive has as unreadable. A log is history: it may have been written since.
+/// A sector that a log of the drive has as unreadable. It may have been written since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoggedPlace {
-    /// Grows with each entry of the log: its number or its time.
+    /// Increases with each entry of the log: its number or its time.
     pub entry: u64,
-    /// In logical sectors.
+    /// Address in logical sectors.
     pub lba: u64,
 }
 
 impl LoggedPlace {
-    /// The newest entries of one log, of each sector one.
+    /// Returns the newest entries of one log, one for each sector, the newest first; at most `MOST_PLACES`.
     fn newest(mut all: Vec<Self>) -> Vec<Self> {
         all.sort_unstable_by(|a, b| b.cmp(a));
         let mut known = BTreeSet::new();
@@ -237,7 +219,7 @@ impl LoggedPlace {
 }
 
 impl Facts {
-    /// The protocol, when it is known.
+    /// Returns the protocol, if it is known.
     pub fn protocol(&self) -> Option<Protocol> {
         match self.detail {
             Detail::Ata(_) => Some(Protocol::Ata),
@@ -248,8 +230,8 @@ impl Facts {
         }
     }
 
-    /// The drive's word on itself; an exit status of "failing" counts where the word itself is missing. None where it is
-    /// made of a value that cannot be true.
+    /// Returns the drive's own status; without one, an exit status of "failing" counts. None if the status derives from a value that cannot
+    /// be true.
     pub fn status(&self) -> Option<bool> {
         if plausible::status_is_void(self) {
             return None;
@@ -258,18 +240,18 @@ impl Facts {
         self.passed.or(failing)
     }
 
-    /// Whether a sleeping drive was left alone.
+    /// True if the drive is in standby or sleeps.
     pub fn asleep(&self) -> bool {
         let mode = self.power_mode.to_uppercase();
         mode.starts_with("STANDBY") || mode.starts_with("SLEEP")
     }
 
-    /// Whether there is anything that a verdict could be made of. A status of "passed" alone is no proof of health.
+    /// True if there is data from which a verdict can be derived. A status of "passed" alone is no proof of health.
     pub fn tells_health(&self) -> bool {
         plausible::tells_health(self)
     }
 
-    /// The newest self-test first.
+    /// Returns the self-tests, the newest first.
     pub fn self_tests(&self) -> &[SelfTest] {
         match &self.detail {
             Detail::Ata(ata) => &ata.self_tests,
@@ -279,7 +261,7 @@ impl Facts {
         }
     }
 
-    /// Where the drive's logs say that it could not read: failed self-tests, errors, background scans, pending defects.
+    /// Returns the sectors that the drive's logs have as unreadable: failed self-tests, errors, background scans, pending defects.
     pub fn logged_places(&self) -> Vec<LoggedPlace> {
         let tests = plausible::self_tests(self);
         let tests = tests.into_iter().filter_map(|test| match test {

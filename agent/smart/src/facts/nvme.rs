@@ -1,43 +1,42 @@
-//! What an NVMe drive says: its health log, its temperature limits, its self-tests.
+//! Facts of an NVMe drive: health log, temperature limits, self-tests.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedPlace, SelfTest, SelfTestResult};
 use crate::json::Node;
 
-/// A data unit is a thousand blocks of 512 bytes.
+/// Size of a data unit, bytes: a thousand blocks of 512 bytes.
 const DATA_UNIT: u64 = 512_000;
 /// Status of a completed command: Unrecovered Read Error (NVMe base specification 2.1, figure 102), type 2 and code 0x81.
 const UNRECOVERED_READ: u64 = 0x281;
-/// The type and the code in a status field.
+/// Mask of the type and the code in a status field.
 const STATUS: u64 = 0x7ff;
-/// Entries of the error log that are read; smartctl prints 16 unless asked for more.
+/// Maximum of entries of the error log that are read; smartctl prints 16 by default.
 const ENTRIES: usize = 256;
-/// Names that smartctl and nvme-cli have for the summary of endurance groups.
+/// Names of the summary of endurance groups in smartctl and nvme-cli.
 const ENDURANCE_GROUPS: [&str; 2] = [
     "endurance_group_critical_warning_summary",
     "endurance_grp_critical_warning_summary",
 ];
-/// More sensors than the specification has room for are not kept.
+/// Maximum of sensors that are kept, which is that of the specification.
 const SENSORS: usize = 8;
 
-/// Facts of an NVMe drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nvme {
     /// Bits of the critical warning byte.
     pub critical_warning: Option<CriticalWarning>,
-    /// The same bits of the endurance groups, where the controller has them.
+    /// The same bits for the endurance groups, if the controller reports them.
     #[serde(default)]
     pub endurance_groups: Option<CriticalWarning>,
-    /// Spare blocks left, percent.
+    /// Spare blocks that are left, percent.
     pub available_spare: Option<u64>,
-    /// Below it the drive warns, percent.
+    /// Spare below which the drive warns, percent.
     pub spare_threshold: Option<u64>,
     /// Rated endurance used, percent; may pass 100.
     pub percentage_used: Option<u64>,
-    /// Reads and writes that could not be completed because of the medium.
+    /// Number of reads and writes that failed because of the medium.
     pub media_errors: Option<u64>,
-    /// Times that power went without a notice.
+    /// Number of power losses without a notice.
     #[serde(default)]
     pub unsafe_shutdowns: Option<u64>,
     /// Minutes above the warning temperature.
@@ -46,9 +45,9 @@ pub struct Nvme {
     /// Minutes above the critical temperature.
     #[serde(default)]
     pub critical_minutes: Option<u64>,
-    /// Entries ever written to the error log. Not a sign of ill health.
+    /// Number of entries ever written to the error log. No sign of ill health.
     pub error_log_entries: Option<u64>,
-    /// Commands to read and to write that hosts sent.
+    /// Number of commands to read and to write that hosts sent.
     #[serde(default)]
     pub host_commands: Option<u64>,
     /// Bytes read by the host.
@@ -61,12 +60,12 @@ pub struct Nvme {
     pub critical_temperature: Option<i32>,
     /// Degrees Celsius of the sensors that have a value.
     pub sensors: Vec<i32>,
-    /// Newest first.
+    /// Self-tests, the newest first.
     pub self_tests: Vec<SelfTest>,
-    /// Reads in the error log that failed because the medium lost the data; None when the log was not asked for.
+    /// Number of reads in the error log that failed because the medium lost the data; None if the log was not read.
     #[serde(default)]
     pub unrecovered_reads: Option<u64>,
-    /// Where they were.
+    /// Sectors of these reads.
     #[serde(default)]
     pub unreadable: Vec<LoggedPlace>,
 }
@@ -89,10 +88,10 @@ impl CriticalWarning {
     pub const BACKUP: u8 = 1 << 4;
     /// Bit 5: the persistent memory region is read-only or unreliable.
     pub const PMR: u8 = 1 << 5;
-    /// The bits that have a meaning.
+    /// Mask of the bits that have a meaning.
     pub const KNOWN: u8 = 0x3f;
 
-    /// Whether one of these bits is set.
+    /// True if one of these bits is set.
     pub fn has(self, bits: u8) -> bool {
         self.0 & bits != 0
     }
@@ -130,7 +129,7 @@ impl Nvme {
             bytes_written: bytes("data_units_written"),
             warning_temperature: limits.get("warning").i32(),
             critical_temperature: limits.get("critical").i32(),
-            // Sensors that are not there come as null.
+            // Missing sensors are null.
             sensors: log
                 .get("temperature_sensors")
                 .items()
@@ -170,7 +169,7 @@ fn self_tests(root: Node<'_>) -> Vec<SelfTest> {
     let tests = rows.items().filter_map(|row| {
         let result = match row.path(&["self_test_result", "value"]).u64()? {
             0 => SelfTestResult::Passed,
-            // Ended by a command, a reset, a namespace that went, a format, a sanitize, or unsaid.
+            // Ended by a command, a reset, a namespace that was removed, a format, a sanitize, or for an unknown reason.
             1..=4 | 8 | 9 => SelfTestResult::Aborted,
             code @ 5..=7 => SelfTestResult::Failed(code as u8),
             // An unused entry.

@@ -1,4 +1,4 @@
-//! From smartctl's bytes to `Facts`.
+//! Parses smartctl's output to `Facts`.
 
 use serde_json::Value;
 
@@ -6,45 +6,44 @@ use super::{Ata, Detail, ExitStatus, Facts, Message, NAME, Nvme, Protocol, Scsi,
 use crate::json::{Node, tidy};
 use drivebay_model::units::{human_size, size_beside};
 
-/// A longer output is refused unread. Real ones are under 200 KiB.
+/// Largest output that is read, bytes. Real ones are under 200 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// Places tried for the start of the document.
+/// Maximum of positions that are tried for the start of the document.
 const STARTS: usize = 32;
 const MESSAGES: usize = 16;
 const MESSAGE: usize = 200;
-/// How much of something that is no JSON is quoted.
+/// Longest quotation from text that is no JSON, characters.
 const QUOTE: usize = 120;
 
-/// Why an output says nothing.
+/// Reason why an output cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// No bytes, or blanks only.
+    /// No bytes, or white space only.
     #[error("smartctl wrote nothing")]
     Empty,
-    /// Over `MAX_BYTES`.
+    /// More than `MAX_BYTES`.
     #[error("smartctl wrote {}, more than the {} that are read", size_beside(*len as u64, MAX_BYTES as u64), size_beside(MAX_BYTES as u64, *len as u64))]
     TooLarge {
-        /// Bytes.
+        /// Length of the output, bytes.
         len: usize,
     },
     /// The document begins but does not end.
     #[error("smartctl's JSON ends in the middle, after {}", human_size(*len as u64))]
     Truncated {
-        /// Bytes.
+        /// Length of the output, bytes.
         len: usize,
     },
-    /// There is no JSON of smartctl's in it.
+    /// There is no JSON of smartctl in it.
     #[error("smartctl wrote no JSON that can be read ({why}); it begins: {begins:?}")]
     NotJson {
-        /// What the reader met.
+        /// Reason, from the last attempt to parse it.
         why: String,
-        /// The first characters.
+        /// First characters of the output.
         begins: String,
     },
 }
 
-/// Reads an output. Text before the JSON (smartctl 7.0 to 7.2 write some on SCSI drives) and after
-/// it is passed over.
+/// Parses an output. Text before the JSON (smartctl 7.0 to 7.2 write some for SCSI drives) and after it is skipped.
 pub fn parse(bytes: &[u8]) -> Result<Facts, ParseError> {
     if bytes.len() > MAX_BYTES {
         return Err(ParseError::TooLarge { len: bytes.len() });
@@ -57,8 +56,7 @@ fn document(text: &str) -> Result<Value, ParseError> {
     if text.trim().is_empty() {
         return Err(ParseError::Empty);
     }
-    // Control characters are blanks outside of a string and forbidden inside, where drives'
-    // names put them all the same.
+    // Control characters are white space outside of a string and forbidden inside, where names of drives have them nevertheless.
     let clean: String = text
         .chars()
         .map(|c| if c < ' ' { ' ' } else { c })
@@ -88,7 +86,7 @@ pub(super) fn not_json(why: &str, bytes: &[u8]) -> ParseError {
     }
 }
 
-/// Where the document may begin: at the first brace, or at one that begins a line.
+/// Returns the positions at which the document may begin: the first brace, and each one that begins a line.
 fn starts(text: &str) -> impl Iterator<Item = usize> {
     let mut offset = 0;
     let lines = text.split_inclusive('\n').filter_map(move |line| {
@@ -114,7 +112,7 @@ fn facts(root: Node<'_>) -> Facts {
         Some(Protocol::Ata) => Detail::Ata(Ata::parse(root)),
         Some(Protocol::Scsi) => Detail::Scsi(Scsi::parse(root)),
         Some(Protocol::Nvme) => Detail::Nvme(Nvme::parse(root)),
-        // smartctl does not speak to eMMC.
+        // smartctl does not support eMMC.
         Some(Protocol::Mmc) | None => Detail::Unknown,
     };
     let rotation_rate = root.get("rotation_rate").u64();
@@ -234,12 +232,12 @@ fn temperature(root: Node<'_>) -> Temperature {
     }
 }
 
-/// 0 is what drives and bridges say that do not measure, in degrees or in kelvin.
+/// True for a measured temperature. Drives and bridges that do not measure report 0, in degrees or in kelvin.
 fn is_measured(degrees: i32) -> bool {
     degrees != 0 && (-50..=150).contains(&degrees)
 }
 
-/// By the rotation rate, unless the attributes are those of flash memory: some solid state drives claim to rotate.
+/// Decides by the rotation rate, unless the attributes are those of flash memory: some solid state drives claim to rotate.
 fn rotational(detail: &Detail, rate: Option<u64>) -> Option<bool> {
     let by_rate = rate.map(|rate| rate > 0);
     match detail {
@@ -262,8 +260,7 @@ fn messages(root: Node<'_>) -> Vec<Message> {
     texts.take(MESSAGES).collect()
 }
 
-/// smartctl 7.5 has a section for it; earlier ones say it in a message when they leave a sleeping
-/// drive alone.
+/// Returns the power mode. smartctl 7.5 has a section for it; earlier versions report it in a message if they do not wake a drive.
 fn power_mode(root: Node<'_>, messages: &[Message]) -> String {
     let mode = root.get("power_mode");
     let said = [
@@ -280,7 +277,7 @@ fn power_mode(root: Node<'_>, messages: &[Message]) -> String {
         .unwrap_or_default()
 }
 
-/// The power mode in "Device is in STANDBY mode, exit(3)".
+/// Returns the power mode in a message such as "Device is in STANDBY mode, exit(3)".
 pub fn sleeping(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Device is in ")?;
     let (mode, _) = rest.split_once(" mode, exit(")?;

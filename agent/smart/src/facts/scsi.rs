@@ -1,32 +1,32 @@
-//! What a SCSI or SAS drive says: grown defects, error counters, self-tests, endurance, why it fails.
+//! Facts of a SCSI or SAS drive: grown defects, error counters, self-tests, endurance, sense codes.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LoggedError, LoggedPlace, NAME, SelfTest, SelfTestResult};
 use crate::json::{Node, decimal};
 
-/// The self-test log page has 20 entries.
+/// Number of entries of the self-test log page.
 const SELF_TESTS: usize = 20;
-/// gigabytes_processed counts in 10^9 bytes.
+/// Unit of gigabytes_processed, bytes.
 const GIGABYTE: f64 = 1e9;
 
-/// More results of a background scan than the standard has room for are not read.
+/// Maximum of results of a background scan that are read, which is that of the standard.
 const RESULTS: usize = 2048;
 /// Sense key: the medium could not be read.
 const MEDIUM_ERROR: u64 = 3;
 /// Sense key: the drive's electronics or mechanics failed.
 const HARDWARE_ERROR: u64 = 4;
-/// Reassign status of what was recovered by writing it again in the same place, and smartctl's words for it.
+/// Reassign status of a sector that was recovered by writing it again in the same place, and smartctl's words for it.
 const RECOVERED: u64 = 5;
 const RECOVERED_WORDS: &str = "recovered via rewrite in-place";
-/// How smartctl words the states of a background scan that matter.
+/// smartctl's words for the states of a background scan that matter.
 const BACKGROUND_WORDS: [(u64, &str); 2] = [
     (3, "halted due to fatal error"),
     (4, "halted due to a vendor specific pattern of error"),
 ];
-/// Ports of a SAS drive: two, with some room.
+/// Maximum of ports that are read: a SAS drive has two.
 const PORTS: usize = 8;
-/// Counters of a phy that only errors move (SPL-4, protocol specific port log page).
+/// Counters of a phy that only errors increment (SPL-4, protocol specific port log page).
 const PHY_ERRORS: [&str; 4] = [
     "invalid_dword_count",
     "running_disparity_error_count",
@@ -34,12 +34,10 @@ const PHY_ERRORS: [&str; 4] = [
     "phy_reset_problem_count",
 ];
 
-/// Facts of a SCSI drive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scsi {
-    /// Additional sense code and qualifier of the informational exception, when the status failed.
+    /// Additional sense code and qualifier of the informational exception, if the status failed.
     pub sense: Option<(u8, u8)>,
-    /// Length of the grown defect list.
     pub grown_defects: Option<u64>,
     /// Error counters of reading.
     pub read: Option<ErrorCounter>,
@@ -47,25 +45,25 @@ pub struct Scsi {
     pub write: Option<ErrorCounter>,
     /// Error counters of verifying.
     pub verify: Option<ErrorCounter>,
-    /// Defects that wait for a write.
+    /// Number of defects that wait for a write.
     pub pending_defects: Option<u64>,
-    /// Percentage used endurance indicator.
+    /// Rated endurance used, percent.
     pub endurance_used: Option<u64>,
     /// State of the background scan (SBC-4, log page 0x15): 3 is halted by a fatal error.
     #[serde(default)]
     pub background_status: Option<u64>,
-    /// What the background scan found and could not recover: sense keys 3 (medium) and 4 (hardware).
+    /// Errors that the background scan did not recover: sense keys 3 (medium) and 4 (hardware).
     #[serde(default)]
     pub background_errors: Option<Vec<LoggedError>>,
-    /// Year and week in which it was made.
+    /// Year and week of manufacture.
     #[serde(default)]
     pub manufactured: Option<(u16, u8)>,
     /// Errors of all its SAS phys: invalid dwords, running disparity, lost synchronisation, failed resets.
     #[serde(default)]
     pub phy_errors: Option<u64>,
-    /// Newest first.
+    /// Self-tests, the newest first.
     pub self_tests: Vec<SelfTest>,
-    /// Where background scans could not read, and the pending defects.
+    /// Sectors that background scans could not read, and the pending defects.
     #[serde(default)]
     pub unreadable: Vec<LoggedPlace>,
 }
@@ -73,9 +71,9 @@ pub struct Scsi {
 /// One error counter page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCounter {
-    /// Errors that were corrected.
+    /// Number of errors that were corrected.
     pub corrected: Option<u64>,
-    /// Errors that were not.
+    /// Number of errors that were not corrected.
     pub uncorrected: Option<u64>,
     /// Bytes processed, rounded by the drive.
     pub bytes: Option<u64>,
@@ -88,7 +86,7 @@ impl ErrorCounter {
             uncorrected: node.count("total_uncorrected_errors"),
             bytes: decimal(&node.get("gigabytes_processed").text(NAME))
                 .filter(|gigabytes| gigabytes.is_finite() && *gigabytes >= 0.0)
-                // `as` holds a float at the ends of the range.
+                // `as` saturates a float.
                 .map(|gigabytes| (gigabytes * GIGABYTE) as u64),
         })
     }
@@ -170,14 +168,14 @@ fn background_errors(scan: Node<'_>) -> (Option<Vec<LoggedError>>, Vec<LoggedPla
     )
 }
 
-/// Whether the scan read the data after all and wrote it again (SBC-4, reassign status 5).
+/// True if the scan read the data in the end and wrote it again (SBC-4, reassign status 5).
 fn is_recovered(status: Node<'_>) -> bool {
     let number = status.get("value").u64().or_else(|| status.u64());
     let words = [status.get("string"), status].map(|node| node.text(NAME).to_lowercase());
     number == Some(RECOVERED) || words.iter().any(|words| words.starts_with(RECOVERED_WORDS))
 }
 
-/// Its members are the count and, by their numbers, the defects.
+/// Returns the pending defects; the members of the log are their count and, by number, the defects.
 fn pending_defects(log: Node<'_>) -> Vec<LoggedPlace> {
     let places = log.members().take(RESULTS).filter_map(|(_, defect)| {
         Some(LoggedPlace {
@@ -192,7 +190,7 @@ fn manufactured(page: Node<'_>) -> Option<(u16, u8)> {
     let number = |key| page.get(key).u64();
     let year = u16::try_from(number("year_of_manufacture")?).ok()?;
     let week = u8::try_from(number("week_of_manufacture")?).ok()?;
-    // Blanks and zeros where the vendor does not say.
+    // Blanks and zeros if the vendor does not report it.
     ((1990..=2100).contains(&year) && (1..=53).contains(&week)).then_some((year, week))
 }
 

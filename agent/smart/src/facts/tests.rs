@@ -1,4 +1,4 @@
-//! What is read from the outputs of each protocol, and that nothing odd in them loses a drive.
+//! Parsing of the outputs of each protocol; nothing unusual in them loses a drive.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -282,7 +282,7 @@ fn a_drive_that_sleeps_is_told_from_one_that_cannot_be_opened() {
     assert!(matches!(of_facts(told), Outcome::Answered(_)));
 }
 
-/// Every place in a document, as a JSON pointer.
+/// Returns every position in a document, as a JSON pointer.
 fn places(value: &Value, at: &str, into: &mut Vec<String>) {
     into.push(at.to_owned());
     match value {
@@ -337,7 +337,7 @@ proptest! {
             let mut all = Vec::new();
             places(&document, "", &mut all);
             let place = index.get(&all);
-            // Not the document as a whole.
+            // Except the document as a whole.
             if !place.is_empty() && let Some(at) = document.pointer_mut(place) {
                 *at = value;
             }
@@ -351,7 +351,7 @@ proptest! {
         for poll in 0..3 {
             let assessment = judge(&outcome, &mut history, poll * 600, &Thresholds::default(), None);
             prop_assert_eq!(assessment.reasons.is_empty(), assessment.verdict.weight() == 0);
-            // Without an answer it says why.
+            // A stale assessment has a failure, unless the drive is in standby.
             prop_assert_eq!(
                 assessment.stale,
                 assessment.failure.is_some() || assessment.standby
@@ -377,7 +377,7 @@ fn the_logs_of_a_drive_have_the_sectors_that_it_could_not_read() {
         let all = changed(fixtures::drive(name), changes).logged_places();
         all.iter().map(|place| (place.entry, place.lba)).collect()
     };
-    // The newest entry of each sector, and none of a cable's fault; of a short command the device register has four bits. Then the
+    // The newest entry of each sector, and none of a cable fault; for a short command, four bits are in the device register. Then the
     // pending defect.
     assert_eq!(
         places("ata-error-log-extended", &[]),
@@ -393,14 +393,14 @@ fn the_logs_of_a_drive_have_the_sectors_that_it_could_not_read() {
         places("ata-error-log", &[]),
         [(2, 122_334_455), (1, 122_334_448)]
     );
-    // Its addresses end there.
+    // The addresses of the log end there.
     let beyond = json!("Error: UNC at LBA = 0x0fffffff = 268435455");
     let place = "ata_smart_error_log.summary.table.0.error_description";
     assert_eq!(
         places("ata-error-log", &[(place, beyond)]),
         [(1, 122_334_448)]
     );
-    // Of the self-tests those that failed, then what the background scan could not read, or waits for a write.
+    // Of the self-tests those that failed, then the sectors that the background scan could not read, or that wait for a write.
     assert_eq!(
         places("scsi-self-test-failed", &[]),
         [(28_790, 2_930_277_168), (28_788, 2_930_277_176)]

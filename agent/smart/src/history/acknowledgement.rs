@@ -1,23 +1,23 @@
-//! What an operator's acknowledgement does to a history: it silences findings and never improves a verdict. Pure.
+//! Effect of an operator's acknowledgement on a history: it silences findings and never improves a verdict. Pure.
 
 use super::{
     super::rules::{Acknowledging, RuleFinding, SmartCode},
     Acknowledged, Acknowledgement, History, Series, Withdrawn,
 };
 
-/// Acknowledgements kept, the newest.
+/// Maximum of acknowledgements that are kept, the newest.
 const KEPT: usize = 16;
 
 impl History {
-    /// The acknowledgement that holds at `now` (seconds since 1970).
+    /// Returns the acknowledgement that holds at `now` (seconds since 1970).
     pub fn acknowledgement(&self, now: u64) -> Option<&Acknowledged> {
         let last = self.acknowledgements.last()?;
         let holds = last.withdrawn.is_none() && last.given.until.is_none_or(|until| now < until);
         holds.then_some(last)
     }
 
-    /// The findings that the drive's state rests on, and whether each is acknowledged: why the verdict is held, and where all of
-    /// that is acknowledged, what was found besides and is not.
+    /// Returns the findings from which the drive's state derives: those for which the verdict is held, and if all of these are
+    /// acknowledged, also the findings of the last answer that are not.
     pub fn standing(&self) -> Vec<RuleFinding> {
         let mut standing = self.reasons.clone();
         if standing.iter().all(|reason| reason.acknowledged) {
@@ -27,9 +27,9 @@ impl History {
         standing
     }
 
-    /// Acknowledges the findings of the last answer and what a verdict is still held for, but not what the drive says of its
-    /// state now. A level that gets worse counts again, growth counts from here, and the verdict stays what it is: a BAD that
-    /// nothing speaks for any more is left after clean polls, as SUSPECT is, counted from here. Answers what is acknowledged.
+    /// Acknowledges the findings of the last answer and those for which the verdict is held, except the drive's own statements about its
+    /// current state. A level that gets worse counts again, growth counts from now on, and the verdict stays. A BAD without evidence clears
+    /// after clean polls, as SUSPECT does, counted from now on. Returns the findings that are acknowledged.
     pub fn acknowledge(&mut self, ack: &Acknowledgement, now: u64) -> Vec<RuleFinding> {
         if self.acknowledgement(now).is_none() {
             self.silence_nothing();
@@ -49,7 +49,7 @@ impl History {
         for reason in &mut self.reasons {
             let found = self.findings.iter().find(|finding| same(finding, reason));
             let hangs = self.hanging && reason.code == SmartCode::ProbeHang;
-            // What is not found any more is no state of now.
+            // A finding that does not hold any more is no current state.
             reason.acknowledged = found.map_or(!hangs, |finding| finding.acknowledged);
         }
         self.clean_polls = 0;
@@ -75,7 +75,7 @@ impl History {
         done
     }
 
-    /// Withdraws the acknowledgement that holds; everything that is found counts again. True when there was one.
+    /// Withdraws the acknowledgement that holds; all findings count again. Returns true if there was one.
     pub fn withdraw(&mut self, by: &str, now: u64) -> bool {
         let holds = self.acknowledgement(now).is_some();
         if let Some(last) = self.acknowledgements.last_mut().filter(|_| holds) {
@@ -86,7 +86,7 @@ impl History {
         holds
     }
 
-    /// Ends an acknowledgement whose time is over. True when one ended.
+    /// Ends an acknowledgement that has expired at `now`. Returns true if one ended.
     pub fn expire(&mut self, now: u64) -> bool {
         let silent = |findings: &[RuleFinding]| findings.iter().any(|one| one.acknowledged);
         let ends = self.acknowledgement(now).is_none()

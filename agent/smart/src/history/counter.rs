@@ -1,4 +1,4 @@
-//! The counters whose growth matters, and where each is read.
+//! Counters whose growth matters, and the fields from which each is read.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ macro_rules! counters {
                 match self { $(Self::$name => $subject,)+ }
             }
 
-            /// What it counts, in words.
+            /// Returns what the counter counts, in words.
             pub fn what(self) -> &'static str {
                 match self { $(Self::$name => $what,)+ }
             }
@@ -53,7 +53,7 @@ counters! {
 }
 
 impl Counter {
-    /// Where it is read; the first field that the drive has.
+    /// Returns the fields with the counter; the first one that the drive has is used.
     fn fields(self) -> &'static [Field] {
         match self {
             Self::Reallocated => &[Field::Reallocated, Field::StatisticReallocated],
@@ -62,14 +62,14 @@ impl Counter {
             Self::PendingSectors => &[Field::PendingSectors],
             Self::OfflineUncorrectable => &[Field::OfflineUncorrectable],
             Self::InterfaceCrc => &[Field::InterfaceCrc, Field::StatisticInterfaceCrc],
-            // The sum of three.
+            // The sum of three fields.
             Self::ScsiUncorrected => &[],
             Self::GrownDefects => &[Field::GrownDefects],
             Self::MediaErrors => &[Field::MediaErrors],
         }
     }
 
-    /// The counters that these facts hold. What cannot be true is not among them.
+    /// Returns the counters in these facts, without values that cannot be true.
     pub fn read(facts: &Facts) -> Vec<(Self, u64)> {
         let value = |counter: Self| match counter {
             Self::ScsiUncorrected => uncorrected_errors(facts),

@@ -1,4 +1,4 @@
-//! What is remembered of a drive between polls. Pure: time comes in as an argument.
+//! Persisted state of a drive between polls. Pure: time is an argument.
 //!
 //! # On disk
 //!
@@ -21,9 +21,8 @@
 //! }
 //! ```
 //!
-//! Times are seconds since 1970. Every member but `version` may be missing. A member that is added
-//! later gets a default; a change of meaning raises `version`, and a version from the future is
-//! refused, for guessing at it could turn BAD into GOOD.
+//! Times are seconds since 1970. Every member but `version` may be missing. A member that is added later gets a default; a change of
+//! meaning raises `version`. A later version is refused, because misreading it could turn BAD into GOOD.
 
 mod acknowledgement;
 mod counter;
@@ -52,19 +51,19 @@ use super::{
     rules::{RuleFinding, SmartCode, SmartCondition, Verdict},
 };
 
-/// The form that is written.
+/// Version of the format that is written.
 pub const VERSION: u32 = 1;
-/// A larger file is not one of ours: a full history is under 64 KiB.
+/// Largest file that is read, bytes: a full history is under 64 KiB.
 pub const MAX_BYTES: usize = 1024 * 1024;
-/// Reasons kept for one verdict.
+/// Maximum of reasons that are kept for one verdict.
 const REASONS: usize = 32;
 
-/// How the counters moved up to now.
+/// Growth of the counters up to now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trends(BTreeMap<Counter, Trend>);
 
 impl Trends {
-    /// How one of them moved; None when the drive does not have it.
+    /// Returns the trend of a counter; None if the drive does not have it.
     pub fn get(&self, counter: Counter) -> Option<Trend> {
         self.0.get(&counter).copied()
     }
@@ -76,43 +75,43 @@ impl FromIterator<(Counter, Trend)> for Trends {
     }
 }
 
-/// What the rules need to know from before, besides trends.
+/// State from earlier polls that the rules need besides trends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// Acknowledged level by subject.
     pub levels: BTreeMap<String, u64>,
-    /// Whether it was too hot the last time.
+    /// True if the drive was too hot at the last poll.
     pub overheating: bool,
 }
 
 impl Known {
-    /// The level up to which findings on this subject are acknowledged.
+    /// Returns the level up to which findings on this subject are acknowledged.
     pub fn acknowledged(&self, subject: &str) -> Option<u64> {
         self.levels.get(subject).copied()
     }
 }
 
-/// Who the history is of, as the drive itself said it.
+/// Identity of the drive that the history is of, as the drive itself reported it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     #[serde(default)]
     pub model: String,
     #[serde(default)]
     pub serial: String,
-    /// World wide name.
+    /// World-wide name.
     #[serde(default)]
     pub wwn: String,
 }
 
 impl Identity {
-    /// Placeholders are left out: they name no drive.
+    /// Returns the identity without placeholders, which identify no drive.
     fn of(facts: &Facts) -> Self {
         let unique = |name: &str, is_unique: bool| match is_unique {
             true => name.to_owned(),
             false => String::new(),
         };
         let wwn = facts.wwn.trim_start_matches("0x");
-        // smartctl does not say which it is. The first digit of a NAA is its format.
+        // smartctl does not report the kind. The first digit of a NAA is its format.
         let kind = match wwn.starts_with(['1', '2', '3', '5', '6']) {
             true => "naa",
             false => "eui",
@@ -124,13 +123,13 @@ impl Identity {
         }
     }
 
-    /// Whether the two cannot be one drive. What one of them does not say is no difference.
+    /// True if the two cannot be one drive. A name that one of them does not have is no difference.
     fn differs(&self, other: &Self) -> bool {
         let differ = |a: &str, b: &str| !a.is_empty() && !b.is_empty() && a != b;
         differ(&self.serial, &other.serial) || differ(&self.wwn, &other.wwn)
     }
 
-    /// Whether the two name something that is the same.
+    /// True if the two have a name in common.
     fn agrees(&self, other: &Self) -> bool {
         let agree = |a: &str, b: &str| !a.is_empty() && a == b;
         agree(&self.serial, &other.serial) || agree(&self.wwn, &other.wwn)
@@ -149,39 +148,39 @@ impl Identity {
     }
 }
 
-/// An operator's word that what was shown is known.
+/// An operator's statement that the findings shown are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledgement {
     pub by: String,
     pub note: String,
-    /// It holds before this moment, seconds since 1970; None: until it is withdrawn.
+    /// Time from which on it no longer holds, seconds since 1970; None: it holds until it is withdrawn.
     pub until: Option<u64>,
-    /// The drive takes new volumes all the same.
+    /// True if the drive takes new volumes in spite of the findings.
     pub takes_new_volumes: bool,
 }
 
-/// An acknowledgement that was given.
+/// An acknowledgement as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acknowledged {
-    /// Seconds since 1970.
+    /// Time at which it was given, seconds since 1970.
     pub at: u64,
     #[serde(flatten)]
     pub given: Acknowledgement,
-    /// What: code, subject and value of each finding.
+    /// Code, subject and value of each finding that it covers.
     pub findings: Vec<(SmartCode, String, u64)>,
-    /// Who withdrew it, and when, seconds since 1970.
+    /// The withdrawal, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<Withdrawn>,
 }
 
-/// The end of an acknowledgement by an operator.
+/// Withdrawal of an acknowledgement by an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withdrawn {
     pub at: u64,
     pub by: String,
 }
 
-/// What is remembered of a drive.
+/// State of one drive between polls, in the format that the module's documentation shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
     version: u32,
@@ -229,20 +228,20 @@ fn unknown() -> Verdict {
     Verdict::Unknown
 }
 
-/// Why a history cannot be read.
+/// Reason why a history cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// Not JSON, or not a history.
     #[error("the drive's health history is damaged; move the file aside to begin a new one")]
     Damaged(#[source] serde_json::Error),
-    /// Over `MAX_BYTES`.
+    /// More than `MAX_BYTES`.
     #[error(
         "the drive's health history has {}, more than {}; move the file aside to begin a new one",
         size_beside(*len as u64, MAX_BYTES as u64),
         size_beside(MAX_BYTES as u64, *len as u64)
     )]
     TooLarge {
-        /// Bytes.
+        /// Length of the file, bytes.
         len: usize,
     },
     /// Written by a newer agent.
@@ -250,7 +249,7 @@ pub enum HistoryError {
         "the drive's health history is of version {found}, this agent knows {VERSION}; run the newer agent, or move the file aside to begin a new one"
     )]
     Version {
-        /// What the file says.
+        /// Version in the file.
         found: u32,
     },
 }
@@ -283,7 +282,7 @@ impl Default for History {
 }
 
 impl History {
-    /// Reads what `to_json` wrote.
+    /// Parses the format that `to_json` writes. Errs if it is damaged, larger than `MAX_BYTES`, or of another version.
     pub fn from_json(bytes: &[u8]) -> Result<Self, HistoryError> {
         #[derive(Deserialize)]
         struct Version {
@@ -292,7 +291,7 @@ impl History {
         if bytes.len() > MAX_BYTES {
             return Err(HistoryError::TooLarge { len: bytes.len() });
         }
-        // The version first: a newer form need not fit this one.
+        // The version first: a newer format may not parse as this one.
         let Version { version } = serde_json::from_slice(bytes).map_err(HistoryError::Damaged)?;
         if version != VERSION {
             return Err(HistoryError::Version { found: version });
@@ -300,70 +299,70 @@ impl History {
         serde_json::from_slice(bytes).map_err(HistoryError::Damaged)
     }
 
-    /// The form for a file. The error is serde's; a history has nothing that cannot be written.
+    /// Returns the format for a file. The error is serde's; a history has nothing that cannot be written.
     pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
 
-    /// The verdict that is held.
+    /// Returns the verdict that is held.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Why it is held: what was found when it was entered, and since. Empty for GOOD and UNKNOWN.
+    /// Returns the findings for which the verdict is held: those when it was entered, and since. Empty for GOOD and UNKNOWN.
     pub fn reasons(&self) -> &[RuleFinding] {
         &self.reasons
     }
 
-    /// What the last answer showed, worst first, what is acknowledged among it.
+    /// Returns the findings of the last answer, worst first, with the acknowledged ones.
     pub fn findings(&self) -> &[RuleFinding] {
         &self.findings
     }
 
-    /// Wear, heat, cable and timeouts, as of the last answer that said something of them.
+    /// Returns wear, temperature, cable and timeouts, as of the last answer with health data.
     pub fn conditions(&self) -> &[SmartCondition] {
         &self.conditions
     }
 
-    /// Whether this is proven to be the history of the drive that answered so: both name the same WWN or serial number, and
-    /// not a placeholder.
+    /// True if this is proven to be the history of the drive that gave the answer: both have the same WWN or serial number, which is no
+    /// placeholder.
     pub fn is_of(&self, facts: &Facts) -> bool {
         let identity = Identity::of(facts);
         !self.identity.differs(&identity) && self.identity.agrees(&identity)
     }
 
-    /// Since when it is held, in seconds since 1970; 0 when never judged.
+    /// Returns the time since which the verdict is held, seconds since 1970; 0 if there was none.
     pub fn since(&self) -> u64 {
         self.since
     }
 
-    /// When the drive last answered, in seconds since 1970.
+    /// Returns the time of the last answer, seconds since 1970.
     pub fn answered_at(&self) -> Option<u64> {
         self.answered_at
     }
 
-    /// How smartctl talked to the drive the last time: the `-d` for the next poll. None when it has not,
-    /// or when a poll with it failed since.
+    /// Returns the device type with which smartctl last reached the drive: the `-d` for the next poll. None if it has not, or if a poll
+    /// failed since in a way that the type may have caused.
     pub fn device_type(&self) -> Option<&str> {
         Some(self.device_type.as_str()).filter(|kind| !kind.is_empty())
     }
 
-    /// The protocol of the last answer.
+    /// Returns the protocol of the last answer.
     pub fn protocol(&self) -> Option<Protocol> {
         self.protocol
     }
 
-    /// Failed polls by reason, since the drive was first seen.
+    /// Returns the number of failed polls by reason, since the drive was first polled.
     pub fn failures(&self) -> &BTreeMap<FailureReason, u64> {
         &self.failures
     }
 
-    /// The acknowledgements of this drive, oldest first.
+    /// Returns the acknowledgements that are kept, oldest first.
     pub fn acknowledgements(&self) -> &[Acknowledged] {
         &self.acknowledgements
     }
 
-    /// How the counters had moved when the drive answered last.
+    /// Returns the growth of the counters as of the last answer.
     pub fn trends(&self) -> Trends {
         let counters = self.counters.iter();
         counters
@@ -371,7 +370,7 @@ impl History {
             .collect()
     }
 
-    /// What the rules need to know from before.
+    /// Returns the state from earlier polls that the rules need.
     pub fn known(&self) -> Known {
         Known {
             levels: self.acknowledged.clone(),

@@ -1,5 +1,5 @@
-//! What only a deep poll tells, kept for the light ones in between: or a finding would come and go
-//! with the kind of poll.
+//! Facts that only a deep poll reads, kept for the light polls in between: otherwise a finding would appear and disappear with the kind of
+//! poll.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,14 +20,14 @@ pub(super) struct Remembered {
     limits: Temperature,
     #[serde(default)]
     nvme_limits: (Option<i32>, Option<i32>),
-    /// Of ATA: the device statistics that rules read.
+    /// ATA: the device statistics that rules read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     statistics: Vec<Statistic>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error_count: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     logged_uncorrectable: Option<Vec<LoggedError>>,
-    /// Of ATA: a count of sectors was no multiple of the logical sectors in a physical one.
+    /// ATA: true if a count of sectors was no multiple of the logical sectors in a physical one.
     #[serde(default)]
     counts_physical: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub(super) struct Remembered {
     background_errors: Option<Vec<LoggedError>>,
 }
 
-/// Takes the new value where there is one, else the old.
+/// Makes both the new value if there is one, else the old one.
 fn newest<T: Clone>(new: &mut Option<T>, old: &mut Option<T>) {
     match new {
         Some(_) => old.clone_from(new),
@@ -45,7 +45,7 @@ fn newest<T: Clone>(new: &mut Option<T>, old: &mut Option<T>) {
 }
 
 impl Remembered {
-    /// Fills in what these facts do not say, and keeps what they do.
+    /// Fills in facts that this answer lacks, and keeps those that it has.
     pub(super) fn complete(&mut self, facts: &mut Facts) {
         let temperature = &mut facts.temperature;
         newest(

@@ -1,4 +1,4 @@
-//! One counter over the last week: what growth is measured on.
+//! Values of one counter over the last week, on which growth is measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,37 +6,35 @@ const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 const WEEK: u64 = 7 * DAY;
 
-/// A counter's values over the last seven days. Kept by the hour and only where it changed, the lowest
-/// of each hour: at most 169 points, mostly one.
+/// A counter's values over the last seven days. Kept by the hour and only when they changed, the lowest of each hour: at most 169 points,
+/// usually one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// The last value.
     value: u64,
-    /// When it was read, in seconds since 1970.
+    /// Time at which the last value was read, seconds since 1970.
     at: u64,
-    /// Polls in a row in which it grew.
+    /// Number of polls in a row in which it grew.
     #[serde(default)]
     polls: u32,
-    /// (start of an hour in seconds since 1970, lowest value from then on).
+    /// Start of an hour, seconds since 1970, and the lowest value from then on.
     #[serde(default)]
     points: Vec<(u64, u64)>,
 }
 
-/// How a counter moved.
+/// Growth of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trend {
-    /// Now.
     pub value: u64,
-    /// Growth over the lowest value of the last 24 hours; None when there is none to compare with.
+    /// Growth over the lowest value of the last 24 hours; None if there is no value to compare with.
     pub day: Option<u64>,
-    /// The same for seven days.
+    /// Growth over the lowest value of the last seven days; None if there is no value to compare with.
     pub week: Option<u64>,
-    /// Polls in a row in which it grew.
+    /// Number of polls in a row in which it grew.
     pub polls: u32,
 }
 
 impl Series {
-    /// Begins with this value: growth counts from here.
+    /// Begins with this value: growth counts from here on.
     pub(super) fn new(value: u64, now: u64) -> Self {
         Self {
             value,
@@ -46,9 +44,9 @@ impl Series {
         }
     }
 
-    /// Takes a new value and says how it moved.
+    /// Records a new value and returns its growth.
     pub(super) fn observe(&mut self, value: u64, now: u64) -> Trend {
-        // A clock that was put back: what lies in the future is as old as it can be.
+        // The clock was set back: values in the future are moved to now.
         let hour = now - now % HOUR;
         for point in &mut self.points {
             point.0 = point.0.min(hour);
@@ -77,7 +75,7 @@ impl Series {
         }
     }
 
-    /// How it had moved when it was read last.
+    /// Returns the growth as of the last value.
     pub(super) fn last_trend(&self) -> Trend {
         let grown = |span| {
             let lowest = self.lowest(self.at, span)?;
@@ -91,14 +89,12 @@ impl Series {
         }
     }
 
-    /// The last value.
     pub(super) fn value(&self) -> u64 {
         self.value
     }
 
-    /// The lowest value known in the time before now. A value holds from its point to the next one, the
-    /// last until it was read last; so what was not looked at says nothing. Rounded up to the hour: when
-    /// within the next point's hour the value ended is not known.
+    /// Returns the lowest value in the last `span` seconds. A value holds from its point to the next one, the last one until it was last
+    /// read; a time without polls has no value. Rounded up to the hour: it is not recorded when within the next point's hour a value ended.
     fn lowest(&self, now: u64, span: u64) -> Option<u64> {
         let from = now.saturating_sub(span);
         let ends = self
@@ -113,11 +109,11 @@ impl Series {
             .zip(ends)
             .filter(|(_, end)| *end >= from)
             .map(|((_, value), _)| *value);
-        // Within one hour the last value may be above the hour's lowest, and nothing but it be inside.
+        // Within one hour the last value may be higher than the hour's lowest, and the only one in the span.
         inside.chain((self.at >= from).then_some(self.value)).min()
     }
 
-    /// Drops what lies before, except for the value that held then.
+    /// Drops the points before a time, except the one whose value held then.
     fn forget(&mut self, before: u64) {
         let old = self.points.iter().filter(|point| point.0 < before).count();
         if old > 1 {

@@ -1,6 +1,5 @@
-//! How the held verdict moves: SUSPECT and BAD are entered at once; SUSPECT is left after enough clean
-//! polls and time, BAD only once it is acknowledged too, or when the drive is another one; not knowing
-//! changes nothing.
+//! Changes of the held verdict: SUSPECT and BAD are entered at once. SUSPECT clears after enough clean polls and time; BAD does only if it
+//! is acknowledged too, or if the drive is another one. A poll without health data changes nothing.
 
 use super::{
     super::{
@@ -13,8 +12,8 @@ use super::{
 };
 
 impl History {
-    /// Before the rules: whose answer it is, what is known besides, how the counters moved. True when
-    /// it is another drive, of which nothing is known.
+    /// Prepares an answer for the rules: checks the drive's identity, fills in facts of earlier polls, and returns the growth of the
+    /// counters. True if it is another drive, whose history begins empty.
     pub fn observe(&mut self, facts: &mut Facts, now: u64) -> (Trends, bool) {
         let identity = Identity::of(facts);
         let another = self.identity.differs(&identity);
@@ -22,13 +21,13 @@ impl History {
             *self = Self::default();
         }
         self.identity.fill_from(identity);
-        // Of this answer alone: a value of an earlier one would be a poll without growth.
+        // Of this answer alone: a value from an earlier one would count as a poll without growth.
         let counters = Counter::read(facts);
         self.expire(now);
         self.remembered.complete(facts);
         let mut trends = Vec::new();
         for (counter, value) in counters {
-            // An acknowledged level follows a counter down: what comes back counts again.
+            // An acknowledged level follows a counter down: later growth counts again.
             if let Some(level) = self.acknowledged.get_mut(counter.as_str()) {
                 *level = (*level).min(value);
             }
@@ -50,7 +49,7 @@ impl History {
         }
     }
 
-    /// After the rules: an answer moves the held verdict. One that tells nothing does not.
+    /// Updates the held verdict after the rules. An answer without health data does not change it.
     pub fn answered(
         &mut self,
         facts: &Facts,
@@ -85,18 +84,18 @@ impl History {
         }
     }
 
-    /// The drive did something: it does not hang.
+    /// Resets the counter of timeouts.
     pub fn awake(&mut self) {
         self.timeouts = 0;
     }
 
-    /// A poll without an answer: counted, and nothing forgotten.
+    /// Counts a poll without an answer, and keeps the rest of the history. Enough timeouts of a drive that answered before raise SUSPECT.
     pub fn failed(&mut self, failure: &Failure, limits: &Thresholds, now: u64) {
         let count = self.failures.entry(failure.reason).or_default();
         *count = count.saturating_add(1);
         match failure.reason {
             FailureReason::OpenFailed | FailureReason::Unsupported | FailureReason::NoData => {
-                // Perhaps the cached type is wrong by now: the next poll finds it out anew.
+                // The cached type may be wrong: the next poll detects it again.
                 self.device_type.clear();
             }
             FailureReason::Timeout => self.timeouts = self.timeouts.saturating_add(1),
@@ -131,10 +130,10 @@ impl History {
         }
     }
 
-    /// Nothing as bad as what is held was found.
+    /// Counts a poll that found nothing as bad as the held verdict, and clears that after enough of them.
     fn clean(&mut self, evaluation: &Evaluation, limits: &Thresholds, now: u64) {
         self.clean_polls = self.clean_polls.saturating_add(1);
-        // After a clock that was put back, the time is counted anew.
+        // If the clock was set back, the time starts again.
         let since = self
             .clean_since
             .filter(|since| *since <= now)

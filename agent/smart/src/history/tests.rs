@@ -1,4 +1,4 @@
-//! How the held verdict moves, and that it never gets better before it may.
+//! Changes of the held verdict, which never improves before it may.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -116,7 +116,7 @@ fn a_dirty_poll_begins_the_wait_anew_and_a_silent_one_does_not_count() {
     );
 }
 
-/// Whether everything that the verdict rests on is acknowledged.
+/// True if all findings from which the verdict derives are acknowledged.
 fn silent(bench: &Bench) -> bool {
     bench.history.standing().iter().all(|one| one.acknowledged)
 }
@@ -157,7 +157,7 @@ fn an_acknowledged_bad_that_is_still_found_stays_bad_for_ever() {
         assert_eq!(assessment.observed, Verdict::Bad);
         assert!(silent(&bench));
     }
-    // Where less is left of it, that is the verdict in the end.
+    // If less evidence is left, the verdict that derives from it follows in the end.
     let at = START + 40 * DAY;
     for poll in 0..4 {
         bench.at(at + poll * 9 * HOUR, &pending(3));
@@ -265,18 +265,18 @@ fn what_the_drive_says_of_itself_cannot_be_acknowledged_away() {
     let assessment = bench.acknowledged(START + 600, &failed);
     assert_eq!(assessment.verdict, Verdict::Bad);
     assert!(!silent(&bench));
-    // Also when the poll that comes with it gives no answer.
+    // This is also so if the poll gives no answer.
     let assessment = bench.acknowledged(START + 1200, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Bad);
     assert_eq!(assessment.reasons[0].code, SmartCode::StatusFailed);
     assert!(!silent(&bench));
-    // When it says so no more, what is held can be.
+    // When the drive does not report it any more, the held verdict can be acknowledged.
     bench.at(START + 1800, &pending(0));
     assert!(!silent(&bench));
     let assessment = bench.acknowledged(START + 2400, &pending(0));
     assert!(silent(&bench));
     assert_eq!(assessment.verdict, Verdict::Bad);
-    // And says so again.
+    // The drive reports it again.
     bench.at(START + 3000, &failed);
     assert!(!silent(&bench));
 }
@@ -385,7 +385,7 @@ fn timeouts_count_only_in_a_row() {
     bench.at(START, &failure(FailureReason::Timeout));
     let assessment = bench.at(START, &failure(FailureReason::Timeout));
     assert_eq!(assessment.verdict, Verdict::Suspect);
-    // It cannot be acknowledged while it lasts.
+    // The finding cannot be acknowledged while it lasts.
     let assessment = bench.acknowledged(START, &failure(FailureReason::Garbage));
     assert_eq!(assessment.verdict, Verdict::Suspect);
     assert_eq!(assessment.reasons[0].code, SmartCode::ProbeHang);
@@ -456,7 +456,7 @@ fn the_form_on_disk_is_versioned() {
     assert_eq!(value["counters"]["PendingSectors"]["value"], 50);
 }
 
-/// What can happen to a drive.
+/// Events of a drive.
 #[derive(Debug, Clone)]
 enum Event {
     Pending(u64),
@@ -477,7 +477,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Minutes to a few days, sometimes back.
+/// A time step: minutes to a few days, sometimes back.
 fn step() -> impl Strategy<Value = i64> {
     prop_oneof![4 => 60..7200_i64, 2 => 3600..400_000_i64, 1 => -200_000..0_i64]
 }
@@ -492,7 +492,7 @@ proptest! {
         let mut bench = Bench::new();
         let mut now = START;
         let mut serial = 0;
-        // The rule again, in the plainest way: clean polls since the last dirty one, and their times.
+        // The rule again, in its simplest form: clean polls since the last dirty one, and their times.
         let mut clean: Vec<u64> = Vec::new();
         let mut acknowledged = false;
         for (event, step) in events {
@@ -589,7 +589,7 @@ fn a_placeholder_does_not_make_another_drive_the_one_before_it() {
     };
     assert!(is_known([5, 0x2538, 0x1234], ["A1B2", "A1B2"]));
     assert!(is_known([5, 0x2538, 0x1234], ["", ""]));
-    // A name that every drive has proves nothing, and neither does none.
+    // A name that every drive has proves nothing, and neither does a missing one.
     for placeholder in [[5, 0, 1], [5, 0, 0], [5, 0x2538, 0]] {
         assert!(!is_known(placeholder, ["", ""]), "{placeholder:?}");
         assert!(!is_known(placeholder, ["A1B2", "C3D4"]), "{placeholder:?}");
@@ -599,7 +599,7 @@ fn a_placeholder_does_not_make_another_drive_the_one_before_it() {
         );
         assert!(is_known(placeholder, ["A1B2", "A1B2"]), "{placeholder:?}");
     }
-    // With a WWN that two drives have, the serial number says which it is.
+    // With a WWN that two drives have, the serial number identifies the drive.
     assert!(!is_known([5, 0x2538, 0x1234], ["A1B2", "C3D4"]));
 }
 

@@ -1,20 +1,20 @@
-//! What an ATA drive's attributes, statistics and self-tests cannot say, and what an attribute counts at all.
+//! Values that an ATA drive's attributes, statistics and self-tests cannot have, and what an attribute counts.
 
 use super::{Field, number};
 use crate::facts::{
     Ata, Attribute, DEFINED_TESTS, Detail, Facts, Failed, INVALID_THRESHOLD, SelfTest,
 };
 
-/// Number of Reallocated Logical Sectors, of Reported Uncorrectable Errors, of Interface CRC Errors: page and offset
-/// (ACS-4, 9.5). HGST, WD and Toshiba mostly lack attribute 187.
+/// Page and offset of the Number of Reallocated Logical Sectors, of Reported Uncorrectable Errors, of Interface CRC Errors (ACS-4, 9.5).
+/// HGST, WD and Toshiba mostly lack attribute 187.
 pub(super) const REALLOCATED: (u64, u64) = (3, 32);
 pub(super) const UNCORRECTABLE: (u64, u64) = (4, 8);
 pub(super) const INTERFACE_CRC: (u64, u64) = (6, 24);
-/// Those that rules read.
+/// Device statistics that rules read.
 pub(crate) const STATISTICS: [(u64, u64); 3] = [REALLOCATED, UNCORRECTABLE, INTERFACE_CRC];
 
-/// Words in smartctl's name for an attribute that say that on this drive the number counts something
-/// else than errors, as some solid state drives' do (198 as sectors read, 5 as life left, …).
+/// Words in smartctl's name for an attribute with which the number does not count errors on this drive, as on some solid state drives (198
+/// for sectors read, 5 for life left, …).
 const OTHER_MEANINGS: [&str; 13] = [
     "gib",
     "mib",
@@ -30,9 +30,9 @@ const OTHER_MEANINGS: [&str; 13] = [
     "spare",
     "not_in_use",
 ];
-/// Of some numbers, a word that smartctl's name must have for the number to count what it is known for, and one that it
-/// must not: Indilinx, JMicron, Phison and OCZ use them for other things, and `Current_Pending_ECC_Cnt` of Crucial and
-/// ATP counts corrected cells and flips between 0 and 1 (smartmontools ticket 1227).
+/// For some numbers, words of which smartctl's name must have one for the number to count what it usually does, and a word that it must not
+/// have: Indilinx, JMicron, Phison and OCZ use them for other things, and `Current_Pending_ECC_Cnt` of Crucial and ATP counts corrected
+/// cells and flips between 0 and 1 (smartmontools ticket 1227).
 const NAMED: [(u8, &[&str], &str); 6] = [
     (10, &["spin"], "\0"),
     (187, &["uncorr", "report"], "nand"),
@@ -41,26 +41,26 @@ const NAMED: [(u8, &[&str], &str); 6] = [
     (198, &["uncorrect", "offl"], "\0"),
     (199, &["crc"], "\0"),
 ];
-/// Models whose attribute 197 is that counter also where smartctl's database does not know it yet.
+/// Models whose attribute 197 is that counter, even if smartctl's database does not have it yet.
 const PENDING_IS_ECC: &str = "MX500";
-/// Counts of which smartctl prints the low 16 bits by itself (5), or that Seagate packs with others (10, 188).
+/// Attributes of which smartctl prints the low 16 bits alone (5), or whose count Seagate packs with others (10, 188).
 const WORDS: [u8; 3] = [5, 10, 188];
-/// A larger raw value is of 16-bit words, the count lowest.
+/// Raw values from this on consist of 16-bit words, with the count in the lowest.
 const WORDS_FROM: u64 = 1 << 32;
-/// A raw value of which every bit is set.
+/// Raw values with all bits set.
 const ALL_ONES: [u64; 2] = [(1 << 48) - 1, u64::MAX];
-/// The most that a counter of sectors or of a log can have: 16 bits.
+/// Highest value of a counter of sectors or of a log, 16 bits.
 pub(super) const SECTORS: u64 = u16::MAX as u64;
-/// Where the normalised value of a count begins, by vendor. Rates of SandForce and Intel stand between the first two.
+/// Initial normalised values of a count, by vendor. Rates of SandForce and Intel are between the first two.
 const STARTS: [u64; 4] = [100, 200, 252, 253];
 const RATES: std::ops::RangeInclusive<u64> = 101..=199;
-/// Counters of one event in two places do not differ by such a factor.
+/// Factor by which two counters of the same event cannot differ.
 const FACTOR: u64 = 1000;
-/// Self-test log entries of types that no standard and no vendor has, in a log that is none.
+/// Number of entries with types that no standard and no vendor has, from which on a self-test log is invalid.
 const UNDEFINED_TESTS: usize = 2;
 /// Types that the standard leaves to vendors (ACS-4, A.14).
 const VENDOR_TESTS: [std::ops::RangeInclusive<u64>; 2] = [0x40..=0x7e, 0x90..=0xff];
-/// Attributes that hold temperatures: hot once is a condition, not a failure.
+/// Attributes with temperatures: too hot in the past is a condition, not a failure.
 const TEMPERATURES: [u8; 2] = [190, 194];
 
 fn ata(facts: &Facts) -> Option<&Ata> {
@@ -70,7 +70,7 @@ fn ata(facts: &Facts) -> Option<&Ata> {
     }
 }
 
-/// Attribute `id`, when it counts what the standard meaning of its number says.
+/// Returns attribute `id` if it counts what its number usually stands for.
 fn counting<'a>(facts: &Facts, ata: &'a Ata, id: u8) -> Option<&'a Attribute> {
     let attribute = ata.attribute(id)?;
     let name = attribute.name.to_lowercase();
@@ -90,7 +90,7 @@ fn counting<'a>(facts: &Facts, ata: &'a Ata, id: u8) -> Option<&'a Attribute> {
     (id != 197 || !facts.model.contains(PENDING_IS_ECC)).then_some(attribute)
 }
 
-/// The count in an attribute's raw value.
+/// Returns the count in an attribute's raw value.
 pub(super) fn count<const ID: u8>(facts: &Facts) -> Option<u64> {
     let attribute = counting(facts, ata(facts)?, ID)?;
     if ALL_ONES.contains(&attribute.raw) {
@@ -127,19 +127,19 @@ fn is_solid_state(facts: &Facts) -> bool {
     facts.rotational == Some(false)
 }
 
-/// `facts` has the medium by the attributes then.
+/// True if the drive claims to rotate, and `facts` has it as a solid state drive by its attributes.
 pub(super) fn is_of_flash(facts: &Facts, rate: u64) -> bool {
     rate > 0 && is_solid_state(facts)
 }
 
-/// smartctl shows more than one number in it, and none of them is known to be the count.
+/// True if smartctl shows more than one number in the raw value, none of which is known to be the count.
 pub(super) fn is_packed<const ID: u8>(facts: &Facts, _: u64) -> bool {
     let attribute = ata(facts).and_then(|ata| ata.attribute(ID));
     attribute.is_some_and(|attribute| attribute.packed)
 }
 
-/// SandForce and Intel: the normalised value of a count falls from its start, 100 as a rule, and one between 100 and 200 is
-/// that of a rate. A rotating drive whose counts begin at 200 has no threshold for it. The drive's flag says so, too.
+/// True if the value is a rate. SandForce and Intel: the normalised value of a count falls from its start, usually 100, and one between 100
+/// and 200 is that of a rate. A rotating drive whose counts begin at 200 has no threshold for it. The drive's flag counts as well.
 pub(super) fn is_rate(facts: &Facts, _: u64) -> bool {
     let attribute = ata(facts).and_then(|ata| ata.attribute(187));
     attribute.is_some_and(|attribute| {
@@ -149,19 +149,20 @@ pub(super) fn is_rate(facts: &Facts, _: u64) -> bool {
     })
 }
 
-/// Nothing supports it: no attribute, and no entry in a log that has each error that was reported. Some solid state drives
-/// keep no log: it does not contradict attribute 187.
+/// True if nothing supports the value: there is no attribute, and no entry in a log that has every error that was reported. Some solid
+/// state drives keep no log, so that an empty one does not contradict attribute 187.
 pub(super) fn is_alone_without_log(facts: &Facts, value: u64) -> bool {
     let is_empty = ata(facts).and_then(|ata| ata.error_count) == Some(0);
     value > SECTORS && is_empty && number(facts, Field::ReportedUncorrect).is_none()
 }
 
-/// Silicon Motion, Apacer, Micron: attribute 197 repeats the replaced blocks. A rotating drive can have as many of each.
+/// True if the value repeats the replaced blocks, as attribute 197 of Silicon Motion, Apacer and Micron does. On a rotating drive the
+/// counts may be equal by chance.
 pub(super) fn repeats_reallocated(facts: &Facts, value: u64) -> bool {
     is_solid_state(facts) && value > 0 && (is_raw(facts, 5, value) || is_raw(facts, 196, value))
 }
 
-/// The same for attribute 198, unless it is the drive's count of uncorrectable errors (160 on Silicon Motion's).
+/// True if attribute 198 does so, unless it is the drive's count of uncorrectable errors (160 on Silicon Motion's).
 pub(super) fn repeats_reallocated_198(facts: &Facts, value: u64) -> bool {
     repeats_reallocated(facts, value) && !is_raw(facts, 160, value)
 }
@@ -171,7 +172,7 @@ fn is_raw(facts: &Facts, id: u8, value: u64) -> bool {
     attribute.is_some_and(|attribute| attribute.raw16() == value || attribute.raw == value)
 }
 
-/// Attribute 187 counts the same event, has never counted one, and no entry of the log has one either.
+/// True if attribute 187, which counts the same event, has never counted one, and the log has no entry of one.
 pub(super) fn is_denied_by_187(facts: &Facts, value: u64) -> bool {
     let logged = ata(facts).and_then(|ata| ata.logged_uncorrectable.as_ref());
     value > 0
@@ -179,20 +180,20 @@ pub(super) fn is_denied_by_187(facts: &Facts, value: u64) -> bool {
         && logged.is_none_or(Vec::is_empty)
 }
 
-/// A counter that may have stopped at 16 bits contradicts nothing.
+/// True if the value is far from attribute 187. A counter that may have stopped at 16 bits contradicts nothing.
 pub(super) fn is_far_from_187(facts: &Facts, value: u64) -> bool {
     let counted = number(facts, Field::ReportedUncorrect).filter(|counted| *counted < SECTORS);
     counted.is_some_and(|counted| value > FACTOR.saturating_mul(counted.saturating_add(1)))
 }
 
-/// SandForce fills both from the same register.
+/// True for a value above 16 bits of a drive whose attribute 187 was dropped: SandForce fills both from the same register.
 pub(super) fn is_beside_a_rate(facts: &Facts, value: u64) -> bool {
     value > SECTORS
         && count::<187>(facts).is_some()
         && number(facts, Field::ReportedUncorrect).is_none()
 }
 
-/// Why an entry of the self-test log is none, by its type.
+/// Returns the reason why an entry of the self-test log is invalid by its type.
 pub(super) fn objection_to_type(log: &[SelfTest], test: &SelfTest) -> Option<&'static str> {
     let is_vendors = |kind: u64| VENDOR_TESTS.iter().any(|kinds| kinds.contains(&kind));
     let is_undefined = |test: &&SelfTest| test.kind > DEFINED_TESTS && !is_vendors(test.kind);
@@ -203,8 +204,8 @@ pub(super) fn objection_to_type(log: &[SelfTest], test: &SelfTest) -> Option<&'s
         .then_some("its type is not defined by the standard, and neither is its result")
 }
 
-/// Whether an attribute is at or under its threshold, or was; Never where the threshold or the worst value cannot be
-/// what they are for.
+/// Returns whether an attribute is or was at or under its threshold; Never for a temperature, and if the threshold or the worst value is
+/// invalid.
 pub(crate) fn current_failure(attribute: &Attribute) -> Failed {
     let name = attribute.name.to_lowercase();
     if TEMPERATURES.contains(&attribute.id) || name.contains("temperature") {
@@ -230,7 +231,7 @@ fn objection_to_threshold(attribute: &Attribute) -> Option<&'static str> {
                 .then_some("the threshold is not below the value that a new drive has")
         }
         Failed::Past => {
-            // What counts events does not recover; what is a rate does.
+            // A count of events does not recover; a rate does.
             let is_unused = STARTS.contains(&value) && attribute.raw == 0 && !attribute.rate;
             (worst <= 1 && is_unused)
                 .then_some("the worst value was never set: nothing was counted")

@@ -1,22 +1,22 @@
-//! What an attribute under its threshold is about: wear, the backup power, or the drive itself. By smartctl's name for it.
+//! Cause of an attribute under its threshold: wear, the backup power, or the drive itself. By smartctl's name for it.
 
 use crate::{
     facts::{Attribute, Facts},
     rules::wear,
 };
 
-/// What an attribute under its threshold says besides "failing".
+/// Cause of an attribute under its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The rated endurance is used up.
     Wear,
-    /// What keeps the drive writing when power goes does not work.
+    /// The backup power, which keeps the drive writing after a power loss, does not work.
     Backup,
-    /// The drive itself.
+    /// The drive itself fails.
     Failure,
 }
 
-/// Words in the names of attributes that tell of wear.
+/// Words in the names of attributes for wear.
 const WEAR: [&str; 8] = [
     "wear",
     "erase_c",
@@ -27,14 +27,14 @@ const WEAR: [&str; 8] = [
     "remaining_life",
     "drivelife",
 ];
-/// Numbers that tell of wear on a solid state drive that smartctl has no names for.
+/// Numbers of attributes for wear on a solid state drive for which smartctl has no names.
 const WEAR_NUMBERS: [u8; 5] = [173, 177, 202, 231, 233];
 /// Words in the names of attributes about the backup power: 175 of Intel, Solidigm and Kingston, 201 and 202 of Samsung
 /// (smartmontools' database).
 const BACKUP: [&str; 4] = ["power_loss_cap", "supercap", "exception_mode", "capacitor"];
 const BACKUP_NUMBERS: [u8; 2] = [201, 202];
 
-/// Why an attribute is at or under its threshold.
+/// Returns the cause of an attribute at or under its threshold.
 pub(crate) fn cause(facts: &Facts, attribute: &Attribute) -> Cause {
     let name = attribute.name.to_lowercase().replace('-', "_");
     let named = |words: &[&str]| words.iter().any(|word| name.contains(word));

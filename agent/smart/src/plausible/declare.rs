@@ -1,4 +1,4 @@
-//! What is declared of a number: who it is, its unit, its range, and what contradicts it.
+//! Declaration of a number: its field, unit, range, and contradictions.
 
 use std::ops::RangeInclusive;
 
@@ -35,9 +35,9 @@ pub(crate) enum Field {
     MediaErrors,
 }
 
-/// Something that a value cannot be true with.
+/// A condition with which a value cannot be true.
 pub(super) struct Contradiction {
-    /// As a clause about the value.
+    /// Reason, as a clause about the value.
     pub reason: &'static str,
     pub holds: fn(&Facts, u64) -> bool,
 }
@@ -45,25 +45,24 @@ pub(super) struct Contradiction {
 /// The declaration of one number.
 pub(super) struct Declared {
     pub field: Field,
-    /// The name that findings have for it.
+    /// Name of the field in findings.
     pub name: &'static str,
     pub unit: &'static str,
     pub range: RangeInclusive<u64>,
     pub read: fn(&Facts) -> Option<u64>,
-    /// It counts failures, and not only a deep poll has it: where nothing of the kind is left, a drive is not known to be
-    /// well.
+    /// True if it counts failures and not only a deep poll has it. Without any such value a drive cannot be GOOD by its counters.
     pub is_failure: bool,
     pub contradictions: &'static [Contradiction],
 }
 
 impl Declared {
-    /// The value, when it can be true.
+    /// Returns the value if it can be true.
     pub(super) fn value(&self, facts: &Facts) -> Option<u64> {
         let value = (self.read)(facts)?;
         self.objection(facts, value).is_none().then_some(value)
     }
 
-    /// The value, when it cannot.
+    /// Returns the value, with the reason, if it cannot be true.
     pub(super) fn dropped(&self, facts: &Facts) -> Option<Dropped> {
         let value = (self.read)(facts)?;
         let reason = self.objection(facts, value)?;
@@ -84,7 +83,7 @@ impl Declared {
         found.map(|contradiction| contradiction.reason.to_owned())
     }
 
-    /// Name, unit, range and contradictions, for documents.
+    /// Returns name, unit, range and contradictions, for documents.
     #[cfg(test)]
     pub(super) fn row(&self) -> [String; 4] {
         let reasons = self.contradictions.iter().map(|one| one.reason);

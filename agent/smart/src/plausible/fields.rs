@@ -1,4 +1,4 @@
-//! The declarations: every number that a rule, a trend or a metric of errors reads.
+//! Declarations of all numbers that a rule, a trend or a metric of errors reads.
 
 use std::ops::RangeInclusive;
 
@@ -9,18 +9,18 @@ use super::{
 };
 use crate::facts::{Detail, ErrorCounter, Facts, Scsi};
 
-/// A count of errors: 2^32 and more, all ones in 32, 48 or 64 bits, and what does not fit are no counts. At a hundred a
-/// second, 2^32 take longer than a year.
+/// Range of a count of errors. 2^32 and more, and all ones in 32, 48 or 64 bits, are no counts: at a hundred per second, 2^32 take longer
+/// than a year.
 const ERRORS: RangeInclusive<u64> = 0..=(u32::MAX as u64 - 1);
-/// A count of sectors that wait, in 16 bits.
+/// Range of a count of waiting sectors, 16 bits.
 const SECTORS: RangeInclusive<u64> = 0..=ata::SECTORS;
-/// As many physical sectors of eight logical ones: attribute 5 has 16 bits for the same.
+/// Range of a count of logical sectors, eight to a physical one: attribute 5 has 16 bits for the physical ones.
 const SPARES: RangeInclusive<u64> = 0..=(8 * ata::SECTORS);
 const PERCENT: RangeInclusive<u64> = 0..=100;
 const BYTE: RangeInclusive<u64> = 0..=255;
-/// A byte of ones is what a controller that does not answer reads as.
+/// Range of a critical warning: all ones is what a controller that does not answer reads as.
 const WARNINGS: RangeInclusive<u64> = 0..=254;
-/// Thirty years.
+/// Range of power-on hours: thirty years.
 const HOURS: RangeInclusive<u64> = 0..=262_980;
 const TURNS: RangeInclusive<u64> = 0..=65_534;
 

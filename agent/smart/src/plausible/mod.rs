@@ -1,6 +1,6 @@
-//! Which of a drive's numbers can be true. Each number that rules read is declared once, in `fields`: its unit, its
-//! range, and what contradicts it, for every protocol alike. A value that its declaration rules out is dropped: no rule,
-//! trend or metric reads it, and it is shown with the reason. Pure.
+//! Decides which of a drive's numbers can be true. Each number that rules read is declared once, in `fields`: its unit, its range, and what
+//! contradicts it, for all protocols. A value that its declaration excludes is dropped: no rule, trend or metric reads it, and it is shown
+//! with the reason. Pure.
 
 mod ata;
 mod cause;
@@ -21,29 +21,29 @@ pub(crate) use cause::{Cause, cause};
 pub(crate) use declare::Field;
 pub(crate) use nvme::is_filled_in;
 
-/// The hour in a log may be ahead of the drive's own count, which some drives update rarely.
+/// Hours by which a log may be ahead of the drive's own count, which some drives update rarely.
 pub(crate) const AHEAD: u64 = 100;
-/// The logs of ATA and SCSI count hours in 16 bits.
+/// Number of hours that the logs of ATA and SCSI can count, in 16 bits.
 pub(crate) const WRAP: u64 = 1 << 16;
 
 /// A value that cannot be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// What was read, by the name that findings have for it.
+    /// Name of the field, as in findings.
     pub field: String,
-    /// As the drive says it.
+    /// Value that the drive reported.
     pub value: u64,
-    /// Why it cannot be true.
+    /// Reason why it cannot be true.
     pub reason: String,
 }
 
-/// The value of a field; None when the drive does not say it, or says what cannot be true.
+/// Returns the value of a field; None if the drive does not report it, or reports one that cannot be true.
 pub(crate) fn number(facts: &Facts, field: Field) -> Option<u64> {
     let declared = FIELDS.iter().find(|declared| declared.field == field)?;
     declared.value(facts)
 }
 
-/// Every value that was dropped, in the order of the declarations.
+/// Returns all values that were dropped, in the order of the declarations.
 pub(crate) fn dropped(facts: &Facts) -> Vec<Dropped> {
     let mut all: Vec<Dropped> = FIELDS
         .iter()
@@ -61,13 +61,13 @@ pub(crate) fn dropped(facts: &Facts) -> Vec<Dropped> {
             reason: objection_to_test(facts, test)?.to_owned(),
         })
     });
-    // A log of garbage has many of them.
+    // A log of garbage has many of them: one is enough.
     all.extend(failed.take(1));
     all
 }
 
-/// How many values were dropped, and which with the reasons, one reason after the other. Without the values: they move,
-/// and the message must not.
+/// Returns the number of values that were dropped, and a text with their names by reason. The text has no values: they change, and the
+/// message must not.
 pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
     let all = dropped(facts);
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -86,8 +86,8 @@ pub(crate) fn summary(facts: &Facts) -> Option<(usize, String)> {
     (!all.is_empty()).then_some((all.len(), text))
 }
 
-/// Whether anything is left that could have spoken against the drive: a counter of failures, a threshold of the vendor.
-/// Where the counters that it has were all dropped, a threshold is not enough: GOOD by omission.
+/// True if any data is left that could be evidence of a failure: a counter of failures, or a vendor's threshold. A threshold is not enough
+/// if counters were dropped: the drive would be GOOD by omission.
 pub(crate) fn tells_health(facts: &Facts) -> bool {
     let failures = || FIELDS.iter().filter(|declared| declared.is_failure);
     if facts.status() == Some(false) || failures().any(|field| field.value(facts).is_some()) {
@@ -103,8 +103,7 @@ pub(crate) fn tells_health(facts: &Facts) -> bool {
     }
 }
 
-/// Whether the drive's status is made of a value that cannot be true: smartctl says of an NVMe drive what its critical
-/// warning says.
+/// True if the drive's status derives from a value that cannot be true: smartctl derives that of an NVMe drive from its critical warning.
 pub(crate) fn status_is_void(facts: &Facts) -> bool {
     let warning = FIELDS
         .iter()
@@ -112,7 +111,7 @@ pub(crate) fn status_is_void(facts: &Facts) -> bool {
     warning.is_some_and(|warning| warning.dropped(facts).is_some())
 }
 
-/// The entries of the self-test log that can be true, the newest first.
+/// Returns the entries of the self-test log that can be true, the newest first.
 pub(crate) fn self_tests(facts: &Facts) -> Vec<&SelfTest> {
     let tests = facts.self_tests().iter();
     tests
@@ -120,7 +119,7 @@ pub(crate) fn self_tests(facts: &Facts) -> Vec<&SelfTest> {
         .collect()
 }
 
-/// Why an entry of the self-test log is none.
+/// Returns the reason why an entry of the self-test log is invalid.
 fn objection_to_test(facts: &Facts, test: &SelfTest) -> Option<&'static str> {
     if matches!(facts.detail, Detail::Ata(_))
         && let Some(objection) = ata::objection_to_type(facts.self_tests(), test)
@@ -137,7 +136,7 @@ fn objection_to_test(facts: &Facts, test: &SelfTest) -> Option<&'static str> {
         .then_some("it is of an hour that the drive has not reached: no such test was run")
 }
 
-/// What is declared, for documents: name, unit, range, what contradicts it.
+/// Returns the declarations for documents: name, unit, range, contradictions.
 #[cfg(test)]
 fn rows() -> Vec<[String; 4]> {
     FIELDS.iter().map(Declared::row).collect()

@@ -1,4 +1,4 @@
-//! What an NVMe health log cannot say.
+//! Values that an NVMe health log cannot have.
 
 use crate::facts::{CriticalWarning, Detail, Facts, Nvme};
 
@@ -40,8 +40,8 @@ pub(super) fn media_errors(facts: &Facts) -> Option<u64> {
     nvme(facts)?.media_errors
 }
 
-/// Whether a controller filled in its health log: not all zeros, as bridges and RAID controllers pass on, and not all
-/// ones, as a controller that does not answer reads.
+/// True if the controller filled in its health log: not all zeros, which bridges and RAID controllers report, and not all ones, which a
+/// controller that does not answer reads as.
 pub(crate) fn is_filled_in(nvme: &Nvme) -> bool {
     let Nvme {
         critical_warning,
@@ -66,12 +66,12 @@ pub(crate) fn is_filled_in(nvme: &Nvme) -> bool {
     said.any(|number| number > 0) && !is_ones
 }
 
-/// For each number of the log: nothing in it is real.
+/// True for each number of a log that the controller did not fill in.
 pub(super) fn is_empty_log(facts: &Facts, _: u64) -> bool {
     nvme(facts).is_some_and(|nvme| !is_filled_in(nvme))
 }
 
-/// 255 stands for more than 254 percent, except beside other bytes of ones.
+/// True for 255 beside other bytes of ones; otherwise it stands for more than 254 percent.
 pub(super) fn is_among_ones(facts: &Facts, value: u64) -> bool {
     let ones = Some(ALL_ONES);
     value == ALL_ONES && (spare(facts) == ones || spare_threshold(facts) == ones)

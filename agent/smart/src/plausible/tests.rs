@@ -1,4 +1,4 @@
-//! Every declaration on both sides of its limit, and what becomes of a drive whose values were dropped.
+//! All declarations on both sides of their limits, and the result for a drive whose values were dropped.
 
 use serde_json::{Value, json};
 
@@ -334,7 +334,7 @@ fn no_fixture_of_a_healthy_drive_loses_a_counter() {
         ("ata-helium", 0),
         ("scsi-hot", 0),
         ("nvme-worn-out", 0),
-        // 198 is a rate in both.
+        // Attribute 198 is a rate in both.
         ("ata-sandforce-packed", 1),
         ("ata-sandforce-unlisted", 1),
     ] {
@@ -405,7 +405,7 @@ fn an_empty_nvme_log_is_unknown_and_one_number_in_it_is_enough() {
     let empty = include_str!("../fixtures/wanted/nvme-all-zero-1.json");
     let seen = judged(changed(empty, &[]));
     assert_eq!(seen.verdict, Verdict::Unknown);
-    // One reason is told once.
+    // One reason is shown once.
     let message = &seen.conditions[0].message;
     assert_eq!(message.matches("zeros or ones").count(), 1, "{message}");
     for (key, value) in [
@@ -442,19 +442,24 @@ fn a_status_made_of_a_warning_of_ones_is_no_status() {
 #[test]
 fn the_declarations_are_those_of_the_reference() {
     let reference = include_str!("../../../../deploy/docs/reference/smart.md");
-    let documented: Vec<Vec<String>> = reference
+    let lines = reference
         .lines()
         .skip_while(|line| !line.starts_with("| value | unit |"))
         .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(|line| {
-            let cells = line.trim_start_matches("| ").trim_end_matches(" |");
-            cells
-                .split(" | ")
-                .map(|cell| cell.trim().to_owned())
-                .collect()
-        })
-        .collect();
+        .take_while(|line| line.starts_with('|'));
+    let mut documented: Vec<Vec<String>> = Vec::new();
+    for line in lines {
+        let cells = line.trim_start_matches("| ").trim_end_matches(" |");
+        let cells: Vec<String> = cells
+            .split(" | ")
+            .map(|cell| cell.trim().to_owned())
+            .collect();
+        // A row whose other cells are empty continues the one above it.
+        match (cells.as_slice(), documented.last_mut()) {
+            ([more], Some(row)) => row[3] = format!("{}; {more}", row[3]),
+            _ => documented.push(cells),
+        }
+    }
     let declared: Vec<Vec<String>> = rows()
         .into_iter()
         .map(|row| {

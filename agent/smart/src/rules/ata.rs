@@ -1,7 +1,7 @@
-//! What the rules read of ATA drives.
+//! Values of ATA drives that the rules read.
 //!
-//! Attributes 1, 7 and 195 are vendor-packed and ignored, as is 196; 188 and 199 are conditions. Bit 6
-//! of the exit status (error log) never counts.
+//! Attributes 1, 7 and 195 are packed by vendors and ignored, as is 196; 188 and 199 are conditions. Bit 6 of the exit status (error log)
+//! never counts.
 
 use super::{
     SmartCode, error_age,
@@ -24,7 +24,7 @@ fn count(input: &Input<'_>, field: Field) -> Option<Hit> {
     number(input.facts, field).map(Hit::value)
 }
 
-/// A count of sectors of a rotating drive in physical ones; the level stays as the drive counts.
+/// Returns a count in physical sectors, for a rotating drive. The level is the count as the drive reports it.
 fn sectors(input: &Input<'_>, field: Field) -> Option<Hit> {
     let raw = number(input.facts, field)?;
     Some(Hit {
@@ -33,7 +33,7 @@ fn sectors(input: &Input<'_>, field: Field) -> Option<Hit> {
     })
 }
 
-/// Logical sectors to a physical one.
+/// Returns the number of logical sectors in a physical one.
 fn ratio(facts: &Facts) -> u64 {
     match facts.sector_bytes {
         (Some(logical), Some(physical)) => physical.checked_div(logical).unwrap_or(1).max(1),
@@ -41,7 +41,7 @@ fn ratio(facts: &Facts) -> u64 {
     }
 }
 
-/// How many of its own counts are a physical sector. Seagate's drives count logical sectors in 5, 197 and 198, others
+/// Returns how many of the drive's own counts are one physical sector. Seagate's drives count logical sectors in 5, 197 and 198, others
 /// physical ones. The device statistics, which count logical ones, decide.
 fn per_physical(facts: &Facts) -> u64 {
     let ratio = ratio(facts);
@@ -56,7 +56,7 @@ fn per_physical(facts: &Facts) -> u64 {
     }
 }
 
-/// Whether it is proven that the drive counts physical sectors: one count is no multiple of the logical sectors in one.
+/// True if a count proves that the drive counts physical sectors: it is no multiple of the logical sectors in one.
 pub fn counts_physical(facts: &Facts) -> bool {
     let ratio = ratio(facts);
     let counts = [
@@ -96,27 +96,27 @@ pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
     count(input, Field::AtaPendingDefects)
 }
 
-/// Number of Reallocated Logical Sectors, in physical sectors, where it is more than attribute 5 shows.
+/// Returns the Number of Reallocated Logical Sectors, in physical sectors, if it is more than attribute 5 has.
 pub(super) fn reallocated_by_statistics(input: &Input<'_>) -> Option<Hit> {
     let sectors = number(input.facts, Field::StatisticReallocated)? / ratio(input.facts);
     let known = reallocated(input).map_or(0, |hit| hit.value);
     (sectors > known).then(|| Hit::value(sectors))
 }
 
-/// Number of Reported Uncorrectable Errors, where it is more than attribute 187 shows.
+/// Returns the Number of Reported Uncorrectable Errors, if it is more than attribute 187 has.
 pub(super) fn uncorrectable_by_statistics(input: &Input<'_>) -> Option<Hit> {
     let errors = number(input.facts, Field::StatisticUncorrectable)?;
     let known = number(input.facts, Field::ReportedUncorrect).unwrap_or(0);
     (errors > known).then(|| Hit::value(errors))
 }
 
-/// Data in the error log that could not be read, as long as it is not outdated.
+/// Returns the entries of the error log about unreadable data that are not outdated.
 pub(super) fn uncorrectable_by_log(input: &Input<'_>) -> Option<Hit> {
     error_age::counting(input, ata(input)?.logged_uncorrectable.as_ref()?)
 }
 
-/// Below which helium drives lose it: 22 on HGST's and WD's, 23 and 24 on Toshiba's; Seagate's 200 where the database
-/// names it so. The vendor's threshold keeps apart what other drives have there.
+/// Attributes with the helium level, a word of their names, and their vendor's threshold: 22 on HGST's and WD's drives, 23 and 24 on
+/// Toshiba's; Seagate's 200 if smartctl's database names it so. The threshold excludes other drives, which have something else there.
 const HELIUM: [(u8, &str, u64); 4] = [
     (22, "helium", 25),
     (23, "helium", 75),
@@ -144,7 +144,7 @@ pub(super) fn helium(input: &Input<'_>) -> Option<Hit> {
     })
 }
 
-/// The attributes that are at or under their thresholds now, each with the reason.
+/// Returns the attributes that are at or under their thresholds now, each with the cause.
 fn failing<'a>(input: &Input<'a>) -> impl Iterator<Item = (&'a Attribute, Cause)> {
     let facts = input.facts;
     let attributes = ata(input).into_iter().flat_map(|ata| &ata.attributes);
@@ -152,7 +152,7 @@ fn failing<'a>(input: &Input<'a>) -> impl Iterator<Item = (&'a Attribute, Cause)
     failing.map(move |attribute| (attribute, cause(facts, attribute)))
 }
 
-/// Not where each attribute under its threshold is about wear or the backup power: these have rules of their own.
+/// Returns no hit if all attributes under their thresholds are about wear or the backup power, which have rules of their own.
 pub(super) fn failed_status(input: &Input<'_>) -> Vec<Hit> {
     let mut causes = failing(input).map(|(_, cause)| cause).peekable();
     let is_explained = causes.peek().is_some() && causes.all(|cause| cause != Cause::Failure);
@@ -162,7 +162,7 @@ pub(super) fn failed_status(input: &Input<'_>) -> Vec<Hit> {
 pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
     let is_worn = failing(input).any(|(_, cause)| cause == Cause::Wear);
     let used = wear::wear(input.facts).map_or(100, |wear| wear.percent);
-    // The wear is the condition's: a level that stays, so that an acknowledgement does.
+    // The wear is reported as a condition: a constant level, so that an acknowledgement stays.
     let hit = is_worn.then(|| Hit {
         level: Some(1),
         ..Hit::value(used)
@@ -208,7 +208,7 @@ fn below_threshold(input: &Input<'_>, wanted: SmartCode) -> Vec<Hit> {
     attributes.map(below).collect()
 }
 
-/// A finding of now shows the value, one of the past the worst.
+/// Returns the hit for an attribute: with its value if it fails now, with the worst value if it failed in the past.
 fn below(attribute: &Attribute) -> Hit {
     let lowest = attribute.worst.or(attribute.value).unwrap_or(0);
     let shown = match attribute.failed {
@@ -217,7 +217,7 @@ fn below(attribute: &Attribute) -> Hit {
     };
     Hit {
         subject: Some(format!("attribute-{}", attribute.id)),
-        // The worst value only falls: it is worse the lower it is.
+        // The worst value only falls: a lower one is worse.
         level: Some(u64::from(u8::MAX).saturating_sub(lowest)),
         threshold: attribute.thresh,
         what: format!("{} ({})", attribute.id, attribute.name),

@@ -4,29 +4,29 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Severity {
     /// The drive may be failing.
     Suspect,
-    /// The drive fails, or says that it will.
+    /// The drive fails, or reports that it will.
     Bad,
 }
 
-/// What an operator's acknowledgement does to a finding.
+/// Effect of an operator's acknowledgement on a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acknowledging {
-    /// It counts again when it gets worse than what was acknowledged.
+    /// The finding counts again when it gets worse than what was acknowledged.
     Level,
-    /// It counts again when there is growth after the acknowledgement.
+    /// The finding counts again when there is growth after the acknowledgement.
     Growth,
-    /// Nothing: it is what the drive says of its state now.
+    /// No effect: the finding is the drive's own statement about its current state.
     Never,
 }
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident: $ack:ident;)+) => {
-        /// What was found. The names are stable: they appear in tables, JSON, metrics and alerts.
+        /// Code of a finding. The names are stable: they appear in tables, JSON, metrics and alerts.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum SmartCode { $($(#[doc = $doc])+ $name,)+ }
 
@@ -39,7 +39,7 @@ macro_rules! codes {
                 match self { $(Self::$name => stringify!($name),)+ }
             }
 
-            /// What an operator's acknowledgement does to it.
+            /// Returns the effect of an operator's acknowledgement.
             pub fn acknowledgement(self) -> Acknowledging {
                 match self { $(Self::$name => Acknowledging::$ack,)+ }
             }
@@ -64,7 +64,7 @@ codes! {
     PendingSectorsMany: Level;
     /// ATA 197: sectors wait to be read or rewritten.
     PendingSectors: Level;
-    /// ATA 198 of a turning drive: many sectors cannot be read.
+    /// ATA 198 of a rotating drive: many sectors cannot be read.
     OfflineUncorrectableMany: Level;
     /// ATA 198: sectors cannot be read.
     OfflineUncorrectable: Level;
@@ -72,9 +72,9 @@ codes! {
     ErrorsGrowing: Growth;
     /// ATA 5: many sectors were replaced, and the number grows.
     ReallocatedManyGrowing: Growth;
-    /// ATA 5 or the device statistics of a turning drive: sectors were replaced.
+    /// ATA 5 or the device statistics of a rotating drive: sectors were replaced.
     ReallocatedSectors: Level;
-    /// ATA 5 of a turning drive: sectors were replaced lately.
+    /// ATA 5 of a rotating drive: sectors were replaced lately.
     ReallocatedGrew: Growth;
     /// ATA 187 or the device statistics: thousands of reads failed the host.
     ReportedUncorrectMany: Level;
@@ -82,9 +82,9 @@ codes! {
     ReportedUncorrect: Level;
     /// ATA 184, where it is named so: data was damaged inside the drive.
     EndToEndErrors: Level;
-    /// ATA 10 of a turning drive: it did not spin up at once.
+    /// ATA 10 of a rotating drive: it did not spin up at once.
     SpinRetries: Level;
-    /// ATA 22, 23, 24: a helium drive loses it.
+    /// ATA 22, 23, 24: a helium drive leaks.
     HeliumLow: Level;
     /// The pending defects log of ATA or SCSI has entries.
     PendingDefects: Level;
@@ -116,13 +116,13 @@ codes! {
     ReliabilityDegraded: Never;
     /// NVMe: the medium went read-only.
     MediumReadOnly: Never;
-    /// NVMe, ATA: what saves the volatile memory when power goes failed.
+    /// NVMe, ATA: the backup of the volatile memory for a power loss failed.
     BackupFailed: Never;
     /// NVMe: the persistent memory region is read-only or unreliable.
     PmrUnreliable: Never;
     /// NVMe, eMMC: hardly any spare left.
     SpareExhausted: Never;
-    /// NVMe: spare blocks went without wear.
+    /// NVMe: spare blocks were used up without wear.
     SpareLowUnworn: Level;
     /// NVMe: many media errors within a day.
     MediaErrorsFast: Growth;
@@ -130,7 +130,7 @@ codes! {
     MediaErrorsMany: Level;
     /// NVMe: media errors.
     MediaErrors: Level;
-    /// The controller's or device's state in sysfs is not the running one.
+    /// The state of the controller or device in sysfs is not the running one.
     NotRunning: Never;
     /// The drive used to answer, and does not any more.
     ProbeHang: Never;

@@ -1,4 +1,4 @@
-//! What is worth knowing of a drive without being a verdict: wear, heat, cable, timeouts.
+//! Conditions of a drive that do not affect its verdict: wear, temperature, cable, timeouts.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +14,11 @@ use crate::{
     thresholds::Thresholds,
 };
 
-/// A temperature limit of the drive's own outside of this is not one.
+/// Range of a drive's own temperature limit; a value outside is ignored.
 const SENSIBLE: std::ops::RangeInclusive<i32> = 40..=120;
-/// Where the device statistics hold the specified maximum operating temperature (ACS-4, 9.5.8).
+/// Place of the specified maximum operating temperature in the device statistics (ACS-4, 9.5.8).
 const OPERATING_MAX: (u64, u64) = (5, 88);
-/// Which condition.
+/// Kind of condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConditionKind {
     /// Rated endurance used.
@@ -29,7 +29,7 @@ pub enum ConditionKind {
     CableErrors,
     /// Commands that timed out.
     CommandTimeouts,
-    /// The drive says what cannot be true; no rule reads it.
+    /// The drive reports values that cannot be true; no rule reads them.
     ImplausibleValues,
 }
 
@@ -43,7 +43,7 @@ impl ConditionKind {
         Self::ImplausibleValues,
     ];
 
-    /// The kind as text.
+    /// Returns the kind's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Wear => "Wear",
@@ -55,50 +55,47 @@ impl ConditionKind {
     }
 }
 
-/// How much it matters.
+/// Importance of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ConditionLevel {
-    /// Good to know.
+    /// No action is needed.
     Info,
-    /// Somebody should act.
+    /// An operator should act.
     Warning,
     /// The drive gets no new volumes.
     NoNewVolumes,
 }
 
-/// One condition of a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SmartCondition {
-    /// Which.
     pub kind: ConditionKind,
-    /// How much it matters.
     pub level: ConditionLevel,
-    /// Percent, degrees Celsius or errors: the moving number that the message does not hold.
+    /// Percent, degrees Celsius or errors. It may change while the message stays the same.
     pub value: i64,
-    /// What it was compared with.
+    /// Value that it was compared with.
     pub threshold: i64,
-    /// What it means and what to do. The same for as long as the condition is the same.
+    /// Meaning and action. Stays the same as long as the condition does.
     pub message: String,
 }
 
-/// When a condition holds.
+/// Test of a condition.
 #[derive(Clone, Copy)]
 pub(super) enum Test {
-    /// That much of the rated endurance is used.
+    /// At least that part of the rated endurance is used.
     Used(Limit),
-    /// At or above the drive's limit, or the drive says so.
+    /// The temperature is at or above the drive's limit, or the drive itself reports that it is too hot.
     Hot,
-    /// A counter grew by that much within seven days.
+    /// A counter grew by at least the threshold within seven days.
     Grew(Counter, Limit),
     /// Values were dropped.
     Dropped,
 }
 
-/// What a rule found.
+/// Match of a rule.
 struct Found {
     value: i64,
     threshold: i64,
-    /// For `{what}` in the rule's sentence.
+    /// Text for `{what}` in the rule's sentence.
     what: String,
 }
 
@@ -112,16 +109,15 @@ impl Found {
     }
 }
 
-/// One rule of a condition; of one kind, the first that holds counts.
+/// A rule for a condition; of the rules for one kind, the first one that matches counts.
 pub(super) struct ConditionRule {
     pub kind: ConditionKind,
     pub level: ConditionLevel,
     pub drives: &'static str,
     pub field: &'static str,
     pub test: Test,
-    /// What it means. `{limit}` is the threshold, `{what}` what the drive says.
+    /// Meaning. `{limit}` is the threshold, `{what}` the hit's own text.
     pub meaning: &'static str,
-    /// What to do.
     pub action: &'static str,
     pub source: &'static str,
 }
@@ -143,7 +139,7 @@ const fn worn(level: ConditionLevel, key: &'static str, action: &'static str) ->
     }
 }
 
-/// Every rule of a condition.
+/// All rules for conditions; for one kind, the most important level first.
 pub(super) static RULES: &[ConditionRule] = &[
     worn(
         ConditionLevel::NoNewVolumes,
@@ -199,7 +195,7 @@ pub(super) static RULES: &[ConditionRule] = &[
 ];
 
 impl ConditionRule {
-    /// The value and the threshold that it is compared with, when it holds.
+    /// Returns the value and the threshold that it was compared with, if the rule matches.
     fn hit(&self, input: &Input<'_>, known: &Known) -> Option<Found> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let reached = |value: u64, limit: Limit| {
@@ -214,7 +210,7 @@ impl ConditionRule {
         }
     }
 
-    /// What it means and what to do.
+    /// Returns the message: meaning and action.
     fn message(&self, limit: i64, what: &str) -> String {
         format!(
             "{}; {}",
@@ -228,7 +224,7 @@ impl ConditionRule {
         meaning.replace("{what}", what)
     }
 
-    /// When it holds, in words, with the thresholds as they are set.
+    /// Returns the rule's condition as text, with the current thresholds.
     pub(super) fn condition(&self, limits: &Thresholds) -> String {
         match self.test {
             Test::Used(limit) => format!("{} % or more", limit.of(limits)),
@@ -241,7 +237,7 @@ impl ConditionRule {
         }
     }
 
-    /// The key of its threshold.
+    /// Returns the key of its threshold, if it has one.
     pub(super) fn key(&self) -> Option<&'static str> {
         match self.test {
             Test::Used(Limit(key)) | Test::Grew(_, Limit(key)) => Some(key),
@@ -270,8 +266,8 @@ pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<SmartCondition> {
     found
 }
 
-/// The limit that a drive's temperature is compared with, in degrees Celsius: its operating limit, else the one for its
-/// kind. A limit at which it is in danger or trips (SAS drives: often 85 °C) only lowers that.
+/// Returns the limit for a drive's temperature, degrees Celsius: its own operating limit, else the one for its kind. A limit at which it is
+/// in danger or trips (SAS drives: often 85 °C) can only lower the latter.
 fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
     let own = facts.temperature;
     let is_ssd = facts.rotational == Some(false);

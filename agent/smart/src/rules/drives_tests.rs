@@ -1,4 +1,4 @@
-//! Drives that earlier rules judged wrongly, as smartctl 7.3 to 7.5 print them (`fixtures/drives`): what each is now.
+//! Verdicts on drives that earlier rules judged wrongly, as smartctl 7.3 to 7.5 print them (`fixtures/drives`).
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn codes(assessment: &Assessment) -> Vec<SmartCode> {
     assessment.findings.iter().map(|found| found.code).collect()
 }
 
-/// Those of the drive; that values were dropped has tests of its own.
+/// Returns the conditions of the drive; dropped values have tests of their own.
 fn conditions(assessment: &Assessment) -> Vec<(ConditionKind, ConditionLevel)> {
     let conditions = assessment.conditions.iter();
     let conditions = conditions.filter(|one| one.kind != ConditionKind::ImplausibleValues);
@@ -59,7 +59,7 @@ fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_ack
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
     assert_eq!(codes(&seen), [SmartCode::EnduranceExhausted]);
     assert_eq!(conditions(&seen), WORN_OUT);
-    // One more percent of wear is no news.
+    // One more percent of wear is no change.
     let more = (format!("{LOG}.percentage_used"), json!(101));
     let after = polled(
         "nvme-worn-out",
@@ -70,7 +70,7 @@ fn an_nvme_drive_that_warns_only_of_its_used_endurance_is_suspect_and_can_be_ack
     );
     assert_eq!(after.verdict, Verdict::Suspect, "{after:?}");
     assert!(after.findings[0].acknowledged, "{after:?}");
-    // Any other evidence, and the warning means what it says. Old media errors and a spare at its threshold are none.
+    // With any other evidence the warning counts. Old media errors and a spare at its threshold are none.
     for (field, value, verdict) in [
         ("media_errors", json!(1), Verdict::Suspect),
         ("available_spare", json!(10), Verdict::Suspect),
@@ -102,7 +102,7 @@ fn attributes_that_a_drive_does_not_fill_in_do_not_make_it_worn() {
     let seen = judged("ata-sandforce-unlisted", &[]);
     assert_eq!(seen.verdict, Verdict::Good, "{seen:?}");
     assert_eq!(conditions(&seen), []);
-    // smartctl's own guess rests on the same attributes.
+    // smartctl's own guess derives from the same attributes.
     let guess = [("endurance_used.current_percent", json!(100))];
     assert_eq!(worn("ata-sandforce-unlisted", &guess), None);
 }
@@ -150,7 +150,7 @@ fn life_left_is_the_lower_of_value_and_raw_where_the_value_stays_at_100() {
     assert_eq!(worn("ata-gmts400", &[]), Some(4));
     // Micron counts the used percent in the raw value.
     assert_eq!(worn("ata-mx500", &[]), Some(6));
-    // SandForce has something else there.
+    // SandForce has another number there.
     assert_eq!(worn("ata-sandforce-packed", &[]), Some(3));
     // A raw value of 0 is a drive that does not fill it in, unless its blocks are erased as often as they may be.
     let empty = ("attr 169 raw", json!(0));
@@ -209,7 +209,7 @@ fn every_vendors_name_for_the_life_left_or_used_is_known_and_zero_is_real() {
         assert_eq!(at(0, 112), Some(112), "{name}");
         assert_eq!(at(100, 0), Some(0), "{name}");
     }
-    // These hold the word, and no life of the drive.
+    // These names have the word, and are not about the drive's life.
     for name in [
         "Capacitor_Life",
         "Life_Curve_Status",
@@ -246,7 +246,7 @@ fn a_thousand_grown_defects_or_a_halted_scan_are_bad() {
         judged("scsi-grown-defects", &changes).verdict
     };
     assert_eq!((many(999), many(1000)), (Verdict::Suspect, Verdict::Bad));
-    // The scan alone, and by its words where smartctl gives no number.
+    // The scan alone, and by its words if smartctl gives no number.
     for status in [
         json!({"value": 3, "string": "halted due to fatal error"}),
         json!({"string": "halted due to fatal error"}),
@@ -285,7 +285,7 @@ fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     let seen = judged("ata-error-log", &[]);
     assert_eq!(seen.verdict, Verdict::Suspect, "{seen:?}");
     assert_eq!(codes(&seen), [SmartCode::ReportedUncorrect]);
-    // Errors of other kinds are the host's or the cable's.
+    // Errors of other kinds are of the host or the cable.
     let aborted = json!([{
         "error_number": 2, "lifetime_hours": 23011,
         "completion_registers": {"error": 4, "status": 65, "count": 8, "lba": 0, "device": 64},
@@ -293,7 +293,7 @@ fn errors_in_the_error_log_count_where_no_attribute_counts_them() {
     }]);
     let changes = [("ata_smart_error_log.summary.table", aborted)];
     assert_eq!(judged("ata-error-log", &changes).verdict, Verdict::Good);
-    // By the register where smartctl does not describe it.
+    // By the register if smartctl does not describe it.
     let plain = json!([{
         "error_number": 2, "lifetime_hours": 23011,
         "completion_registers": {"error": 64, "status": 65, "count": 8, "lba": 1, "device": 64},
@@ -421,7 +421,7 @@ fn an_unreadable_place_in_a_log_counts_until_it_is_outdated() {
     assert_eq!(ata(1000, 2000, test(2, 0, 1000), None), Verdict::Suspect);
     assert_eq!(ata(1000, 2000, test(1, 0, 1500), None), Verdict::Suspect);
     assert_eq!(ata(1000, 2000, test(2, 7, 1500), None), Verdict::Suspect);
-    // What a background scan of a SAS drive could not read, alike.
+    // The same for entries of a SAS drive's background scan.
     let sas = |hours: u64| {
         let changes = [("power_on_time.hours", json!(hours))];
         judged("scsi-background-errors", &changes).verdict
@@ -454,7 +454,7 @@ fn a_self_test_that_no_drive_has_or_of_the_future_does_not_count() {
     for kind in [1, 0x82, 4] {
         assert_eq!(of(&[(kind, 7, 24_000)]), (Verdict::Suspect, 1), "{kind:#x}");
     }
-    // Of the electronics, by every type that there is.
+    // Failures of the electronics, by every type that exists.
     assert_eq!(of(&[(2, 5, 24_000)]).0, Verdict::Bad);
     // A vendor's, a reserved one.
     for kind in [0xb0, 0x41, 0xff, 0x31] {
@@ -501,7 +501,7 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
         )
     };
     assert_eq!(codes(&worn(&[])), [SmartCode::EnduranceExhausted]);
-    // By its number and the percentage where smartctl has no name for it.
+    // By its number and the percentage if smartctl has no name for it.
     let unnamed = ("attr 202 name", json!("Unknown_SSD_Attribute"));
     assert_eq!(
         worn(std::slice::from_ref(&unnamed)).verdict,
@@ -514,7 +514,7 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
         ("attr 173 name", json!("Unknown_Attribute")),
     ];
     assert_eq!(worn(&other).verdict, Verdict::Bad);
-    // Another attribute under its threshold, or none, and the status means what it says.
+    // With another attribute under its threshold, or none, the status counts.
     let more = [("attr 5 when_failed", json!("now"))];
     assert_eq!(worn(&more).verdict, Verdict::Bad);
     let none = [("attr 202 when_failed", json!(""))];
@@ -531,7 +531,7 @@ fn a_status_that_failed_by_wear_or_backup_power_alone_is_suspect() {
 fn packed_raw_values_are_not_counts() {
     let seen = judged("ata-sandforce-packed", &[]);
     assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
-    // The same drive where smartctl does not know it.
+    // The same drive if it is not in smartctl's database.
     let plain = [
         ("attr 198 name", json!("Offline_Uncorrectable")),
         ("attr 198 raw.string", json!("11074622")),
@@ -572,7 +572,7 @@ fn device_statistics_count_what_the_attributes_do_not_show() {
     // All ones is no count.
     let ones = u64::from(u32::MAX);
     assert_eq!(with(ones, ones), Verdict::Good);
-    // Not what the drive does not vouch for.
+    // The drive does not mark the value as valid.
     let invalid = [
         (
             "ata_device_statistics.pages.1.table.3.flags.valid",
@@ -637,7 +637,7 @@ fn a_sas_warning_of_heat_is_a_condition_and_a_test_of_the_warning_is_nothing() {
     let seen = judged("scsi-warning-temperature", &[]);
     assert_eq!((seen.verdict, codes(&seen)), (Verdict::Good, vec![]));
     assert_eq!(conditions(&seen), overheating);
-    // The drive's word counts at any temperature.
+    // The drive's own report counts at any temperature.
     let cool = [("temperature.current", json!(41))];
     let seen = judged("scsi-warning-temperature", &cool);
     assert_eq!(conditions(&seen), overheating);
@@ -653,7 +653,7 @@ fn a_sas_warning_of_heat_is_a_condition_and_a_test_of_the_warning_is_nothing() {
         ];
         judged("scsi-prediction-test-mode", &changes).verdict
     };
-    // Other warnings are of the drive, or of nothing that it would fail from.
+    // Other warnings are failures of the drive, or predict none.
     assert_eq!(ascq(0x0b, 0x05), Verdict::Suspect);
     assert_eq!(ascq(0x0b, 0x09), Verdict::Good);
     assert_eq!(ascq(0x5d, 0x00), Verdict::Bad);

@@ -1,5 +1,5 @@
-//! Which entries of a log of unreadable data still count. A log keeps its entries for ever: a sector that was unreadable
-//! years ago has been written, replaced or read since.
+//! Decides which entries of a log of unreadable data still count. A log keeps its entries forever: a sector that was unreadable years ago
+//! has been written, replaced or read since.
 
 use super::rule::{Hit, Input, Limit};
 use crate::{
@@ -7,8 +7,8 @@ use crate::{
     plausible::{AHEAD, Field, WRAP, number, self_tests},
 };
 
-/// The entries that are not outdated: by a later extended self-test that passed, which read the whole medium, or by
-/// `uncorrectable-hours` of power-on time. An entry or a drive without hours has no age.
+/// Counts the entries that are not outdated by a later extended self-test that passed, which read the whole medium, or by
+/// `uncorrectable-hours` of power-on time. An entry without hours is never outdated.
 pub(super) fn counting(input: &Input<'_>, log: &[LoggedError]) -> Option<Hit> {
     let wraps = matches!(input.facts.detail, Detail::Ata(_));
     let power_on = number(input.facts, Field::PowerOnHours);
@@ -35,7 +35,7 @@ pub(super) fn counting(input: &Input<'_>, log: &[LoggedError]) -> Option<Hit> {
     })
 }
 
-/// The hour since the drive was new: the latest that ends in the logged 16 bits and is not in the future.
+/// Returns the power-on hour of a logged one, which has 16 bits: the latest that is possible and not in the future.
 pub(super) fn unwrapped(logged: u64, power_on: Option<u64>) -> u64 {
     let now = power_on.unwrap_or(0).saturating_add(AHEAD);
     match now.checked_sub(logged) {
@@ -55,7 +55,7 @@ mod tests {
             (1000, None, 1000),
             (464, Some(66_001), 66_000),
             (64_000, Some(66_000), 64_000),
-            // The drive's own count is behind.
+            // The drive's own count is late.
             (2050, Some(2000), 2050),
             (465, Some(66_000), 66_001),
             // NVMe does not wrap.

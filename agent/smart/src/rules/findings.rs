@@ -1,4 +1,4 @@
-//! Every rule of a finding, in the order in which they are executed.
+//! All rules of findings, in the order of their execution.
 
 use super::{
     Severity::{Bad, Suspect},
@@ -8,9 +8,9 @@ use super::{
 };
 use crate::history::Counter;
 
-/// What replacing a drive takes, at the end of most messages.
+/// Action for a drive that must be replaced.
 const MOVE: &str = "move the data off it and replace the drive";
-/// For findings that may be an incident.
+/// Action for findings that may be a single incident.
 const WATCH: &str = "make sure that its data exists elsewhere; acknowledge this if it is known, it \
                      counts again if it grows";
 
@@ -20,11 +20,11 @@ const STUDIES: &str = "field studies: Google 2007, Backblaze; ATA SMART";
 const SPC: &str = "SCSI SPC-5, informational exceptions";
 const SBC: &str = "SCSI SBC-4, defect lists and log pages";
 const NVM: &str = "NVMe base specification, SMART log";
-/// What a reader of as many outputs of drives in use found, of how drives report and of what this project's rules made of it.
+/// Source of rules that are based on real outputs: how drives report, and how this project's rules judged them.
 const SURVEY: &str = "ATA ACS-4; survey of 67,066 smartctl outputs, 2026";
 const JEDEC: &str = "JEDEC JESD84-B51, PRE_EOL_INFO";
 
-/// Counters whose growth in poll after poll is a trend.
+/// Counters whose growth in several polls in a row is a trend.
 const TRENDS: &[Counter] = &[
     Counter::Reallocated,
     Counter::ReportedUncorrect,
@@ -425,7 +425,7 @@ fn reallocated_and_growing(input: &Input<'_>) -> Option<Hit> {
     replaced.filter(|_| grown >= limit)
 }
 
-/// Each protocol has its own way of saying why; what none of them explains must not be lost.
+/// Matches a failed status that neither an NVMe critical warning nor a SCSI sense code explains, so that it is not lost.
 fn failed_status_alone(input: &Input<'_>) -> Vec<Hit> {
     let explained = nvme::explains(input.facts) || scsi::explains(input.facts);
     Hit::yes(input.facts.status() == Some(false) && !explained)

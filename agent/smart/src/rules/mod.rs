@@ -1,7 +1,7 @@
-//! From facts and what is known from before to findings and conditions. Pure: the same facts, trends
-//! and thresholds give the same answer. The worst finding wins.
+//! Derives findings and conditions from facts and history. Pure: the same facts, trends and thresholds give the same result. The worst
+//! finding decides.
 //!
-//! The rules are data (`findings`, `conditions`): the judge executes the table that `table` prints.
+//! The rules are data (`findings`, `conditions`): the judge executes the same table that `table` prints.
 
 mod ata;
 mod code;
@@ -50,39 +50,37 @@ impl From<Severity> for Verdict {
     }
 }
 
-/// What rules derive from evidence about a drive.
+/// Conclusion that rules derive from evidence about a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleFinding {
-    /// Stable code.
     pub code: SmartCode,
-    /// What it is about, e.g. `ata-197`: two findings of one code differ in it.
+    /// Attribute or field that it is about, e.g. `ata-197`; distinguishes findings of one code.
     pub subject: String,
-    /// How bad.
     pub severity: Severity,
-    /// What was read: the moving number that the message does not hold.
+    /// Value that was read. It may change while the message stays the same.
     pub value: u64,
-    /// What it was compared with.
+    /// Value that it was compared with, if any.
     pub threshold: Option<u64>,
-    /// Grows as it gets worse, also where `value` falls; an acknowledgement is measured by it.
+    /// Increases as the finding gets worse, even if `value` falls; an acknowledgement covers levels up to the acknowledged one.
     pub level: u64,
-    /// What it means and what to do. The same for as long as the finding is the same.
+    /// Meaning and action. Stays the same as long as the finding does.
     pub message: String,
-    /// An operator has seen it, and it is no worse since: it makes up the verdict in silence.
+    /// True if an operator acknowledged it and it has not become worse since. It still counts for the verdict, and raises no alert.
     pub acknowledged: bool,
 }
 
-/// What one poll shows.
+/// Result of judging one poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The worst finding, acknowledged or not; UNKNOWN without any fact to go by.
+    /// Verdict of the worst finding, acknowledged or not; UNKNOWN without any health data.
     pub verdict: Verdict,
-    /// Worst first.
+    /// Findings, worst first.
     pub findings: Vec<RuleFinding>,
-    /// Wear, temperature, cable: no verdict, but worth knowing.
+    /// Wear, temperature and cable, which do not affect the verdict.
     pub conditions: Vec<SmartCondition>,
 }
 
-/// Judges one poll.
+/// Judges one poll. A rule is skipped if an earlier finding has a code in its `unless`.
 pub fn evaluate(
     facts: &Facts,
     trends: &Trends,
@@ -140,7 +138,7 @@ fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> Rule
     }
 }
 
-/// A drive that does not answer any more: found by the history, which counts the timeouts.
+/// Returns the finding of a drive that does not answer any more. The history raises it, because it counts the timeouts.
 pub fn unresponsive(limits: &Thresholds) -> Option<RuleFinding> {
     RULES.iter().find_map(|rule| match rule.test {
         Test::TimedOut(limit) => {

@@ -13,7 +13,7 @@ use crate::{
     plausible::dropped,
 };
 
-/// Adds something bad; what does not fit the protocol changes nothing.
+/// Adds evidence of a failure; evidence that does not fit the protocol changes nothing.
 fn worsen(facts: &mut Facts, trends: &mut Vec<(Counter, Trend)>, what: u8, how_much: u64) {
     match what {
         0 => facts.passed = Some(false),
@@ -51,7 +51,7 @@ fn worsen(facts: &mut Facts, trends: &mut Vec<(Counter, Trend)>, what: u8, how_m
             },
             Detail::Nvme(nvme) => match what {
                 5 => {
-                    // Not of heat, which is no failure, and may be why the status is "failed".
+                    // Except heat, which is no failure, and may be the reason why the status is "failed".
                     let more = how_much as u8 & !CriticalWarning::TEMPERATURE;
                     let bits = nvme.critical_warning.unwrap_or_default().0;
                     nvme.critical_warning = Some(CriticalWarning(bits | more));
@@ -79,7 +79,7 @@ fn worsen_ata(ata: &mut Ata, what: u8, how_much: u64) {
             }
             let index = usize::from(what) % ata.attributes.len();
             let attribute = &mut ata.attributes[index];
-            // In the low 16 bits, where every rule looks.
+            // In the low 16 bits, which every rule reads.
             attribute.raw = attribute.raw.max(attribute.raw16().max(how_much & 0xffff));
             match how_much % 3 {
                 1 if attribute.failed == Failed::Never => attribute.failed = Failed::Past,
@@ -136,7 +136,7 @@ proptest! {
         for (what, how_much) in before {
             worsen(&mut facts, &mut trends, what, how_much);
         }
-        // As the history does: what one answer proves holds for the next.
+        // The history does the same: what one answer proves holds for the next.
         facts.counts_physical = counts_physical(&facts);
         let old = weigh(&facts, &trends);
         let before_dropped = dropped(&facts);
@@ -151,7 +151,7 @@ proptest! {
                 new.polls = new.polls.max(trend.polls);
             }
         }
-        // What cannot be true is no evidence.
+        // A value that cannot be true is no evidence.
         prop_assume!(dropped(&facts) == before_dropped);
         let new = weigh(&facts, &more);
         prop_assert!(

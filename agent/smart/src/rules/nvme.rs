@@ -1,5 +1,4 @@
-//! What the rules read of NVMe drives, and of eMMC. The number of error log entries and of unsafe shutdowns does not
-//! count.
+//! Values of NVMe drives and eMMC that the rules read. The numbers of error log entries and of unsafe shutdowns do not count.
 
 use super::rule::{Hit, Input};
 use crate::{
@@ -8,18 +7,18 @@ use crate::{
     plausible::{Field, number},
 };
 
-/// The critical warning of the controller, or of its endurance groups.
+/// Returns the critical warning of the controller, or of its endurance groups.
 fn warning(facts: &Facts, field: Field) -> CriticalWarning {
     let bits = number(facts, field).and_then(|bits| u8::try_from(bits).ok());
     CriticalWarning(bits.unwrap_or(0))
 }
 
-/// Whether the critical warning says that the drive is too hot.
+/// True if the critical warning reports that the drive is too hot.
 pub(super) fn is_hot(facts: &Facts) -> bool {
     warning(facts, Field::CriticalWarning).has(CriticalWarning::TEMPERATURE)
 }
 
-/// Whether the critical warning says why the status failed.
+/// True if the critical warning explains why the status failed.
 pub(super) fn explains(facts: &Facts) -> bool {
     warning(facts, Field::CriticalWarning).has(CriticalWarning::KNOWN)
 }
@@ -62,8 +61,8 @@ pub(super) fn group_read_only(input: &Input<'_>) -> Vec<Hit> {
     group_warns(input, CriticalWarning::READ_ONLY)
 }
 
-/// Some firmware (Samsung's among it) sets the bit when the rated endurance is used up, and nothing else is wrong. Heat
-/// is no other fault.
+/// True if endurance is the only reason for the warning: some firmware (e.g. Samsung's) sets the reliability bit when the rated endurance
+/// is used up and nothing else is wrong. Heat is no other fault.
 fn warns_of_endurance_only(input: &Input<'_>) -> bool {
     const OTHERS: u8 =
         CriticalWarning::KNOWN & !(CriticalWarning::RELIABILITY | CriticalWarning::TEMPERATURE);
@@ -97,7 +96,7 @@ pub(super) fn group_degraded(input: &Input<'_>) -> Vec<Hit> {
     degraded(input, Field::EnduranceGroups)
 }
 
-/// The wear is the condition's: a level that stays, so that an acknowledgement does.
+/// The wear is reported as a condition: a constant level, so that an acknowledgement stays.
 pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
     let fields = [Field::CriticalWarning, Field::EnduranceGroups];
     let is_set = |field| warning(input.facts, field).has(CriticalWarning::RELIABILITY);
@@ -111,7 +110,7 @@ pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
     }]
 }
 
-/// A level that grows as the spare falls.
+/// Returns a hit whose level increases as the spare falls.
 fn spare(value: u64, threshold: Option<u64>) -> Hit {
     Hit {
         level: Some(100_u64.saturating_sub(value)),
@@ -125,7 +124,7 @@ pub(super) fn spare_exhausted(input: &Input<'_>) -> Vec<Hit> {
         return Vec::new();
     };
     let threshold = number(input.facts, Field::SpareThreshold).unwrap_or(0);
-    // Neither is reported: an emulated drive says nothing of its spare blocks, and one that has used them up warns.
+    // Neither value is reported: an emulated drive has no spare blocks, and a real one that has used them up warns.
     if left == 0 && threshold == 0 {
         return Vec::new();
     }
@@ -148,8 +147,8 @@ pub(super) fn spare_below_threshold(input: &Input<'_>) -> Vec<Hit> {
         .collect()
 }
 
-/// Spare blocks that went at least twice as fast as the endurance: not by wear. A drive that reports neither spare nor a
-/// threshold says nothing.
+/// Returns the spare if it fell at least twice as fast as the endurance, and so not by wear. None for a drive that reports neither spare
+/// nor threshold.
 pub(super) fn spare_without_wear(input: &Input<'_>) -> Option<Hit> {
     let left = number(input.facts, Field::Spare)?;
     let used = number(input.facts, Field::PercentageUsed)?;

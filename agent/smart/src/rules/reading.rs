@@ -1,12 +1,12 @@
-//! What a finding or a condition says with the numbers of the last answer. Its message is the same for as long as it holds, and so
-//! has the limit instead. Pure.
+//! Texts of findings and conditions with the numbers of the last answer. Their messages stay the same as long as they hold, and so have the
+//! limit instead. Pure.
 
 use super::{ConditionKind, RuleFinding, SmartCondition};
 use crate::history::{Counter, Trends};
 use drivebay_model::smart_names::label;
 
 impl RuleFinding {
-    /// The number that was read, by what it counts and how it moved lately.
+    /// Returns the number that was read as text, with what it counts and its recent growth.
     pub fn reading(&self, trends: &Trends) -> String {
         let counter = |counter: &&Counter| {
             let rest = self.subject.strip_prefix(counter.as_str());
@@ -24,7 +24,7 @@ impl RuleFinding {
         };
         let what = label(counter.as_str());
         let trend = trends.get(*counter);
-        // Where the value is growth or a number of polls, the count is the trend's.
+        // If the value is growth or a number of polls, the trend has the count.
         let is_level =
             self.subject == counter.as_str() && self.code != super::SmartCode::ErrorsGrowing;
         let count = match trend {
@@ -42,7 +42,7 @@ impl RuleFinding {
         format!("{what}: {count}{grown}")
     }
 
-    /// The message with the value where it has the limit.
+    /// Returns the message with the value instead of the limit.
     pub fn message_with_value(&self) -> String {
         match self.threshold {
             Some(limit) => with_value(&self.message, &limit.to_string(), &self.value.to_string()),
@@ -52,7 +52,7 @@ impl RuleFinding {
 }
 
 impl SmartCondition {
-    /// The number that was read.
+    /// Returns the number that was read as text.
     pub fn reading(&self) -> String {
         let value = self.value;
         match self.kind {
@@ -69,16 +69,16 @@ impl SmartCondition {
         }
     }
 
-    /// The message with the value where it has the limit.
+    /// Returns the message with the value instead of the limit.
     pub fn message_with_value(&self) -> String {
         let (limit, value) = (self.threshold.to_string(), self.value.to_string());
         with_value(&self.message, &limit, &value)
     }
 }
 
-/// Every "LIMIT or more", also with a unit between, and "LIMIT …, or less", with the value and without those words.
+/// Replaces "LIMIT or more", also with a unit between, and "LIMIT …, or less" by the value without those words.
 fn with_value(message: &str, limit: &str, value: &str) -> String {
-    // "1 or more sectors" stays: "1 sectors" is none.
+    // "1 or more sectors" stays: "1 sectors" is wrong.
     if value == "1" {
         return message.to_owned();
     }

@@ -1,5 +1,4 @@
-//! What a rule is: data that the judge executes and that the table of rules is printed from, so that the two cannot
-//! disagree.
+//! Definition of a rule: data that the judge executes and from which the table of rules is printed, so that the two cannot disagree.
 
 use crate::{
     facts::{Detail, Facts},
@@ -10,19 +9,19 @@ use crate::{
 use super::{Severity, SmartCode};
 use drivebay_model::units::count;
 
-/// What the rules of findings read.
+/// Input of the rules of findings.
 pub(super) struct Input<'a> {
     pub facts: &'a Facts,
     pub trends: &'a Trends,
     pub limits: &'a Thresholds,
 }
 
-/// The drives that a rule is for.
+/// Drives to which a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Drives {
     All,
     Ata,
-    /// ATA drives that rotate, or do not say that they do not.
+    /// ATA drives that rotate, or do not report that they do not.
     AtaHdd,
     Scsi,
     Nvme,
@@ -63,8 +62,8 @@ impl Drives {
 pub(super) struct Limit(pub &'static str);
 
 impl Limit {
-    /// 0 of something would be found on every drive, so a limit is at least 1. A key that does not exist holds never; a
-    /// test checks that there is none.
+    /// Returns the threshold, at least 1: a limit of 0 would be reached on every drive. A key that does not exist gives a limit that is
+    /// never reached; a test checks that there is none.
     pub(super) fn of(self, limits: &Thresholds) -> u64 {
         let value = limits
             .value(self.0)
@@ -73,41 +72,41 @@ impl Limit {
     }
 }
 
-/// How far back growth is measured.
+/// Period over which growth is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Span {
     Day,
     Week,
 }
 
-/// When a rule holds.
+/// Condition of a rule.
 #[derive(Clone, Copy)]
 pub(super) enum Test {
     /// A number is at or above a threshold.
     AtLeast(fn(&Input<'_>) -> Option<Hit>, Limit),
     /// A number is below a threshold.
     Below(fn(&Input<'_>) -> Option<Hit>, Limit),
-    /// A counter grew by at least so much.
+    /// A counter grew by at least the threshold.
     Grew(Counter, Span, Limit),
-    /// Counters grew in so many polls in a row.
+    /// Counters grew in at least that many polls in a row.
     GrewInPolls(&'static [Counter], Limit),
-    /// So many polls in a row timed out; the history counts them.
+    /// That many polls in a row timed out; the history counts them.
     TimedOut(Limit),
-    /// What the drive says, without a threshold of ours: the words, and the function that finds it.
+    /// The drive itself reports it, without a threshold of ours: the condition as text, and the function that reads it.
     Says(&'static str, fn(&Input<'_>) -> Vec<Hit>),
 }
 
-/// One thing that a rule found.
+/// One match of a rule.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hit {
-    /// Where the rule has no subject of its own.
+    /// Set if the rule has no subject of its own.
     pub subject: Option<String>,
     pub value: u64,
-    /// Grows as it gets worse, where the value does not.
+    /// Increases as it gets worse, if the value does not.
     pub level: Option<u64>,
-    /// Where it is not a threshold of ours.
+    /// Set if it is not a threshold of ours.
     pub threshold: Option<u64>,
-    /// For `{what}` in the rule's sentence.
+    /// Text for `{what}` in the rule's sentence.
     pub what: String,
 }
 
@@ -119,34 +118,32 @@ impl Hit {
         }
     }
 
-    /// For what is there or not.
+    /// Returns a hit of value 1 if `holds`, else none.
     pub(super) fn yes(holds: bool) -> Vec<Self> {
         holds.then(|| Self::value(1)).into_iter().collect()
     }
 }
 
-/// One rule.
 pub(super) struct Rule {
     pub code: SmartCode,
     pub severity: Severity,
     pub drives: Drives,
-    /// What is read, by the name that smartctl's output or its documentation has for it.
+    /// Field that is read, by its name in smartctl's output or documentation.
     pub field: &'static str,
-    /// What the finding is about; empty where each hit has its own.
+    /// Subject of the finding; empty if each hit has its own.
     pub subject: &'static str,
     pub test: Test,
-    /// What it means, as a clause. `{limit}` is the threshold, `{what}` the hit's own words.
+    /// Meaning, as a clause. `{limit}` is the threshold, `{what}` the hit's own text.
     pub meaning: &'static str,
-    /// What to do.
     pub action: &'static str,
-    /// Where the rule is from.
+    /// Origin of the rule.
     pub source: &'static str,
-    /// The rule is skipped when one of these was found: of two rules on one number, the first that holds counts.
+    /// Codes of findings with which the rule is skipped: of two rules for one number, the first one that matches counts.
     pub unless: &'static [SmartCode],
 }
 
 impl Rule {
-    /// What it finds, and the threshold it compared with.
+    /// Returns the matches, each with the threshold that it was compared with.
     pub(super) fn hits(&self, input: &Input<'_>) -> Vec<(Hit, Option<u64>)> {
         let (found, limit) = match self.test {
             Test::AtLeast(read, limit) => {
@@ -195,7 +192,7 @@ impl Rule {
             .collect()
     }
 
-    /// The sentence of a finding.
+    /// Returns the message of a finding.
     pub(super) fn message(&self, limit: Option<u64>, what: &str) -> String {
         let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
         format!("{}; {}", self.meaning(&limit, what), self.action)
@@ -206,7 +203,7 @@ impl Rule {
         meaning.replace("{what}", what)
     }
 
-    /// When it holds, in words, with the thresholds as they are set.
+    /// Returns the rule's condition as text, with the current thresholds.
     pub(super) fn condition(&self, limits: &Thresholds) -> String {
         match self.test {
             Test::AtLeast(_, limit) => format!("{} or more", limit.of(limits)),
@@ -228,7 +225,7 @@ impl Rule {
         }
     }
 
-    /// The key of its threshold.
+    /// Returns the key of its threshold, if it has one.
     pub(super) fn key(&self) -> Option<&'static str> {
         match self.test {
             Test::AtLeast(_, Limit(key))

@@ -1,5 +1,5 @@
-//! What the rules read of SCSI and SAS drives. "Passed" alone is worth little: real drives say it with
-//! hundreds of uncorrected writes.
+//! Values of SCSI and SAS drives that the rules read. "Passed" alone proves little: real drives report it with hundreds of uncorrected
+//! writes.
 
 use super::{
     error_age,
@@ -12,16 +12,15 @@ use crate::{
 
 /// Additional sense code: failure prediction threshold exceeded.
 pub(super) const PREDICTION: u8 = 0x5d;
-/// Its qualifier of a test of the reporting (MRIE and TEST in the mode page): nothing failed.
+/// Qualifier of PREDICTION for a test of the reporting (MRIE and TEST in the mode page): nothing failed.
 const TEST_MODE: u8 = 0xff;
-/// Its qualifier of a drive that has used up its rated endurance, and has no other fault (SPC-5).
+/// Qualifier of PREDICTION for a drive that has used up its rated endurance, and has no other fault (SPC-5).
 pub(super) const ENDURANCE_LIMIT_MET: u8 = 0x73;
 /// Additional sense code: warning.
 const WARNING: u8 = 0x0b;
-/// Its qualifiers of heat: specified temperature exceeded, high critical and high operating limit.
+/// Qualifiers of WARNING for heat: specified temperature exceeded, high critical and high operating limit.
 const HEAT: [u8; 3] = [0x01, 0x0a, 0x0c];
-/// Its qualifiers of nothing that a drive fails from: power loss expected, a statistics notification, cold, humidity,
-/// microcode.
+/// Qualifiers of WARNING that predict no failure: power loss expected, a statistics notification, cold, humidity, microcode.
 const HARMLESS: [u8; 10] = [0x08, 0x09, 0x0b, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13];
 
 fn scsi<'a>(input: &Input<'a>) -> Option<&'a Scsi> {
@@ -31,7 +30,7 @@ fn scsi<'a>(input: &Input<'a>) -> Option<&'a Scsi> {
     }
 }
 
-/// What the additional sense code means for the drive.
+/// Meaning of the additional sense code for the drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sense {
     Fails,
@@ -59,12 +58,12 @@ fn sense(facts: &Facts) -> Option<(Sense, u8)> {
     Some((sense, qualifier))
 }
 
-/// Whether the drive warns that it is too hot.
+/// True if the drive warns that it is too hot.
 pub(super) fn is_hot(facts: &Facts) -> bool {
     matches!(sense(facts), Some((Sense::Hot, _)))
 }
 
-/// Whether a status that failed is about nothing that the drive fails from.
+/// True if the reason of a failed status predicts no failure.
 pub(super) fn explains(facts: &Facts) -> bool {
     matches!(sense(facts), Some((Sense::Hot | Sense::Harmless, _)))
 }
@@ -81,7 +80,7 @@ pub(super) fn prediction(input: &Input<'_>) -> Vec<Hit> {
     sensed(input, Sense::Fails)
 }
 
-/// The wear is the condition's: a level that stays, so that an acknowledgement does.
+/// The wear is reported as a condition: a constant level, so that an acknowledgement stays.
 pub(super) fn endurance_used(input: &Input<'_>) -> Vec<Hit> {
     let mut hits = sensed(input, Sense::EnduranceUsed);
     for hit in &mut hits {
@@ -94,7 +93,7 @@ pub(super) fn warning(input: &Input<'_>) -> Vec<Hit> {
     sensed(input, Sense::Warns)
 }
 
-/// Uncorrected errors of reading, writing and verifying together; None when no counter is there.
+/// Returns the sum of the uncorrected errors of reading, writing and verifying; None without any of these counters.
 pub fn uncorrected_errors(facts: &Facts) -> Option<u64> {
     [Field::ScsiRead, Field::ScsiWrite, Field::ScsiVerify]
         .into_iter()
@@ -114,12 +113,12 @@ pub(super) fn pending_defects(input: &Input<'_>) -> Option<Hit> {
     number(input.facts, Field::ScsiPendingDefects).map(Hit::value)
 }
 
-/// SBC-4, table of the background scan status: halted by a fatal error.
+/// Matches if a fatal error halted the background scan (SBC-4, table of the background scan status).
 pub(super) fn scan_halted(input: &Input<'_>) -> Vec<Hit> {
     scan_status(input, 3)
 }
 
-/// The same: halted by a vendor-specific pattern of errors.
+/// Matches if a vendor-specific pattern of errors halted the background scan.
 pub(super) fn scan_halted_by_errors(input: &Input<'_>) -> Vec<Hit> {
     scan_status(input, 4)
 }

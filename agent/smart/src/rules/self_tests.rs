@@ -1,4 +1,4 @@
-//! Self-tests: which failed ones count.
+//! Decides which failed self-tests count.
 
 use super::{
     error_age::unwrapped,
@@ -9,14 +9,14 @@ use crate::{
     plausible::{self, WRAP},
 };
 
-/// Self-test results of the electronics and of the mechanics.
+/// Results of self-tests for failed electronics and mechanics.
 const FATAL: [(u8, &str); 2] = [(5, "electronics"), (6, "mechanics")];
-/// Passed self-tests of any kind that outdate a failed one of a SAS drive.
+/// Number of passed self-tests of any kind that outdate a failed one of a SAS drive.
 const OTHERS: usize = 5;
-/// Hours from that to the last of them.
+/// Hours from the failed one to the last of them, at least.
 const APART: u64 = 1000;
 
-/// The newest results up to one that passed: a later failure of another kind does not clear a fatal one.
+/// Returns a fatal result among the newest ones up to one that passed: a later failure of another kind does not clear it.
 pub(super) fn fatal(facts: &Facts) -> Vec<Hit> {
     let tests = plausible::self_tests(facts).into_iter();
     let mut since_passed = tests.take_while(|test| test.result != SelfTestResult::Passed);
@@ -33,8 +33,8 @@ pub(super) fn fatal(facts: &Facts) -> Vec<Hit> {
     fatal.into_iter().collect()
 }
 
-/// A failed self-test counts until a later one passes: one of its own kind, or an extended one. A SAS drive's is also
-/// outdated by enough others over enough time: its counters and its background scan tell of the medium.
+/// Returns the newest failed self-test that is not outdated: by a later one of its kind, or an extended one, that passed. One of a SAS
+/// drive is also outdated by enough others over enough time: counters and background scan cover the medium.
 pub(super) fn failed(input: &Input<'_>) -> Vec<Hit> {
     let tests = plausible::self_tests(input.facts);
     let is_scsi = matches!(input.facts.detail, Detail::Scsi(_));
@@ -63,7 +63,7 @@ pub(super) fn failed(input: &Input<'_>) -> Vec<Hit> {
             _ => {}
         }
     }
-    // The bit says that the log has a failure of any age: it only stands in for a log that was not read.
+    // The bit is set for a failure of any age: it only replaces a log that was not read.
     let bit = input.facts.self_tests().is_empty() && input.facts.exit.has(ExitStatus::SELF_TEST);
     if failed.is_none() && !bit {
         return Vec::new();
@@ -77,7 +77,7 @@ pub(super) fn failed(input: &Input<'_>) -> Vec<Hit> {
     }]
 }
 
-/// Whether two hours are of one entry, seen before and after the drive's own count passed a multiple of 65,536.
+/// True if two hours are of one entry, read before and after the drive's own count passed a multiple of 65,536.
 pub(super) fn is_same(level: u64, acknowledged: u64) -> bool {
     level.abs_diff(acknowledged).is_multiple_of(WRAP)
 }

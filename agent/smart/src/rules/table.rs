@@ -1,4 +1,4 @@
-//! The rules as a table for operators, made from the data that the judge executes. Pure.
+//! The rules as a table for operators, from the data that the judge executes. Pure.
 
 use serde::Serialize;
 
@@ -14,29 +14,27 @@ use drivebay_model::Verdict;
 /// One rule, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// The code of its findings, or the kind of its condition.
+    /// Code of its findings, or kind of its condition.
     pub code: &'static str,
-    /// The drives that it is for.
+    /// Drives to which it applies.
     pub drives: &'static str,
-    /// What is read: an attribute, or a field of smartctl's output.
+    /// Attribute, or field of smartctl's output, that is read.
     pub field: &'static str,
-    /// When it holds.
+    /// Condition as text.
     pub condition: String,
-    /// The key of its threshold in `[smart.thresholds]`.
+    /// Key of its threshold in `[smart.thresholds]`, if it has one.
     pub threshold: Option<&'static str>,
-    /// SUSPECT, BAD, or what the condition does.
+    /// SUSPECT, BAD, or the effect of the condition.
     pub verdict: &'static str,
-    /// Whether `drive ack` covers it, and until when.
+    /// Limit of an acknowledgement by `drive ack`, as text; `no` if it has no effect.
     pub acknowledge: &'static str,
-    /// What it means.
     pub meaning: String,
-    /// What to do.
     pub action: &'static str,
-    /// Where the rule is from.
+    /// Origin of the rule.
     pub source: &'static str,
 }
 
-/// Every rule, with these thresholds.
+/// Returns all rules, with these thresholds.
 pub fn rows(limits: &Thresholds) -> Vec<Row> {
     let findings = RULES.iter().map(|rule| of_finding(rule, limits));
     let conditions = conditions::RULES
@@ -45,7 +43,7 @@ pub fn rows(limits: &Thresholds) -> Vec<Row> {
     findings.chain(conditions).collect()
 }
 
-/// The rule behind a finding of these facts.
+/// Returns the rule from which a finding of these facts derives.
 pub fn behind_finding(finding: &RuleFinding, facts: &Facts, limits: &Thresholds) -> Option<Row> {
     let rule = RULES.iter().find(|rule| {
         rule.code == finding.code
@@ -55,7 +53,7 @@ pub fn behind_finding(finding: &RuleFinding, facts: &Facts, limits: &Thresholds)
     rule.map(|rule| of_finding(rule, limits))
 }
 
-/// The rule behind a condition.
+/// Returns the rule from which a condition derives.
 pub fn behind_condition(condition: &SmartCondition, limits: &Thresholds) -> Option<Row> {
     let mut rules = conditions::RULES.iter();
     let rule = rules.find(|rule| (rule.kind, rule.level) == (condition.kind, condition.level));
@@ -149,7 +147,7 @@ mod tests {
             .iter()
             .filter(|key| !used.contains(**key))
             .collect();
-        // Besides a rule's own, or of when a verdict is left.
+        // Thresholds that refine a rule, or decide when a verdict is cleared.
         let elsewhere = [
             "reallocated-growth",
             "spare-divisor",

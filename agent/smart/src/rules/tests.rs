@@ -1,4 +1,4 @@
-//! Every rule on both sides of its threshold.
+//! All rules on both sides of their thresholds.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
     judge,
 };
 
-/// Polls of one place with one value after the other, ten minutes apart; the last one counts.
+/// Polls in which the value at `place` changes, ten minutes apart; the last one is judged.
 struct Case {
     code: SmartCode,
     severity: Severity,
@@ -23,7 +23,7 @@ struct Case {
     also: Vec<(&'static str, Value)>,
 }
 
-/// Codes whose findings are BAD. That of an ATA drive's status is BAD, too, and others' are not.
+/// Codes whose findings are BAD. The status of an ATA drive is BAD, too, and that of others is not.
 const BAD: &[SmartCode] = &[
     SmartCode::PrefailNow,
     SmartCode::SelfTestFatal,
@@ -251,7 +251,7 @@ fn cases() -> Vec<Case> {
             &[128],
         )
         .also(PHYSICAL, json!(4096)),
-        // What is no multiple of eight is physical sectors.
+        // A count that is no multiple of eight is in physical sectors.
         case(
             SmartCode::ReallocatedSectors,
             ATA_HDD,
@@ -750,7 +750,7 @@ fn a_state_other_than_running_is_suspect() {
 #[test]
 fn every_code_has_a_case() {
     let mut seen: BTreeSet<SmartCode> = cases().iter().map(|case| case.code).collect();
-    // These do not come from JSON; the two tests above are theirs.
+    // These do not come from JSON; the two tests above cover them.
     seen.extend([SmartCode::ProbeHang, SmartCode::NotRunning]);
     for code in SmartCode::ALL {
         assert!(seen.contains(code), "no case for {code}");
@@ -797,7 +797,7 @@ fn what_means_nothing_is_ignored() {
         (ATA_HDD, "attr 194 when_failed", json!("now")),
         // A solid state drive replaces blocks, and does not spin.
         (ATA_SSD, "attr 5 raw", json!(200)),
-        // By this name it is no end-to-end check, and 198 are gigabytes.
+        // By this name it is no end-to-end check, and 198 counts gigabytes.
         (ATA_HDD, "attr 184 name", json!("Later_Bad_Block")),
         (ATA_SSD, "attr 198 raw", json!(88_124)),
         (
@@ -1048,7 +1048,7 @@ fn wear_comes_from_the_best_source() {
         wear(&worn).map(|wear| (wear.percent, wear.source)),
         Some((7, WearSource::Attribute))
     );
-    // The number 177 alone says nothing.
+    // The number 177 alone has no meaning.
     let worn = changed(
         ATA_SSD,
         &[

@@ -1,4 +1,4 @@
-//! How worn a drive is, by the best source that it has.
+//! Wear of a drive, by the best source that it has.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,21 +8,19 @@ use crate::{
     plausible::{Field, number},
 };
 
-/// Where the device statistics hold the endurance used (ACS-4, 9.5.10): page 7, first number.
+/// Place of the endurance used in the device statistics (ACS-4, 9.5.10): page 7, first number.
 pub const ENDURANCE: (u64, u64) = (7, 8);
-/// What drives report there that do not measure it; the standard has no such value, and 254 is the highest seen.
+/// Value of drives that do not measure it; the standard has no such value, and 254 is the highest that was observed.
 const UNKNOWN: u64 = 255;
 
-/// How worn a drive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wear {
     /// Rated endurance used, percent; may pass 100.
     pub percent: u64,
-    /// Who says so.
     pub source: WearSource,
 }
 
-/// Where the wear was read.
+/// Source of the wear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WearSource {
     /// smartctl's own summary (7.5 and later); of an ATA drive, its guess by attribute.
@@ -39,7 +37,7 @@ pub enum WearSource {
     Attribute,
 }
 
-/// The wear of a drive, by the best source there is.
+/// Returns the wear by the best source that the drive has.
 pub fn wear(facts: &Facts) -> Option<Wear> {
     let from = |source| move |percent| Wear { percent, source };
     let summary = facts.endurance_used.map(from(WearSource::Smartctl));
@@ -49,7 +47,7 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
             .filter(|percent| *percent < UNKNOWN)
             .map(from(WearSource::Statistics))
             .or_else(|| by_name(ata).map(from(WearSource::Attribute)))
-            // It is made of the same attributes: where they are not filled in, it is no better.
+            // smartctl derives it from the same attributes: if these are not filled in, it is no better.
             .or_else(|| summary.filter(|_| !ata.attributes.iter().any(is_of_wear))),
         // smartctl's summary is the same number.
         Detail::Nvme(nvme) if nvme.percentage_used.is_some() => {
@@ -66,7 +64,7 @@ pub fn wear(facts: &Facts) -> Option<Wear> {
     }
 }
 
-/// How an attribute tells the life of a drive.
+/// Meaning of an attribute for the life of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tells {
     /// The percentage left.
@@ -79,8 +77,8 @@ enum Tells {
     UsedInHundredths,
 }
 
-/// Names of attributes by what they tell, the most reliable first: names of smartctl's database, in lower case, up to
-/// where they end alike. By name: the numbers 169, 177, 202, 231 and 233 mean different things on different drives.
+/// Names of attributes by their meaning, the most reliable one first: beginnings of names in smartctl's database, in lower case. By name,
+/// because the numbers 169, 177, 202, 231 and 233 mean different things on different drives.
 const LIFE: [(Tells, &[&str]); 4] = [
     (
         Tells::Left,
@@ -119,10 +117,10 @@ const LIFE: [(Tells, &[&str]); 4] = [
 /// Western Digital and SanDisk have a media wearout indicator under this number that counts up.
 const COUNTS_UP: u8 = 230;
 
-/// The most that SandForce's flags amount to.
+/// Highest number that SandForce's flags can have.
 const FLAGS: u64 = 3;
 
-/// What an attribute tells of the drive's life.
+/// Returns the meaning of an attribute for the drive's life; None if it has none.
 fn tells(attribute: &Attribute) -> Option<Tells> {
     let name = attribute.name.to_lowercase().replace('-', "_");
     let (tells, _) = LIFE
@@ -159,14 +157,14 @@ fn by_name(ata: &Ata) -> Option<u64> {
     })
 }
 
-/// The normalised value where it is a percentage: above 100 it is on another scale.
+/// Returns the normalised value if it is a percentage: above 100 it is on another scale.
 fn percent(attribute: &Attribute) -> Option<u64> {
     attribute.value.filter(|value| *value <= 100)
 }
 
-/// The percentage left: the lower of value and raw value, for on Phison's and Silicon Motion's drives the value stays at
-/// 100. Not where the two add up to 100 (Micron, Marvell: the raw value is what was used), nor where a prefail attribute has
-/// next to nothing in the raw value (SandForce: flags).
+/// Returns the percentage left: the lower of value and raw value, because on Phison's and Silicon Motion's drives the value stays at 100.
+/// The raw value does not count if the two add up to 100 (Micron, Marvell: it is the percentage used), nor if it is very low for a prefail
+/// attribute (SandForce: flags).
 fn left(attribute: &Attribute, ata: &Ata) -> Option<u64> {
     let value = percent(attribute);
     let raw = attribute.raw;
@@ -176,13 +174,13 @@ fn left(attribute: &Attribute, ata: &Ata) -> Option<u64> {
         Some(value) if counts && value + raw == 100 => Some(value),
         Some(value) if counts => Some(value.min(raw)),
         None => counts.then_some(raw),
-        // 0 % and not filled in look the same: how often the blocks were erased decides.
+        // 0 % and not filled in look the same: the erase count of the blocks decides.
         Some(100) if raw == 0 && is_erased_as_rated(ata) => Some(0),
         value => value,
     }
 }
 
-/// Silicon Motion: the average block was erased as often as the flash memory is specified for.
+/// True if the average block was erased as often as the flash memory is specified for (Silicon Motion).
 fn is_erased_as_rated(ata: &Ata) -> bool {
     let number = |name: &str| {
         let mut attributes = ata.attributes.iter();
@@ -194,7 +192,7 @@ fn is_erased_as_rated(ata: &Ata) -> bool {
     rated.is_some_and(|rated| erased >= Some(rated))
 }
 
-/// The percentage used: the raw value, which goes on above 100.
+/// Returns the percentage used: the raw value, which may exceed 100.
 fn used(attribute: &Attribute) -> Option<u64> {
     let value = percent(attribute);
     let filled_in = attribute.raw > 0 || value.is_none_or(|value| value == 0 || value == 100);
@@ -204,8 +202,8 @@ fn used(attribute: &Attribute) -> Option<u64> {
     value.map(|left| 100 - left)
 }
 
-/// 0x2f24_0014_2f24: 47.36 %, in the low word and again in the high one, bytes before and after the point. The value
-/// rounds it up, or stays at 100.
+/// Returns the percentage used from, e.g., 0x2f24_0014_2f24: 47.36 %, in the low word and again in the high one, bytes before and after the
+/// point. The value rounds it up, or stays at 100.
 fn in_hundredths(attribute: &Attribute) -> Option<u64> {
     let (low, high) = (attribute.raw16(), attribute.raw >> 32);
     let value = percent(attribute).filter(|value| (1..100).contains(value));

@@ -12,38 +12,37 @@ use super::{
 };
 use drivebay_model::{DriveId, Media};
 
-/// With fewer peers than this there is no comparison.
+/// Minimum of peers for a comparison.
 pub const PEERS: usize = 3;
-/// Minutes kept of each drive.
+/// Maximum of minutes that are kept of each drive.
 const KEPT: usize = 240;
-/// Own minutes from which a drive's usual difference from its peers is known.
+/// Minimum of a drive's minutes from which its usual difference from peers of its model is known.
 const USUAL: usize = 30;
-/// As many of another model's.
+/// Minimum of a drive's minutes from which its usual difference from peers of other models is known.
 const USUAL_OF_OTHERS: usize = 60;
-/// An interval of another length was not a minute: the agent or the machine slept.
+/// Longest interval that counts as a minute, milliseconds: a longer one means that the agent or the machine was suspended.
 const LONGEST_MS: u64 = 150_000;
 
-/// With which drives a drive can be compared.
+/// Properties by which drives are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Kind {
     pub model: String,
     pub media: Media,
 }
 
-/// One drive's minute.
+/// One minute of one drive.
 #[derive(Debug, Clone)]
 pub struct Input {
     pub drive: DriveId,
     pub kind: Kind,
-    /// None: nothing is known of this minute.
+    /// None if the minute is unknown.
     pub minute: Option<Minute>,
 }
 
-/// A minute, and how it was judged: by direction, the expected milliseconds and the slowdown before what is usual for the drive
-/// was taken into account.
+/// A minute and its scores, by direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Judged {
-    /// Unix time of its end.
+    /// Unix time of the end of the minute.
     pub(super) at: u64,
     pub(super) minute: Minute,
     pub(super) read: Option<Score>,
@@ -52,11 +51,11 @@ pub(super) struct Judged {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Score {
-    /// What is usual for the drive is in it.
+    /// Expected latency, milliseconds, with the drive's usual difference from its peers.
     pub(super) expected_ms: f64,
-    /// Against the peers alone.
+    /// Slowdown against the peers alone, as a factor.
     pub(super) raw: f64,
-    /// The drive was well.
+    /// True if the drive counted as healthy in this minute.
     pub(super) well: bool,
 }
 
@@ -69,7 +68,7 @@ impl Judged {
     }
 }
 
-/// What is kept of one drive, also over a restart.
+/// State of one drive, which is kept over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     minutes: VecDeque<Judged>,
@@ -89,12 +88,13 @@ impl Kept {
         let slow = self.tracker(direction).slow().map(|slow| slow.since);
         self.minutes
             .iter()
-            // A slow drive is no reference; what it was before is.
+            // A slow drive is no reference; its minutes before that are.
             .filter(move |minute| slow.is_none_or(|since| minute.at < since))
             .filter_map(move |minute| minute.minute.load(direction))
     }
 
-    /// By how much the drive usually differs from its peers, as a logarithm, at this part of its minutes; None: not known.
+    /// Returns the drive's usual difference from its peers, as a logarithm, at this quantile of its minutes; None with fewer than `enough`
+    /// minutes.
     fn usual(&self, direction: Direction, enough: usize, part: f64) -> Option<f64> {
         let well = self.minutes.iter().filter_map(|minute| {
             let score = minute.score(direction)?;
@@ -108,7 +108,7 @@ impl Kept {
         well.get((well.len() as f64 * part) as usize).copied()
     }
 
-    /// Adds the minutes since. What was found before stays found.
+    /// Adds later minutes. A slowdown that was found before stays.
     fn follow(&mut self, since: Self) {
         self.minutes.extend(since.minutes);
         for (before, since) in [(&mut self.read, since.read), (&mut self.write, since.write)] {
@@ -119,20 +119,21 @@ impl Kept {
     }
 }
 
-/// What was found of one direction in one minute.
+/// Observed and expected latency of one direction in one minute, milliseconds.
 struct Raw {
     observed: f64,
     expected: f64,
 }
 
-/// All drives.
+/// State of all drives.
 #[derive(Debug, Clone, Default)]
 pub struct Comparison {
     drives: BTreeMap<DriveId, (Kind, Kept)>,
 }
 
 impl Comparison {
-    /// What an earlier agent had. Where a drive is followed already, its minutes come after those, and what was found of it stays.
+    /// Restores the state that an earlier agent kept. If the drive has minutes already, they follow the restored ones, and a slowdown that
+    /// was found stays.
     pub fn restore(&mut self, drive: DriveId, kind: Kind, mut kept: Kept) {
         if let Some((_, since)) = self.drives.remove(&drive) {
             kept.follow(since);
@@ -143,27 +144,27 @@ impl Comparison {
         self.drives.insert(drive, (kind, kept));
     }
 
-    /// Begins anew with a drive: it is another one than before.
+    /// Drops the state of a drive, e.g. because it is another one than before.
     pub fn forget(&mut self, drive: &DriveId) {
         self.drives.remove(drive);
     }
 
-    /// Whether a drive is followed.
+    /// True if state of the drive is kept.
     pub fn has(&self, drive: &DriveId) -> bool {
         self.drives.contains_key(drive)
     }
 
-    /// The drives that are followed.
+    /// Returns the drives of which state is kept.
     pub fn drives(&self) -> impl Iterator<Item = &DriveId> {
         self.drives.keys()
     }
 
-    /// What is to be written.
+    /// Returns the state that is to be saved.
     pub fn kept(self) -> BTreeMap<DriveId, (Kind, Kept)> {
         self.drives
     }
 
-    /// Takes in a minute of every drive that is here, which ended at `at` (unix seconds). Lets go of the others.
+    /// Adds a minute that ended at `at` (unix seconds) for every present drive, and drops the state of the others.
     pub fn feed(&mut self, at: u64, inputs: Vec<Input>) {
         let mut minutes: BTreeMap<DriveId, Option<Minute>> = BTreeMap::new();
         for input in inputs {
@@ -247,7 +248,7 @@ impl Comparison {
         }
         let mut told: BTreeMap<DriveId, (f64, f64)> = BTreeMap::new();
         for (id, Raw { observed, expected }) in &raw {
-            // What slows all of them is no fault of this one.
+            // A slowdown of all peers is not attributed to this drive.
             let (peers, peers_are) = self.peers(id);
             let now = peers.iter().filter_map(|peer| raw.get(*peer));
             let mut now: Vec<f64> = now.map(|raw| raw.observed / raw.expected).collect();
@@ -266,7 +267,7 @@ impl Comparison {
                 Peers::Model => kept
                     .usual(direction, USUAL, 0.5)
                     .map_or(0.0, |usual| usual.clamp(0.85f64.ln(), 1.4f64.ln())),
-                // Another model may be slower by any factor: only its own past tells by which.
+                // Another model may be slower by any factor, which only the drive's own past shows.
                 Peers::Media => match kept.usual(direction, USUAL_OF_OTHERS, 0.9) {
                     Some(usual) => usual.clamp(0.85f64.ln(), 8.0f64.ln()),
                     None => {
@@ -321,7 +322,7 @@ impl Comparison {
         }
     }
 
-    /// The drives with which one is compared: of its model, else of its medium.
+    /// Returns the drives with which one is compared: those of its model, else those of its medium.
     fn peers(&self, of: &DriveId) -> (Vec<&DriveId>, Peers) {
         let Some((kind, _)) = self.drives.get(of) else {
             return (Vec::new(), Peers::TooFew);
@@ -344,7 +345,7 @@ impl Comparison {
         (Vec::new(), Peers::TooFew)
     }
 
-    /// The directions in which a drive is slow, and which of them are acknowledged.
+    /// Returns the slowdowns of a drive, with the acknowledged ones.
     pub fn found(&self, drive: &DriveId) -> Vec<Slowdown> {
         let Some((_, kept)) = self.drives.get(drive) else {
             return Vec::new();
@@ -360,14 +361,14 @@ impl Comparison {
         found.collect()
     }
 
-    /// Those that are not acknowledged.
+    /// Returns the slowdowns that are not acknowledged.
     pub fn slow(&self, drive: &DriveId) -> Vec<Slowdown> {
         let mut found = self.found(drive);
         found.retain(|slow| !slow.acknowledged);
         found
     }
 
-    /// An operator has seen what counts against a drive. True when something did.
+    /// Acknowledges the slowdowns of a drive. Returns true if one was not acknowledged before.
     pub fn acknowledge(&mut self, drive: &DriveId) -> bool {
         self.drives.get_mut(drive).is_some_and(|(_, kept)| {
             let read = kept.read.acknowledge();
@@ -375,7 +376,7 @@ impl Comparison {
         })
     }
 
-    /// What an operator has seen of a drive counts again.
+    /// Withdraws the acknowledgement of a drive's slowdowns: they count again.
     pub fn withdraw(&mut self, drive: &DriveId) {
         if let Some((_, kept)) = self.drives.get_mut(drive) {
             kept.read.withdraw();
@@ -383,7 +384,7 @@ impl Comparison {
         }
     }
 
-    /// What is to be shown of every drive.
+    /// Returns the latest values of every drive, for metrics and commands.
     pub fn speeds(&self) -> BTreeMap<DriveId, Speed> {
         let drives = self.drives.iter();
         drives

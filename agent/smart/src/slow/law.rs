@@ -1,26 +1,26 @@
-//! What a request costs by the medium's physics: only to carry over what was measured at one load to another, and as the least
-//! that is expected of any drive, since the counters do not tell everything.
+//! Cost of a request by the medium's physics. Used only to convert a latency that was measured at one load to another, and as the minimum
+//! that is expected of any drive, because the counters do not show everything.
 
 use super::minute::{Direction, Load};
 use drivebay_model::Media;
 
-/// A medium.
+/// Constants of a medium.
 #[derive(Debug, Clone, Copy)]
 struct Physics {
-    /// Of a request of no size that is alone.
+    /// Latency of a single request of no size, milliseconds.
     read_ms: f64,
     write_ms: f64,
-    /// Bytes a millisecond, rather few.
+    /// Bytes per millisecond, a low estimate.
     bandwidth: f64,
-    /// Small requests that are served at once, rather few.
+    /// Number of small requests that are served in parallel, a low estimate.
     parallel: f64,
 }
 
-/// A turning drive sorts what waits.
+/// Exponent of the queue's effect: a rotating drive sorts the waiting requests.
 const HDD_QUEUE: f64 = 0.8;
-/// Requests up to this many bytes are small.
+/// Largest size of a small request, bytes.
 const SMALL: f64 = 16384.0;
-/// How latency grows with the rate of requests, before a drive is full.
+/// Exponent by which latency grows with the rate of requests, below saturation.
 const MORE: f64 = 0.3;
 
 fn physics(media: Media) -> Physics {
@@ -46,7 +46,7 @@ fn physics(media: Media) -> Physics {
     }
 }
 
-/// What a request of this load may cost, in milliseconds.
+/// Returns the cost of a request at this load, milliseconds.
 fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
     let of = physics(media);
     let base = match direction {
@@ -64,7 +64,8 @@ fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
             alone + (depth - 1.0) / parallel * (of.read_ms + mean_size / of.bandwidth)
         }
     };
-    // What the other direction takes away, at most half as much again, or as much where it means seeks.
+    // Added cost of requests in the other direction, as a part of the cost, per doubling and for at most five of them: the most where it
+    // means seeks.
     let disturbed = match media {
         Media::Hdd => 0.3,
         Media::Ssd => 0.1,
@@ -73,17 +74,17 @@ fn cost(media: Media, direction: Direction, load: &Load) -> f64 {
     queued * (1.0 + disturbed * f64::from(load.other.min(5.0)))
 }
 
-/// What `to` may take by what was measured at `from`. A drive that does more may take longer.
+/// Converts the latency measured at `from` to `to`, milliseconds. A higher rate of requests allows a higher latency.
 pub(super) fn carried_ms(media: Media, direction: Direction, from: &Load, to: &Load) -> f64 {
     let latency = f64::from(from.latency_ms);
     let (before, now) = (cost(media, direction, from), cost(media, direction, to));
     let more = f64::from(to.rate / from.rate.max(0.1)).clamp(1.0, 16.0);
-    // What comes on top is the same for all drives of a medium, however fast they are without it.
+    // The addition is the same for all drives of a medium, however fast they are without it.
     (latency * now / before).max(latency + now - before) * more.powf(MORE)
 }
 
-/// What any healthy drive may take, for reasons that the counters do not show: whether a turning drive has to seek, whether
-/// what a flash drive reads was ever written or is read ahead.
+/// Returns the latency that any healthy drive may have, milliseconds, for reasons that the counters do not show: whether a rotating drive
+/// has to seek, and whether the data that a flash drive reads was ever written or is read ahead.
 pub(super) fn floor_ms(media: Media, direction: Direction, load: &Load) -> f64 {
     match (media, direction) {
         (Media::Hdd, _) => {
@@ -96,5 +97,5 @@ pub(super) fn floor_ms(media: Media, direction: Direction, load: &Load) -> f64 {
     }
 }
 
-/// A seek and half a turn, of a drive that is not the fastest.
+/// Time of a seek and half a rotation of a drive that is not among the fastest, milliseconds.
 const HDD_SEEK_MS: f64 = 11.0;

@@ -1,18 +1,19 @@
-//! What the kernel counted of a drive in one minute, and the load that follows from it.
+//! The kernel's counters of a drive for one minute, and the load that derives from them.
 
 use std::ops::Add;
 
 use serde::{Deserialize, Serialize};
 
-/// Requests a minute below which a mean says nothing. A drive's own look at itself is one.
+/// Minimum of requests in a minute for a meaningful mean. The agent's own probe of a drive is one request.
 pub const MIN_REQUESTS: u64 = 60;
-/// Fewer say something when they waited together for so long: a drive that takes seconds for a request cannot do sixty.
+/// Minimum of requests that are enough if they waited for `LONG_WAIT_MS` in total: a drive that takes seconds for a request cannot complete
+/// sixty.
 const FEW_REQUESTS: u64 = 5;
 const LONG_WAIT_MS: u64 = 10_000;
-/// The kernel counts whole milliseconds: with fewer, rounding is more than a tenth.
+/// Minimum of waiting time, milliseconds: the kernel counts whole ones, and with fewer, rounding is more than a tenth.
 const MIN_WAIT_MS: u64 = 20;
 
-/// Reading or writing. A drive may be slow at one of them.
+/// Reading or writing. A drive may be slow in one direction only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -21,10 +22,9 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Read, Self::Write];
 
-    /// The word in metrics, JSON and text.
+    /// Returns the word in metrics, JSON and text.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -40,12 +40,12 @@ impl Direction {
     }
 }
 
-/// Requests of one direction.
+/// Counters of the requests of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     pub requests: u64,
     pub bytes: u64,
-    /// The time that all of them took together, from the queue to their completion.
+    /// Sum of the times of all requests, from the queue to their completion, milliseconds.
     pub wait_ms: u64,
 }
 
@@ -58,13 +58,13 @@ impl Flow {
         })
     }
 
-    /// Mean time of a request in milliseconds; None with too few of them to tell.
+    /// Returns the mean time of a request, milliseconds; None with too few requests for a mean.
     pub fn latency_ms(&self) -> Option<f64> {
         let enough = self.tells(1) && self.wait_ms >= MIN_WAIT_MS;
         enough.then(|| self.wait_ms as f64 / self.requests as f64)
     }
 
-    /// Whether there is enough to tell, as a part of a minute: 2 is half of one.
+    /// True if there are enough requests for a mean. `part`: the fraction of a minute, e.g. 2 for half of one.
     fn tells(&self, part: u64) -> bool {
         let few = self.requests * part >= FEW_REQUESTS && self.wait_ms * part >= LONG_WAIT_MS;
         self.requests * part >= MIN_REQUESTS || few
@@ -89,12 +89,12 @@ pub struct Counters {
     pub reads: Flow,
     pub writes: Flow,
     pub flushes: u64,
-    /// The time with at least one request at the drive.
+    /// Time with at least one request at the drive, milliseconds.
     pub busy_ms: u64,
 }
 
 impl Counters {
-    /// What came since `before`; None when the counters began again.
+    /// Returns the difference to `before`; None if the counters were reset.
     pub fn since(&self, before: &Self, millis: u64) -> Option<Slice> {
         Some(Slice {
             millis,
@@ -138,17 +138,16 @@ impl Slice {
 /// One minute of one drive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Minute {
-    /// How long it was.
     pub millis: u64,
     pub reads: Flow,
     pub writes: Flow,
-    /// The load of each direction; None when there is too little to tell.
+    /// Load of each direction; None if there are too few requests.
     pub(super) read: Option<Load>,
     pub(super) write: Option<Load>,
 }
 
 impl Minute {
-    /// A minute of these slices, in which the agent erased on the drive or checked a filesystem.
+    /// Sums up slices. `erasing`, `checking`: the agent erased on the drive, or checked a filesystem, in this minute.
     pub fn new(slices: &[Slice], erasing: bool, checking: bool) -> Self {
         let whole = Slice::sum(slices);
         Self {
@@ -160,7 +159,6 @@ impl Minute {
         }
     }
 
-    /// One side of it.
     pub fn flow(&self, direction: Direction) -> &Flow {
         match direction {
             Direction::Read => &self.reads,
@@ -168,12 +166,12 @@ impl Minute {
         }
     }
 
-    /// Bytes a second.
+    /// Returns the throughput of this direction, bytes per second.
     pub fn throughput(&self, direction: Direction) -> f64 {
         throughput(self.flow(direction), self.millis)
     }
 
-    /// The load of this direction; None when there is too little to tell.
+    /// Returns the load of this direction; None if there are too few requests.
     pub fn load(&self, direction: Direction) -> Option<&Load> {
         match direction {
             Direction::Read => self.read.as_ref(),
@@ -186,35 +184,35 @@ fn throughput(flow: &Flow, millis: u64) -> f64 {
     flow.bytes as f64 * 1000.0 / millis.max(1) as f64
 }
 
-/// Requests that erasing has at the drive.
+/// Number of requests that erasing keeps at the drive.
 const ERASING_DEPTH: f64 = 2.0;
-/// Bytes a second of the other direction below which it disturbs nobody.
+/// Throughput of the other direction, bytes per second, below which it has no effect.
 const OTHER_UNIT: f64 = 4e6;
 
-/// What a drive had to do in one direction, and how long a request took.
+/// Work of a drive in one direction, and the latency of its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub latency_ms: f32,
-    /// Mean bytes of a request.
+    /// Mean size of a request, bytes.
     pub size: f32,
-    /// Of both directions, by bytes: what fills the queue.
+    /// Mean size of the requests of both directions, weighted by bytes: they fill the queue.
     pub mean_size: f32,
-    /// Mean requests at the drive while it was busy; at least 1.
+    /// Mean number of requests at the drive while it was busy; at least 1.
     pub depth: f32,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f32,
-    /// Throughput of the other direction: doublings above 4 MB/s.
+    /// Throughput of the other direction: number of doublings above 4 MB/s.
     pub other: f32,
-    /// Flushes a write: doublings, from 0 (none) to 8 (one each).
+    /// Flushes per write: number of doublings, from 0 (none) to 8 (one each).
     pub flushed: f32,
-    /// The agent's own work is part of it.
+    /// True if the agent's own requests are a part of it.
     pub ours: bool,
 }
 
 impl Load {
-    /// The load in the seconds that are typical of the minute. A mean over all of it would be that of its worst second: a burst
-    /// of a few seconds has most of the requests, all of them queued, and a queue that is short on average. `ours`: the agent's
-    /// own work is part of it. `erased`: the agent erased beside it.
+    /// Returns the load in the seconds that are typical of the minute. A mean over the whole minute would be that of its worst second: a
+    /// burst of a few seconds has most of the requests, all of them queued, and a queue that is short on average. `ours`: the agent's own
+    /// requests are a part of it. `erased`: the agent erased at the same time.
     fn new(slices: &[Slice], direction: Direction, ours: bool, erased: bool) -> Option<Self> {
         if !Slice::sum(slices).flow(direction).tells(1) {
             return None;
@@ -234,7 +232,7 @@ impl Load {
         if !flow.tells(4) || flow.wait_ms < MIN_WAIT_MS {
             return None;
         }
-        // Flushes belong to writes: a write that waits for one takes as long.
+        // Flushes count for writes: a write that waits for one takes as long.
         let flushed = match direction {
             Direction::Read => 0.0,
             Direction::Write => (typical.flushes as f64 / flow.requests as f64).min(1.0),
@@ -242,12 +240,12 @@ impl Load {
         let all = typical.reads + typical.writes;
         let mut depth = all.wait_ms as f64 / typical.busy_ms.max(1) as f64;
         let size = |flow: &Flow| (flow.bytes as f64 / flow.requests.max(1) as f64).max(512.0);
-        // By bytes: a few large requests take more of the drive than many small ones.
+        // By bytes: a few large requests load the drive more than many small ones.
         let weighed = |flow: &Flow| flow.bytes as f64 * size(flow);
         let mut mean_size =
             (weighed(&typical.reads) + weighed(&typical.writes)) / all.bytes.max(1) as f64;
         if erased {
-            // Erasing has few requests, all large: they are taken out of the queue, and do not make the rest of it large.
+            // Erasing has few requests, all of them large: they are subtracted from the queue, and do not raise the mean size.
             depth -= ERASING_DEPTH;
             mean_size = size(flow);
         }

@@ -1,10 +1,10 @@
-//! Drives that answer, late. Pure: the kernel's counters of each minute come in, what each drive should have taken and which
-//! drives are slow comes out.
+//! Detection of slow drives. Pure: takes the kernel's counters of each minute, and returns the latency that each drive should have had and
+//! which drives are slow.
 //!
-//! There are no thresholds in milliseconds. A drive is compared with the other drives of its kind on this node (IASO, ATC '19;
-//! PERSEUS, FAST '23): `minute` is what the kernel counted and the load that follows from it, `law` what a request costs by
-//! the medium's physics, `reference` what the peers took for such a load, `tracker` how long a drive has been outside, and
-//! `comparison` all drives together. `report` is what metrics and commands show.
+//! There are no thresholds in milliseconds. A drive is compared with the other drives of its kind on this node (IASO, ATC '19; PERSEUS,
+//! FAST '23): `minute` has the kernel's counters and the load that derives from them, `law` the cost of a request by the medium's physics,
+//! `reference` the latency of the peers at such a load, `tracker` the evidence against one drive, and `comparison` all drives together.
+//! `report` is shown by metrics and commands.
 
 mod comparison;
 mod law;

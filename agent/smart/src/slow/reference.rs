@@ -1,4 +1,4 @@
-//! What a load should cost, by what the other drives took for such a load.
+//! Expected latency at a load, by the latencies of the other drives at such a load.
 
 use super::{
     law,
@@ -6,20 +6,20 @@ use super::{
 };
 use drivebay_model::Media;
 
-/// Minutes of one drive from which its answer to a load is taken.
+/// Minimum of minutes of one drive for an estimate.
 const ENOUGH: usize = 3;
-/// So many minutes are enough: the latest that are near, or the nearest.
+/// Maximum of minutes for an estimate: the latest near ones, else the nearest.
 const MOST: usize = 40;
 
-/// How a load is related to another.
+/// Relation of two loads.
 enum Relation {
-    /// What was measured at one holds for the other.
+    /// A latency that was measured at one holds for the other.
     Near,
-    /// It can be carried over by the medium's physics, and so many times as much is possible.
+    /// The latency can be converted by the medium's physics: the distance in doublings, and the factor by which the result is raised.
     Far(f64, f64),
 }
 
-/// How far two loads are apart in what matters, in doublings; None: too far to be compared.
+/// Returns the relation of two loads, by their distance in doublings; None if they are too different to be compared.
 fn relation(of: &Load, to: &Load, able: bool) -> Option<Relation> {
     let size = (of.size / to.size).log2().abs();
     let depth = (of.depth / to.depth).log2().abs();
@@ -33,12 +33,12 @@ fn relation(of: &Load, to: &Load, able: bool) -> Option<Relation> {
     if same && size <= NEAR && depth <= NEAR && other <= 2.0 {
         return Some(Relation::Near);
     }
-    // With a much longer queue and more requests a drive may be full, which the other was not.
+    // With a much longer queue and more requests a drive may be saturated, while the other one was not.
     let more = of.rate > to.rate * FULL_RATE || of.rate * of.size > to.rate * to.size * FULL_RATE;
     if of.depth > to.depth * FULL_DEPTH && more && !able {
         return None;
     }
-    // The agent's own work is like nothing else, unless it is a small part.
+    // The agent's own requests cannot be compared with others, unless the size is near: then with a margin.
     if same && !of.ours {
         Some(Relation::Far(distance, 1.0))
     } else if size <= NEAR {
@@ -48,7 +48,7 @@ fn relation(of: &Load, to: &Load, able: bool) -> Option<Relation> {
     }
 }
 
-/// By how much the agent's own work may slow the requests beside it.
+/// Factor by which the agent's own requests may slow the others.
 const UNLIKE: f64 = 1.5;
 const FULL_DEPTH: f32 = 3.0;
 const FULL_RATE: f32 = 1.5;
@@ -56,8 +56,8 @@ const NEAR: f32 = 1.5;
 const FAR_SIZE: f32 = 4.0;
 const FLUSHED: f32 = 1.0;
 
-/// What a drive with these minutes, the latest first, would take for the load, in milliseconds; None when it never had to do
-/// anything like it. `able`: a long queue is not the load (`is_able`).
+/// Returns the latency that a drive with these minutes, the latest first, would have at the load, milliseconds; None if it never had a
+/// comparable load. `able`: a long queue is no sign of load (`is_able`).
 pub(super) fn estimate<'a>(
     media: Media,
     direction: Direction,
@@ -91,14 +91,14 @@ pub(super) fn estimate<'a>(
     far.truncate(MOST);
     let carried = far.into_iter().map(|(_, minute, margin)| {
         let carried = law::carried_ms(media, direction, minute, load);
-        // Nobody is expected to be faster than was seen.
+        // No drive is expected to be faster than was measured.
         carried.max(f64::from(minute.latency_ms)) * margin
     });
     median(&mut carried.collect::<Vec<f64>>())
 }
 
-/// What is expected of a drive, by the estimates of its peers. One of them may be slow itself; of two nobody knows which.
-/// `models`: the peers are of several models.
+/// Returns the expected latency of a drive, milliseconds, by the estimates of its peers; None with fewer than two. A peer may be slow
+/// itself: of two, the higher estimate is used. `models`: the peers are of several models.
 pub(super) fn expected(
     media: Media,
     direction: Direction,
@@ -108,7 +108,7 @@ pub(super) fn expected(
     models: bool,
 ) -> Option<f64> {
     let middle = match estimates.as_slice() {
-        // Which of several models is like this one is not known.
+        // It is unknown which of several models is like this one: the highest estimate is used.
         [_, _, ..] if models => estimates.iter().copied().fold(0.0, f64::max),
         [] | [_] => return None,
         [a, b] => a.max(*b),
@@ -120,8 +120,8 @@ pub(super) fn expected(
     Some(middle.max(law::floor_ms(media, direction, load)))
 }
 
-/// Whether the drive itself has done the same for long, and always took about as long: then it is known whether its requests
-/// follow each other. Small requests do so one hour and not the next.
+/// True if the drive itself had the same load for long, with similar latencies: then it is known whether its requests are sequential. Small
+/// requests may be sequential in one hour and not in the next.
 fn steady(load: &Load, own: &[&Load]) -> bool {
     if load.size < STREAM {
         return false;
@@ -143,7 +143,7 @@ fn steady(load: &Load, own: &[&Load]) -> bool {
 const STREAM: f32 = 65536.0;
 const STEADY: usize = 30;
 
-/// Whether the drive itself has had as many requests with a queue a third as long: then a long queue is not the load.
+/// True if the drive itself served as many requests with a queue a third as long: then a long queue is no sign of load.
 pub(super) fn is_able(load: &Load, own: &[&Load]) -> bool {
     let same = own
         .iter()
@@ -151,7 +151,7 @@ pub(super) fn is_able(load: &Load, own: &[&Load]) -> bool {
     same.take(ENOUGH).count() == ENOUGH
 }
 
-/// Whether the drive has a longer queue than it uses to have, for more requests than it ever had with a short one. That is load.
+/// True if the queue is much longer than usual, for more requests than the drive ever served with a short one. The cause is load then.
 pub(super) fn is_loaded(load: &Load, own: &[&Load]) -> bool {
     let mut depths: Vec<f64> = own.iter().map(|load| f64::from(load.depth)).collect();
     let usual = median(&mut depths);
@@ -160,10 +160,10 @@ pub(super) fn is_loaded(load: &Load, own: &[&Load]) -> bool {
         && !is_able(load, own)
 }
 
-/// Minutes from which it is known what a drive uses to do.
+/// Minimum of minutes from which a drive's usual queue is known.
 const USED_TO: usize = 10;
 
-/// The one in the middle.
+/// Returns the median; None without values. Sorts the values.
 pub(super) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

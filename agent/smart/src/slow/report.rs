@@ -1,4 +1,4 @@
-//! What metrics and commands show of a drive's latencies.
+//! Latencies of a drive for metrics and commands.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,7 +13,7 @@ use super::{
 use drivebay_model::DriveId;
 pub use drivebay_model::words::Peers;
 
-/// Minutes of a chart.
+/// Number of minutes in a chart.
 const CHART: usize = 60;
 
 /// A direction in which a drive is slow.
@@ -21,14 +21,14 @@ const CHART: usize = 60;
 pub struct Slowdown {
     pub direction: Direction,
     pub outcome: Outcome,
-    /// An operator has seen it, and it is no worse since.
+    /// True if an operator acknowledged it and it has not become worse since.
     pub acknowledged: bool,
 }
 
-/// One drive.
+/// Latest values of one drive.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Speed {
-    /// Unix time of the end of the last minute; 0: none yet.
+    /// Unix time of the end of the last minute; 0 if there is none yet.
     pub at: u64,
     pub peers: Peers,
     pub peer_count: usize,
@@ -37,7 +37,6 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// One side of it.
     pub fn side(&self, direction: Direction) -> &Side {
         match direction {
             Direction::Read => &self.read,
@@ -46,21 +45,21 @@ impl Speed {
     }
 }
 
-/// One direction of one drive.
+/// Latest values of one direction of one drive.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Side {
-    /// Of the last minute, per second.
+    /// Throughput in the last minute.
     pub bytes_per_second: f64,
     pub requests_per_second: f64,
-    /// Of the last minute; None: too few requests.
+    /// Mean latency in the last minute; None with too few requests.
     pub latency_ms: Option<f64>,
-    /// What the load of the last minute should cost; None: nobody can tell.
+    /// Expected latency at the load of the last minute; None without a comparison.
     pub expected_ms: Option<f64>,
-    /// The usual latency of the drive itself over the minutes that are kept.
+    /// Median latency of the drive itself over the minutes that are kept.
     pub own_ms: Option<f64>,
-    /// Mean latency of each of the last minutes, the latest last; None: too few requests.
+    /// Mean latency of each of the last minutes, the latest last; None with too few requests.
     pub history_ms: Vec<Option<f64>>,
-    /// It is slow, whether that counts or is acknowledged.
+    /// Set while the drive is slow, whether that is acknowledged or not.
     pub slow: Option<Outcome>,
     pub acknowledged: bool,
 }
@@ -86,23 +85,23 @@ impl Side {
         }
     }
 
-    /// Observed by expected, of the last minute.
+    /// Returns the observed latency divided by the expected one, for the last minute.
     pub fn slowdown(&self) -> Option<f64> {
         Some(self.latency_ms? / self.expected_ms?.max(f64::MIN_POSITIVE))
     }
 }
 
-/// The last minute of each drive: written by the task that compares, read by metrics and commands.
+/// Latest values of each drive: written by the task that compares drives, read by metrics and commands.
 #[derive(Debug, Default)]
 pub struct LatestSpeeds(Mutex<BTreeMap<DriveId, Speed>>);
 
 impl LatestSpeeds {
-    /// Replaces all of it.
+    /// Replaces the values of all drives.
     pub fn put(&self, speeds: BTreeMap<DriveId, Speed>) {
         *self.lock() = speeds;
     }
 
-    /// All of it.
+    /// Returns a copy, by drive.
     pub fn all(&self) -> BTreeMap<DriveId, Speed> {
         self.lock().clone()
     }
@@ -112,7 +111,7 @@ impl LatestSpeeds {
     }
 }
 
-/// Two digits that matter.
+/// Returns the number with two significant digits.
 pub fn rounded(value: f64) -> String {
     let digits = 1 - value.abs().max(1e-3).log10().floor() as i32;
     let digits = usize::try_from(digits.max(0)).unwrap_or(0);

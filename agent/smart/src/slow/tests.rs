@@ -1,9 +1,9 @@
-//! Drives made by hand: what is found slow, and what is not.
+//! Artificial drives: which are found slow, and which are not.
 
 use super::*;
 use drivebay_model::{DriveId, Media};
 
-/// One slice of five seconds with so many reads and writes of 16 KiB, each of which takes so many microseconds.
+/// Returns a slice of five seconds with this number of reads and writes of 16 KiB, and this latency of each, microseconds.
 fn slice(reads: (u64, u64), writes: (u64, u64)) -> Slice {
     let flow = |(requests, micros): (u64, u64)| Flow {
         requests,
@@ -55,7 +55,7 @@ impl Shelf {
         self.comparison.feed(self.minutes * 60, inputs.collect());
     }
 
-    /// Feeds so many minutes; answers those in which the first drive was slow, and that no other ever was.
+    /// Feeds this many minutes. Returns the number of those in which the first drive was slow; asserts that no other one ever was.
     fn run(&mut self, count: u64, minutes: &[Option<Minute>]) -> u64 {
         let mut slow = 0;
         for _ in 0..count {
@@ -120,7 +120,7 @@ fn a_drive_that_does_a_few_requests_a_minute_since_each_takes_seconds_is_slow() 
         (found[0].outcome.observed_ms - 7800.0).abs() < 1.0,
         "{found:?}"
     );
-    // A few that are quick, or that waited once, say nothing.
+    // A few quick requests, or a single long wait, are not enough.
     let mut shelf = Shelf::new();
     assert_eq!(shelf.run(30, &[well(); 4]), 0);
     let mut few = [slice((0, 0), (0, 0)); 12];
@@ -146,7 +146,7 @@ fn what_slows_all_of_them_and_what_has_no_peer_is_no_fault() {
     let mut shelf = Shelf::new();
     assert_eq!(shelf.run(30, &[well(); 5]), 0);
     assert_eq!(shelf.run(30, &[at(2000, 1000); 5]), 0, "all are slow");
-    // Reads of 1 MiB, as nobody else ever had.
+    // Reads of 1 MiB, which no other drive ever had.
     let mut large = slice((100, 8000), (0, 0));
     large.reads.bytes = 100 << 20;
     let large = minute([large; 12]);
@@ -181,7 +181,7 @@ fn a_slow_drive_stays_so_while_nothing_can_be_told_and_is_well_after_an_hour() {
     shelf.run(10, &[slow, well(), well(), well()]);
     let found = shelf.comparison.slow(&id(0));
     assert_eq!(found.len(), 2, "reads and writes");
-    // Idle, unknown, then well but not for long.
+    // Idle, unknown, then healthy but not for long.
     let idle = minute([slice((1, 200), (1, 100)); 12]);
     assert_eq!(shelf.run(100, &[idle, well(), well(), well()]), 100);
     assert_eq!(shelf.run(100, &[None, well(), well(), well()]), 100);
@@ -249,7 +249,7 @@ fn memory_is_bounded_and_a_minute_that_was_none_is_left_out() {
     }
     shelf.run(1, &[long; 4]);
     assert_eq!(shelf.comparison.speeds()[&id(0)].at, before);
-    // Counters that begin again are no minute.
+    // Counters that were reset give no minute.
     let counters = |requests| Counters {
         reads: Flow {
             requests,

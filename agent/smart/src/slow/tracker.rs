@@ -1,51 +1,51 @@
-//! How long a drive has been outside, and when that is a finding: evidence adds up minute by minute (a CUSUM of the logarithm of
-//! the slowdown), so that five minutes at three times the latency are enough, bursts add up, and one bad minute is not.
+//! Evidence that a drive is slow, and when it becomes a finding. Evidence is summed up by minute (a CUSUM of the logarithm of the
+//! slowdown), so that five minutes at three times the latency are enough, bursts add up, and one bad minute is not enough.
 
 use serde::{Deserialize, Serialize};
 
-/// A drive is outside when it takes so many times what is expected.
+/// Slowdown, as a factor, from which on a minute is outside.
 pub(super) const OUTSIDE: f64 = 1.65;
-/// Evidence with which it is slow.
+/// Evidence from which on a drive is slow.
 const RAISE: f64 = 1.2;
-/// Minutes outside that it takes in any case, of the last `LATELY`.
+/// Minimum of minutes outside among the last `LATELY`.
 const AT_LEAST: u32 = 4;
 const LATELY: u32 = 8;
-/// Over all minutes outside it takes at least so many times what is expected.
+/// Minimum of the mean slowdown over all minutes outside.
 const CLEARLY: f64 = 1.9;
-/// What one minute can add and take away.
+/// Highest and lowest evidence of one minute.
 const MOST: f64 = 0.8;
 const LEAST: f64 = -0.3;
-/// Below so many times what is expected a slow drive is well …
+/// Slowdown below which a minute of a slow drive is healthy …
 const WELL: f64 = 1.5;
-/// … and not slow any more after so many such minutes more than others.
+/// … and number of healthy minutes, less three for each one outside, after which the drive is not slow any more.
 const CLEAR: u32 = 60;
-/// Evidence never is more than this, so that it is forgotten in time.
+/// Upper bound of the evidence, so that it decays in time.
 const FULL: f64 = 4.0;
 
-/// One direction of one drive.
+/// State of one direction of one drive.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tracker {
     evidence: f64,
-    /// The last minutes, the latest in the lowest bit: outside or not.
+    /// True bits are minutes outside; the lowest bit is the latest minute.
     recent: u32,
-    /// Unix time at which the present run began.
+    /// Unix time of the first minute outside of the current run.
     began: Option<u64>,
-    /// Sums over the run: minutes, and logarithms of observed and expected milliseconds.
+    /// Sums over the run: minutes outside, and logarithms of observed and expected milliseconds.
     minutes: u32,
     observed: f64,
     expected: f64,
-    /// It is slow.
+    /// Set while the drive is slow.
     slow: Option<Outcome>,
-    /// Minutes in which it was well, since it is slow.
+    /// Count of healthy minutes since the drive became slow.
     well: u32,
-    /// The slowdown that an operator has seen.
+    /// Slowdown that an operator acknowledged.
     acknowledged: Option<f64>,
 }
 
-/// A slow drive, with its numbers.
+/// Numbers of a slow drive.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Milliseconds a request, over the minutes outside.
+    /// Mean latency over the minutes outside, milliseconds.
     pub observed_ms: f64,
     pub expected_ms: f64,
     /// Unix time of the first minute outside.
@@ -53,15 +53,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How many times what is expected.
+    /// Returns the slowdown as a factor.
     pub fn factor(&self) -> f64 {
         self.observed_ms / self.expected_ms.max(f64::MIN_POSITIVE)
     }
 }
 
 impl Tracker {
-    /// Takes in a minute that began at `at`: how long a request took and what was expected. Without an expectation nothing is
-    /// learned.
+    /// Adds the minute of `at` (unix seconds), with the observed and the expected latency in milliseconds. Without these the state does not
+    /// change.
     pub fn feed(&mut self, at: u64, told: Option<(f64, f64)>) {
         let Some((observed, expected)) = told else {
             return;
@@ -102,7 +102,7 @@ impl Tracker {
             *self = Self::default();
             return;
         }
-        // Its numbers are those with which it was found, unless it is much worse.
+        // The numbers stay those at which it was found, unless it becomes much worse.
         let worse = self.so_far();
         if let Some(worse) = worse.filter(|worse| worse.factor() >= 2.0 * slow.factor()) {
             self.slow = Some(Outcome {
@@ -137,17 +137,17 @@ impl Tracker {
         self.expected /= 2.0;
     }
 
-    /// Whether minutes count as those of a healthy drive.
+    /// True if the current minutes count as those of a healthy drive.
     pub(super) fn is_well(&self) -> bool {
         self.slow.is_none() && self.evidence < 0.3
     }
 
-    /// That it is slow, whether an operator has seen it or not.
+    /// Returns the slowdown, whether it is acknowledged or not.
     pub fn slow(&self) -> Option<Outcome> {
         self.slow
     }
 
-    /// That it is slow, unless an operator has seen it and it is no worse since.
+    /// Returns the slowdown, unless it is acknowledged and less than twice as bad as then.
     pub fn counts(&self) -> Option<Outcome> {
         self.slow.filter(|slow| {
             self.acknowledged
@@ -155,7 +155,7 @@ impl Tracker {
         })
     }
 
-    /// An operator has seen it. True when there was something to be seen.
+    /// Acknowledges the slowdown. Returns true if it counted before.
     pub fn acknowledge(&mut self) -> bool {
         let counted = self.counts();
         if let Some(slow) = counted {
@@ -164,7 +164,7 @@ impl Tracker {
         counted.is_some()
     }
 
-    /// What an operator has seen counts again.
+    /// Withdraws the acknowledgement: the slowdown counts again.
     pub fn withdraw(&mut self) {
         self.acknowledged = None;
     }

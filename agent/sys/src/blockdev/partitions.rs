@@ -7,27 +7,27 @@ use crate::{ioctl, sysfs};
 use drivebay_model::drive::PartitionFacts;
 
 impl BlockDev {
-    /// Partitions as the kernel has them now, by number.
+    /// Reads the kernel's current partitions of the drive from sysfs.
     pub fn partitions(&self) -> io::Result<Vec<PartitionFacts>> {
         sysfs::partitions_of(Path::new("/sys"), &self.drive.kernel_name)
     }
 
-    /// The one of this number, if the kernel has it.
+    /// Reads one partition; None if the kernel has none of this number.
     pub fn partition(&self, number: u32) -> io::Result<Option<PartitionFacts>> {
         sysfs::partition_of(Path::new("/sys"), &self.drive.kernel_name, number)
     }
 
-    /// Tells the kernel of a partition. EBUSY when it overlaps one that the kernel has.
+    /// Adds a partition to the kernel. Start and length in bytes. EBUSY if it overlaps another one.
     pub fn add_partition(&self, number: u32, start: u64, len: u64) -> io::Result<()> {
         ioctl::partition(self.reader.as_fd(), ioctl::Blkpg::Add, number, start, len)
     }
 
-    /// Takes a partition from the kernel. EBUSY while anybody has it open or mounted.
+    /// Removes a partition from the kernel. EBUSY while it is open or mounted.
     pub fn del_partition(&self, number: u32) -> io::Result<()> {
         ioctl::partition(self.reader.as_fd(), ioctl::Blkpg::Del, number, 0, 0)
     }
 
-    /// Gives a partition a new length, in use or not.
+    /// Changes the length of a partition, also while it is in use. Start and length in bytes.
     pub fn resize_partition(&self, number: u32, start: u64, len: u64) -> io::Result<()> {
         ioctl::partition(
             self.reader.as_fd(),

@@ -6,24 +6,32 @@ use crate::busy;
 
 /// `struct dm_ioctl` of linux/dm-ioctl.h.
 #[repr(C)]
-struct DmIoctl {
+pub(super) struct DmIoctl {
     version: [u32; 3],
     data_size: u32,
     data_start: u32,
-    target_count: u32,
+    pub(super) target_count: u32,
     open_count: i32,
-    flags: u32,
+    pub(super) flags: u32,
     event_nr: u32,
     padding: u32,
     dev: u64,
     name: [u8; 128],
     uuid: [u8; 129],
     data: [u8; 7],
-    /// Room for the kernel's answer.
-    answer: [u8; 512],
+    /// Buffer for a table, and for the kernel's reply.
+    pub(super) answer: [u8; 512],
 }
 
 impl DmIoctl {
+    /// Returns a request about the device of this device-mapper uuid.
+    pub(super) fn about(uuid: &str, flags: u32) -> io::Result<Self> {
+        let mut arg = Self::new();
+        put(uuid, &mut arg.uuid)?;
+        arg.flags = flags;
+        Ok(arg)
+    }
+
     fn new() -> Self {
         Self {
             version: [4, 0, 0],
@@ -43,21 +51,22 @@ impl DmIoctl {
     }
 }
 
-/// Bytes of the struct that the ioctl's number holds, without the room behind it.
-const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
+/// Bytes of the struct without the buffer, as encoded in the ioctl numbers.
+pub(super) const HEAD: usize = std::mem::offset_of!(DmIoctl, answer);
 const STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 7, HEAD) as libc::Ioctl;
 /// DM_SUSPEND_FLAG.
-const SUSPENDED: u32 = 1 << 1;
+pub(super) const SUSPENDED: u32 = 1 << 1;
 const REMOVE: libc::Ioctl = nix::request_code_readwrite!(0xfd, 4, HEAD) as libc::Ioctl;
-const TABLE_STATUS: libc::Ioctl = nix::request_code_readwrite!(0xfd, 12, HEAD) as libc::Ioctl;
-/// DM_NOFLUSH_FLAG: the status as it is, without writing back first.
-const NO_FLUSH: u32 = 1 << 11;
+pub(super) const TABLE_STATUS: libc::Ioctl =
+    nix::request_code_readwrite!(0xfd, 12, HEAD) as libc::Ioctl;
+/// DM_NOFLUSH_FLAG: returns the status without writing back first; a table is swapped without waiting for queued I/O.
+pub(super) const NO_FLUSH: u32 = 1 << 11;
 const TARGET_VERSION: libc::Ioctl = nix::request_code_readwrite!(0xfd, 17, HEAD) as libc::Ioctl;
 
 const CONTROL: &str = "/dev/mapper/control";
 
-/// Opening the node loads dm_mod where it is a module.
-fn open_control() -> io::Result<fs::File> {
+/// Opens the control node, which loads dm_mod if it is a module.
+pub(super) fn open_control() -> io::Result<fs::File> {
     open(Path::new(CONTROL))
 }
 
@@ -65,11 +74,11 @@ fn open(control: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().read(true).write(true).open(control)
 }
 
-/// The node to ask of; None when the kernel has no device-mapper, and so no device of it: the node is not there, or its driver is
-/// not (a kernel that was upgraded, whose modules are gone), and sysfs shows none either.
+/// Opens the control node; None if the kernel has no device-mapper, and so no such device: the node or its driver is missing (for example a
+/// kernel that was upgraded, whose modules are deleted), and sysfs has no device-mapper either.
 ///
 /// # Errors
-/// Device-mapper is there and cannot be asked.
+/// The kernel has device-mapper, and the node cannot be opened.
 fn control(sys: &Path, node: &Path) -> io::Result<Option<fs::File>> {
     let error = match open(node) {
         Ok(control) => return Ok(Some(control)),
@@ -86,7 +95,7 @@ fn control(sys: &Path, node: &Path) -> io::Result<Option<fs::File>> {
     )))
 }
 
-fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
+pub(super) fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Result<()> {
     // SAFETY: the struct is laid out as the kernel's, says its own size, and outlives the call.
     if unsafe { libc::ioctl(control.as_raw_fd(), request, std::ptr::from_mut(arg)) } < 0 {
         return Err(io::Error::last_os_error());
@@ -94,22 +103,22 @@ fn ask(control: &fs::File, request: libc::Ioctl, arg: &mut DmIoctl) -> io::Resul
     Ok(())
 }
 
-/// What device-mapper itself knows of a device.
-#[derive(Debug)]
-pub(super) struct Named {
-    pub(super) kernel_name: String,
-    pub(super) dev: (u32, u32),
-    pub(super) name: String,
-    pub(super) uuid: String,
-    pub(super) suspended: bool,
+/// Status of a device as device-mapper reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DmStatus {
+    pub kernel_name: String,
+    pub dev: (u32, u32),
+    pub name: String,
+    pub uuid: String,
+    pub suspended: bool,
 }
 
-/// The devices of these uuids, as far as there are any. Asked by uuid, so that what a host has besides costs nothing; none of a
-/// device's own locks is taken.
+/// Returns the devices of these uuids; missing ones are left out. They are looked up by uuid, so that the number of other devices does not
+/// matter; none of a device's own locks is taken.
 pub(super) fn named<'a>(
     sys: &Path,
     uuids: impl Iterator<Item = &'a str>,
-) -> io::Result<Vec<Named>> {
+) -> io::Result<Vec<DmStatus>> {
     let mut uuids = uuids.peekable();
     if uuids.peek().is_none() {
         return Ok(Vec::new());
@@ -119,25 +128,30 @@ pub(super) fn named<'a>(
     };
     let mut found = Vec::new();
     for uuid in uuids {
-        if let Some(status) = of_uuid(&control, STATUS, uuid)? {
-            let name = status.name.split(|byte| *byte == 0).next();
-            let minor = libc::minor(status.dev);
-            found.push(Named {
-                kernel_name: format!("dm-{minor}"),
-                dev: (libc::major(status.dev), minor),
-                name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
-                uuid: uuid.to_owned(),
-                suspended: status.flags & SUSPENDED != 0,
-            });
-        }
+        found.extend(status(&control, uuid)?);
     }
     Ok(found)
 }
 
-/// Asks for something of the device of this uuid; None when there is none.
+/// Returns the status of the device of this uuid; None if there is none.
+pub(super) fn status(control: &fs::File, uuid: &str) -> io::Result<Option<DmStatus>> {
+    let Some(status) = of_uuid(control, STATUS, uuid)? else {
+        return Ok(None);
+    };
+    let name = status.name.split(|byte| *byte == 0).next();
+    let minor = libc::minor(status.dev);
+    Ok(Some(DmStatus {
+        kernel_name: format!("dm-{minor}"),
+        dev: (libc::major(status.dev), minor),
+        name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
+        uuid: uuid.to_owned(),
+        suspended: status.flags & SUSPENDED != 0,
+    }))
+}
+
+/// Sends a request about the device of this uuid, and returns the reply; None if there is none.
 fn of_uuid(control: &fs::File, request: libc::Ioctl, uuid: &str) -> io::Result<Option<DmIoctl>> {
-    let mut arg = DmIoctl::new();
-    put(uuid, &mut arg.uuid)?;
+    let mut arg = DmIoctl::about(uuid, 0)?;
     match ask(control, request, &mut arg) {
         Ok(()) => Ok(Some(arg)),
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
@@ -145,8 +159,8 @@ fn of_uuid(control: &fs::File, request: libc::Ioctl, uuid: &str) -> io::Result<O
     }
 }
 
-fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
-    // One byte stays zero: the end.
+pub(super) fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
+    // The last byte stays NUL.
     let room = field.len() - 1;
     match field
         .get_mut(..text.len())
@@ -158,7 +172,7 @@ fn put(text: &str, field: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the kernel has this target; asking loads its module (Linux 5.6).
+/// True if the kernel has this target. The request loads its module (Linux 5.6).
 pub fn has_target(name: &str) -> io::Result<bool> {
     let mut arg = DmIoctl::new();
     put(name, &mut arg.name)?;
@@ -169,35 +183,33 @@ pub fn has_target(name: &str) -> io::Result<bool> {
     }
 }
 
-/// Whether anybody has the device of this device-mapper uuid open; false when there is none.
+/// True if the device of this device-mapper uuid is open; false if there is none.
 pub fn is_open(uuid: &str) -> io::Result<bool> {
     let status = of_uuid(&open_control()?, STATUS, uuid)?;
     Ok(status.is_some_and(|status| status.open_count > 0))
 }
 
-/// What the kernel says of a snapshot.
+/// State of a snapshot as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotStatus {
-    /// It holds its origin as it was.
+    /// The snapshot holds the origin's earlier content.
     Valid {
-        /// Of its store, its own metadata included.
+        /// Used bytes of its COW store, including metadata.
         used_bytes: u64,
-        /// Of its store.
+        /// Size of its COW store.
         total_bytes: u64,
     },
-    /// Its store has no room left, or could not be written: it is lost.
+    /// The COW store is full or could not be written: the snapshot's content is lost.
     Lost,
 }
 
-/// The status of the snapshot of this device-mapper uuid; None when there is none. Reads no drive, but may wait for one: the kernel
+/// Returns the status of the snapshot of this device-mapper uuid; None if there is none. Reads no drive, but may wait for one: the kernel
 /// takes the snapshot's lock.
 ///
 /// # Errors
-/// InvalidData: the device is no snapshot, or says something that is not known.
+/// InvalidData: the device is no snapshot, or its status is unknown.
 pub fn snapshot_status(uuid: &str) -> io::Result<Option<SnapshotStatus>> {
-    let mut arg = DmIoctl::new();
-    put(uuid, &mut arg.uuid)?;
-    arg.flags = NO_FLUSH;
+    let mut arg = DmIoctl::about(uuid, NO_FLUSH)?;
     match ask(&open_control()?, TABLE_STATUS, &mut arg) {
         Ok(()) => parse_snapshot(&arg.answer).map(Some).ok_or_else(|| {
             io::Error::new(
@@ -210,7 +222,8 @@ pub fn snapshot_status(uuid: &str) -> io::Result<Option<SnapshotStatus>> {
     }
 }
 
-/// `struct dm_target_spec`, whose last 16 bytes name the target, and the status as text, in sectors of 512 bytes.
+/// Parses `struct dm_target_spec`, whose last 16 bytes name the target, and the status that follows as text, in sectors of 512 bytes. None:
+/// it is no snapshot, or the status is unknown.
 fn parse_snapshot(answer: &[u8]) -> Option<SnapshotStatus> {
     let text = |from: usize| {
         let bytes = answer.get(from..)?.split(|byte| *byte == 0).next()?;
@@ -231,8 +244,7 @@ fn parse_snapshot(answer: &[u8]) -> Option<SnapshotStatus> {
     }
 }
 
-/// Takes the device of this device-mapper uuid from the kernel. EBUSY while anybody has it open (`busy`). False when there
-/// is none.
+/// Removes the device of this device-mapper uuid from the kernel; false if there is none. EBUSY if it stays open for `busy::PATIENCE`.
 pub(super) fn remove(uuid: &str) -> io::Result<bool> {
     busy::retry(busy::PATIENCE, || {
         let removed = of_uuid(&open_control()?, REMOVE, uuid)?;
@@ -244,7 +256,7 @@ pub(super) fn remove(uuid: &str) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// The node of a driver that no kernel has, and one that is no device.
+    /// The nodes: one whose driver no kernel has, and one that is no device.
     #[test]
     fn a_kernel_without_device_mapper_has_no_devices_and_one_that_cannot_be_asked_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
@@ -258,7 +270,7 @@ mod tests {
         );
         let driverless = made.is_ok();
         if driverless {
-            // Where devices may not be opened at all, that is another error.
+            // Where opening devices is forbidden, the error is another one.
             match open(&node).map(drop).map_err(|error| error.raw_os_error()) {
                 Err(Some(libc::ENODEV | libc::ENXIO)) => {
                     assert!(control(&sys, &node).unwrap().is_none());

@@ -1,8 +1,8 @@
-//! `lvm fullreport` as JSON, typed. LVM writes every number as a string.
+//! Typed `lvm fullreport` in JSON. LVM writes every number as a string.
 
 use serde::{Deserialize, Deserializer, de};
 
-/// What is asked for: everything in bytes, all LVs, without the parts that are not read.
+/// Options: sizes in bytes, all LVs, JSON.
 pub(super) const ARGUMENTS: [&str; 6] = [
     "--reportformat",
     "json",
@@ -18,12 +18,12 @@ pub struct VgReport {
     pub name: String,
     /// LVM uuid with hyphens.
     pub uuid: String,
-    /// Version of its metadata.
+    /// Version of the metadata.
     pub seqno: u64,
     pub extents: u64,
-    /// PEs of no LV.
+    /// PEs that no LV uses.
     pub free_extents: u64,
-    /// LVs, by name.
+    /// LVs, sorted by name.
     pub lvs: Vec<LvReport>,
 }
 
@@ -70,7 +70,7 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
         .map_err(|_| de::Error::custom(format!("{text:?} is no number")))
 }
 
-/// The one VG in a report.
+/// Parses a report of exactly one VG.
 pub fn parse(text: &str) -> Result<VgReport, serde_json::Error> {
     let whole: Whole = serde_json::from_str(text)?;
     let mut found = whole

@@ -1,7 +1,7 @@
-//! statmount(2) and listmount(2): one mount at a time, by ids that are never used again.
+//! statmount(2) and listmount(2): query single mounts, by ids that are never reused.
 //!
-//! Only on a kernel that says of itself that it fills every field that a row of mountinfo has (Linux 6.15). On any other
-//! one, and where a filter of system calls forbids these, mountinfo is read.
+//! Used only if the kernel reports support for every field of a mountinfo row (Linux 6.15). On other kernels, and where a system call
+//! filter forbids these calls, mountinfo is read.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -16,10 +16,10 @@ use std::{
 
 use super::{MountEntry, unescape};
 
-/// A mount's id of its own: no later mount has it.
+/// Unique id of a mount, never reused.
 pub(super) type UniqueId = u64;
 
-/// One mount, and the id of its own of the one that it sits on.
+/// A mount, and the unique id of the mount that it is on.
 pub(super) struct Stated {
     pub(super) entry: MountEntry,
     pub(super) parent: UniqueId,
@@ -39,7 +39,7 @@ const MNT_OPTS: u64 = 0x80;
 const FS_SUBTYPE: u64 = 0x100;
 const SB_SOURCE: u64 = 0x200;
 const SUPPORTED_MASK: u64 = 0x1000;
-/// What a row of mountinfo is made of.
+/// Fields of a mountinfo row.
 const ROW: u64 = SB_BASIC
     | MNT_BASIC
     | PROPAGATE_FROM
@@ -49,18 +49,18 @@ const ROW: u64 = SB_BASIC
     | MNT_OPTS
     | FS_SUBTYPE
     | SB_SOURCE;
-/// What every mount has; the others are strings, left out where they are empty, and what private mounts lack.
+/// Fields that every mount has; the others are strings, omitted if empty, and fields that private mounts lack.
 const ALWAYS: u64 = SB_BASIC | MNT_BASIC | MNT_ROOT | MNT_POINT | FS_TYPE;
-/// name_to_handle_at(2): an id of its own; any filesystem, also one that cannot be exported.
+/// Flags of name_to_handle_at(2): return the unique id; accept any filesystem, also one that cannot be exported.
 const AT_HANDLE_MNT_ID_UNIQUE: libc::c_int = 0x1;
 const AT_HANDLE_FID: libc::c_int = 0x200;
 
-/// Where the strings begin.
+/// Offset of the strings in `struct statmount`.
 const STRINGS: usize = 512;
-/// Strings of more bytes are asked for again with more room, up to the second.
+/// Initial buffer size, and the largest one that is tried when the strings do not fit.
 const ROOM: usize = STRINGS + 4096;
 const MOST_ROOM: usize = 1 << 20;
-/// Ids in one call.
+/// Ids that one call returns at most.
 const IDS: usize = 4096;
 
 /// struct mnt_id_req.
@@ -83,7 +83,7 @@ impl MountIdRequest {
     }
 }
 
-/// Whether the kernel tells a row's every field of one mount.
+/// True if the kernel returns every field of a mountinfo row for a single mount. Checked once.
 pub fn is_supported() -> bool {
     static SUPPORTED: OnceLock<bool> = OnceLock::new();
     *SUPPORTED.get_or_init(|| {
@@ -95,13 +95,13 @@ pub fn is_supported() -> bool {
     })
 }
 
-/// The ids of all mounts of the namespace that the process's root reaches, ascending.
+/// Returns the ids of all mounts of the namespace below the process's root, ascending.
 pub(super) fn list() -> io::Result<Vec<UniqueId>> {
     let mut all = Vec::new();
     let mut ids = vec![0_u64; IDS];
     loop {
         let request = MountIdRequest::new(LSMT_ROOT, all.last().copied().unwrap_or(0));
-        // SAFETY: the kernel reads a request of the size that it says, and writes at most as many ids as there is room for.
+        // SAFETY: the kernel reads a request of the size that it states, and writes at most as many ids as the buffer holds.
         let got = unsafe {
             libc::syscall(
                 SYS_LISTMOUNT,
@@ -119,7 +119,7 @@ pub(super) fn list() -> io::Result<Vec<UniqueId>> {
     }
 }
 
-/// One mount; an error of the kind NotFound when it is gone.
+/// Returns one mount; NotFound if it is gone.
 pub(super) fn stat(id: UniqueId) -> io::Result<Stated> {
     let answer = ask(id, ROW)?;
     if answer.mask() & ALWAYS != ALWAYS {
@@ -147,24 +147,24 @@ pub(super) fn stat(id: UniqueId) -> io::Result<Stated> {
     })
 }
 
-/// The mount that a path lies on; a symbolic link in its last component is not followed. No filesystem is asked for
-/// anything that it does not hold in memory: for a handle it gives an inode's number.
+/// Returns the mount that contains a path; a symbolic link in its last component is not followed. Filesystems use cached data only: a
+/// handle needs an inode's number.
 pub(super) fn mount_of(path: &Path) -> io::Result<UniqueId> {
     let path = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     id_of(libc::AT_FDCWD, &path, 0)
 }
 
-/// The mount that an open file lies on.
+/// Returns the mount that contains an open file.
 pub(super) fn mount_of_file(file: BorrowedFd<'_>) -> io::Result<UniqueId> {
     id_of(file.as_raw_fd(), c"", libc::AT_EMPTY_PATH)
 }
 
 fn id_of(dir: RawFd, path: &CStr, flags: libc::c_int) -> io::Result<UniqueId> {
-    // struct file_handle without room for a handle, which the kernel refuses after it has told the mount.
+    // struct file_handle with size 0: the kernel refuses the handle, but returns the mount.
     let mut handle = [0_u32; 2];
     let mut id: UniqueId = 0;
-    // SAFETY: the path is NUL-terminated; the handle says that it has no room; with UNIQUE the id has 64 bits.
+    // SAFETY: the path is NUL-terminated; the handle states size 0; with UNIQUE the id has 64 bits.
     let result = unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -188,7 +188,7 @@ fn ask(id: UniqueId, mask: u64) -> io::Result<Answer> {
     let mut room = ROOM;
     loop {
         let mut bytes = vec![0_u8; room];
-        // SAFETY: the kernel reads a request of the size that it says, and writes no more than the room that it is told.
+        // SAFETY: the kernel reads a request of the size that it states, and writes at most the given buffer size.
         let result = unsafe {
             libc::syscall(
                 SYS_STATMOUNT,
@@ -209,7 +209,7 @@ fn ask(id: UniqueId, mask: u64) -> io::Result<Answer> {
     }
 }
 
-/// struct statmount. The numbers are its fields' offsets.
+/// struct statmount. Numbers passed to its methods are offsets of fields.
 struct Answer(Vec<u8>);
 
 impl Answer {
@@ -232,7 +232,7 @@ impl Answer {
         self.u64(8)
     }
 
-    /// The string that this field places; empty when there is none.
+    /// Returns the string of this field; empty if there is none.
     fn string(&self, bit: u64, offset: usize) -> &[u8] {
         if self.mask() & bit == 0 {
             return &[];
@@ -252,7 +252,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A mount's own options, in the words and the order of mountinfo.
+/// Returns a mount's own options, in the words and order of mountinfo.
 fn options(attributes: u64) -> String {
     const ATIME: u64 = 0x70;
     let is = |bit: u64| attributes & bit != 0;
@@ -275,7 +275,7 @@ fn options(attributes: u64) -> String {
     join(first, &words)
 }
 
-/// A superblock's options: its flags first, then what the filesystem shows.
+/// Returns a superblock's options: its flags first, then those of the filesystem.
 fn super_options(flags: u32, shown: &[u8]) -> String {
     let is = |bit: libc::c_ulong| libc::c_ulong::from(flags) & bit != 0;
     let words = [
@@ -286,7 +286,7 @@ fn super_options(flags: u32, shown: &[u8]) -> String {
     let mut all = join(if is(libc::MS_RDONLY) { "ro" } else { "rw" }, &words);
     if !shown.is_empty() {
         all.push(',');
-        // The only string that comes with mountinfo's escapes.
+        // The only string with mountinfo's escapes.
         all.push_str(&lossy(&unescape(shown)));
     }
     all

@@ -1,5 +1,4 @@
-//! The mounts of this process's namespace, without reading all of them each time: a table that is brought up to date, and
-//! the stack at one path.
+//! The mounts of this process's namespace without reading all of them each time: a table that is updated, and the stack at one path.
 
 use std::{
     borrow::Borrow,
@@ -17,9 +16,9 @@ use super::{
     statmount::{self, UniqueId},
 };
 
-/// The mounts at one resolved path, the visible one last, as `mounts_at` finds them in the whole table; what other mounts
-/// there are costs nothing. One that another mount hides, at a directory above, is not at the path: what is done to the
-/// path is not done to it. (An older kernel's table does not tell it from the others.)
+/// Returns the mounts at one resolved path, the visible one last, as `mounts_at` does from the whole table, at a cost that does not depend
+/// on other mounts. A mount that is hidden by another one at a parent directory is not at the path: operations on the path do not affect
+/// it. (Reading the whole table, on older kernels, includes it.)
 pub fn at(resolved: &Path) -> Result<Vec<MountEntry>, MountInfoError> {
     if statmount::is_supported()
         && let Some(stack) = stack(resolved)
@@ -30,22 +29,22 @@ pub fn at(resolved: &Path) -> Result<Vec<MountEntry>, MountInfoError> {
     Ok(mounts_at(&entries, resolved).into_iter().cloned().collect())
 }
 
-/// None: the table must be read.
+/// Returns the stack at a path; None if the table must be read instead.
 fn stack(resolved: &Path) -> Option<Vec<MountEntry>> {
     let top = match statmount::mount_of(resolved) {
         Ok(id) => id,
-        // Nothing can be mounted at what does not exist.
+        // Nothing can be mounted at a path that does not exist.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
             return Some(Vec::new());
         }
         Err(_) => return None,
     };
     let mut stack = Vec::new();
-    // Unmounted meanwhile: what is below it now is to be seen.
+    // Unmounted meanwhile: read the table for what is visible now.
     let mut stated = statmount::stat(top).ok()?;
     while stated.entry.mount_point.as_os_str() == resolved.as_os_str() {
         stack.push(stated.entry);
-        // The root's parent is outside of what this process sees.
+        // The root's parent is not visible to this process.
         let Ok(below) = statmount::stat(stated.parent) else {
             break;
         };
@@ -55,30 +54,30 @@ fn stack(resolved: &Path) -> Option<Vec<MountEntry>> {
     Some(stack)
 }
 
-/// The id of a mount that no later one has, by a descriptor of its root; None where the kernel has no such ids.
+/// Returns the never reused id of a mount, by a descriptor on it; None if the kernel has no such ids.
 pub fn unique_id(mount: BorrowedFd<'_>) -> Option<u64> {
     statmount::is_supported()
         .then(|| statmount::mount_of_file(mount).ok())
         .flatten()
 }
 
-/// What is different. A mount that was read again and is not the same is in both lists.
+/// Difference of two states. A mount that was read again and differs is in both lists.
 #[derive(Debug, Default)]
 pub struct Change {
     pub gone: Vec<Arc<MountEntry>>,
     pub new: Vec<Arc<MountEntry>>,
-    /// Mounts that were read.
+    /// Number of mounts that were read.
     pub read: usize,
 }
 
 impl Change {
-    /// Whether nothing is different.
+    /// True if no mount was added, removed or changed.
     pub fn is_empty(&self) -> bool {
         self.gone.is_empty() && self.new.is_empty()
     }
 }
 
-/// Where a mount is, as the key of what is mounted there.
+/// A mount, hashed and compared by its mount point.
 #[derive(Debug)]
 struct Point(Arc<MountEntry>);
 
@@ -102,46 +101,46 @@ impl Hash for Point {
     }
 }
 
-/// Mounts that were read, by their ids.
+/// Mounts that were read, with their ids.
 type Read = Vec<(UniqueId, MountEntry)>;
 
-/// All mounts, as they were when it was last brought up to date.
+/// All mounts as of the last update.
 #[derive(Debug, Default)]
 pub struct Table {
-    // Where the kernel has no ids that are never used again, by mountinfo's. Those are below all of the others.
+    // Keys are mountinfo's ids if the kernel has no unique ones. Those are smaller than all unique ids.
     mounts: BTreeMap<UniqueId, Arc<MountEntry>>,
     at: HashMap<Point, Vec<UniqueId>>,
 }
 
 impl Table {
-    /// The mounts, in the order of their ids.
+    /// Returns the mounts, sorted by id.
     pub fn entries(&self) -> Vec<Arc<MountEntry>> {
         self.mounts.values().cloned().collect()
     }
 
-    /// How many mounts are known at exactly this resolved path, hidden ones too.
+    /// Returns the number of mounts in the table at exactly this resolved path, hidden ones included.
     pub fn count_at(&self, resolved: &Path) -> usize {
         self.at.get(resolved.as_os_str()).map_or(0, Vec::len)
     }
 
-    /// The mount known at exactly this resolved path that was made last.
+    /// Returns the newest mount in the table at exactly this resolved path.
     pub fn last_at(&self, resolved: &Path) -> Option<Arc<MountEntry>> {
         let last = self.at.get(resolved.as_os_str())?.last()?;
         self.mounts.get(last).cloned()
     }
 
-    /// Takes in which mounts there are, and reads those that are new. A mount that was known and was changed (remounted,
-    /// moved, a directory above it renamed) stays as it was until it is read again.
+    /// Updates the list of mounts, and reads new ones. A known mount that was changed (remounted, moved, a parent directory renamed) keeps
+    /// its old entry until it is read again.
     pub fn refresh(&mut self) -> Result<Change, MountInfoError> {
         self.reread(|_| false)
     }
 
-    /// Reads every mount.
+    /// Updates the table and reads every mount.
     pub fn read_all(&mut self) -> Result<Change, MountInfoError> {
         self.reread(|_| true)
     }
 
-    /// As `refresh`, and reads those of the known mounts again that are `wanted`.
+    /// Updates the table as `refresh` does, and reads those known mounts again for which the predicate `wanted` is true.
     pub fn reread(
         &mut self,
         wanted: impl Fn(&MountEntry) -> bool,
@@ -157,7 +156,7 @@ impl Table {
         Ok(self.take_in(&now, read.into_iter().collect()))
     }
 
-    /// Takes in one mount, of this id, whatever other mounts there are.
+    /// Adds or updates the mount of this id, at a cost that does not depend on other mounts.
     pub fn take_in_one(&mut self, id: UniqueId) -> Result<Change, MountInfoError> {
         match statmount::stat(id) {
             Ok(stated) => {
@@ -165,13 +164,13 @@ impl Table {
                 self.put(id, stated.entry, &mut change);
                 Ok(change)
             }
-            // Gone again.
+            // Unmounted meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Change::default()),
             Err(_) => self.refresh(),
         }
     }
 
-    /// Lets those go that were known at this resolved path and are gone, whatever other mounts there are.
+    /// Removes unmounted mounts at this resolved path, at a cost that does not depend on other mounts.
     pub fn drop_gone_at(&mut self, resolved: &Path) -> Result<Change, MountInfoError> {
         if !statmount::is_supported() {
             return self.refresh();
@@ -190,7 +189,7 @@ impl Table {
         Ok(change)
     }
 
-    /// The ids of all mounts, and those that are new or `wanted`, read.
+    /// Returns the ids of all mounts, and the entries of those that are new or `wanted`.
     fn ask(&self, wanted: impl Fn(&MountEntry) -> bool) -> io::Result<(Vec<UniqueId>, Read)> {
         let mut now = statmount::list()?;
         let mut read = Vec::new();
@@ -204,7 +203,7 @@ impl Table {
             }
             match statmount::stat(id) {
                 Ok(stated) => read.push((id, stated.entry)),
-                // Gone again.
+                // Unmounted meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => gone.push(id),
                 Err(error) => return Err(error),
             }
@@ -213,7 +212,7 @@ impl Table {
         Ok((now, read))
     }
 
-    /// `now`: the ids of all that there are, ascending.
+    /// Applies an update. `now`: the ids of all mounts, ascending.
     fn take_in(&mut self, now: &[UniqueId], read: Read) -> Change {
         let mut change = Change {
             read: read.len(),

@@ -1,4 +1,4 @@
-//! On real mounts, in a namespace of the thread's own: mountinfo is the reference. Without root they are skipped.
+//! Tests on real mounts, in a namespace of the test's thread, with mountinfo as the reference. Skipped without root.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::*;
 
-/// A namespace of this thread, with an empty tmpfs to mount in; None: this may not be tried here.
+/// Enters a namespace of this thread, with an empty tmpfs to mount in; None without permission.
 fn namespace() -> Option<PathBuf> {
     if !nix::unistd::geteuid().is_root() || !statmount::is_supported() {
         return None;
@@ -46,12 +46,12 @@ fn entries(table: &Table) -> Vec<MountEntry> {
     all.map(|entry| (*entry).clone()).collect()
 }
 
-/// Mounts that were read, that are new or different, and that are gone or were different.
+/// Numbers of mounts that were read, that are new or changed, and that are gone or changed.
 fn counts(change: &Change) -> [usize; 3] {
     [change.read, change.new.len(), change.gone.len()]
 }
 
-/// Whatever a host may have: nested, stacked, bound, read-only in both ways, propagated, of deleted things, with odd names.
+/// Mounts as a host may have them: nested, stacked, bound, read-only in both ways, propagated, of deleted directories, with unusual names.
 fn mounts_of_every_kind(dir: &Path) -> Vec<PathBuf> {
     let odd = made(dir.join(OsStr::from_bytes(b"a b\tc\nd\\040e#f\xff\xc3")));
     tmpfs(
@@ -148,7 +148,7 @@ fn a_refresh_reads_what_is_new_alone() {
     umount2(&dir.join("7"), MntFlags::empty()).unwrap();
     umount2(&dir.join("299"), MntFlags::empty()).unwrap();
     refreshed(&mut table, 1, 2);
-    // At the same path is another one.
+    // Another mount at the same path.
     umount2(&dir.join("new"), MntFlags::empty()).unwrap();
     tmpfs(&dir.join("new"), MsFlags::MS_RDONLY);
     refreshed(&mut table, 1, 1);
@@ -185,16 +185,16 @@ fn one_mount_is_taken_in_and_let_go_without_a_look_at_the_others() {
     assert_eq!(counts(&table.take_in_one(id).unwrap()), [0, 0, 0]);
     assert_eq!((table.count_at(&one), table.count_at(&other)), (1, 0));
 
-    // It is still there.
+    // Still mounted.
     assert!(table.drop_gone_at(&one).unwrap().is_empty());
-    // Another one in its place, which nobody has told of.
+    // Another mount in its place, without a notification.
     umount2(&one, MntFlags::empty()).unwrap();
     tmpfs(&one, MsFlags::empty());
     let change = table.drop_gone_at(&one).unwrap();
     assert_eq!(counts(&change), [0, 0, 1]);
     assert_eq!(table.count_at(&one), 0);
     assert!(table.take_in_one(id).unwrap().is_empty());
-    // What was not asked for is found all the same.
+    // `refresh` finds mounts that were not taken in singly.
     assert_eq!(counts(&table.refresh().unwrap()), [2, 2, 0]);
     assert_eq!(entries(&table), super::read().unwrap());
 }
@@ -213,5 +213,5 @@ fn thousands_of_mounts_are_all_in_the_table() {
     umount2(&dir, MntFlags::MNT_DETACH).unwrap();
 }
 
-/// More than one listmount(2) tells.
+/// More ids than one listmount(2) returns.
 const IDS_AND_MORE: usize = 4200;

@@ -1,4 +1,4 @@
-//! How a disk is attached, derived from its place in sysfs: transport, virtual kinds, and whether it runs.
+//! Attachment of a disk, derived from its path in sysfs: transport, virtual kinds, and device state.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 use super::attrs::Node;
 use drivebay_model::Transport;
 
-/// Where a disk is in sysfs.
+/// Path of a disk in sysfs.
 #[derive(Debug)]
 pub(super) struct Place {
     root: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// `path` begins with `/devices`, `root` is where sysfs is.
+    /// `path` begins with `/devices`; `root` is the directory of sysfs.
     pub(super) fn new(root: &Path, path: String, kernel_name: &str) -> Self {
         Self {
             root: root.to_owned(),
@@ -34,7 +34,7 @@ impl Place {
         &self.kernel_name
     }
 
-    /// The device that the disk belongs to, as a path: without `block/<kernel name>`, which change.
+    /// Returns the path of the disk's device, without `block/<kernel name>`, which changes.
     pub(super) fn device_path(&self) -> &str {
         let parent = self.path.rsplit_once('/').map_or("", |(parent, _)| parent);
         if self.is_virtual() {
@@ -52,14 +52,14 @@ impl Place {
         self.path.starts_with("/devices/virtual/")
     }
 
-    /// Whether some directory on the way is `prefix` and then a digit.
+    /// True if a directory of the path is `prefix` followed by a digit.
     pub(super) fn passes(&self, prefix: &str) -> bool {
         self.path
             .split('/')
             .any(|part| has_number_after(part, prefix))
     }
 
-    /// SCSI logical unit number, when it is a SCSI disk.
+    /// Returns the SCSI logical unit number; None if it is no SCSI disk.
     pub(super) fn lun(&self) -> Option<u64> {
         self.passes("target").then_some(())?;
         self.path.split('/').rev().find_map(|part| {
@@ -69,7 +69,7 @@ impl Place {
         })
     }
 
-    /// The nearest directory on the way up that has this attribute (usb's `idVendor`, for one).
+    /// Returns the nearest parent directory that has this attribute (for example usb's `idVendor`).
     pub(super) fn ancestor_with(&self, attribute: &str) -> io::Result<Option<Node>> {
         let mut path = Path::new(&self.path).parent();
         while let Some(here) = path.filter(|here| here.components().count() > 2) {
@@ -89,7 +89,7 @@ fn has_number_after(text: &str, prefix: &str) -> bool {
         .is_some_and(|c| c.is_ascii_digit())
 }
 
-/// Drivers that show something else than a disk, wherever they put it in sysfs, by kernel name.
+/// Prefixes of kernel names, with their kinds, of drivers whose devices are no disks, wherever they are in sysfs.
 const NOT_DISKS: &[(&str, &str)] = &[
     ("loop", "loop"),
     ("ram", "ram"),
@@ -110,8 +110,8 @@ const NOT_DISKS: &[(&str, &str)] = &[
     ("nullb", "null"),
 ];
 
-/// The kind of virtual device; None for a real disk. NVMe is none: a namespace with several paths has its
-/// head under /sys/devices/virtual, and NVMe over a network is known by its transport.
+/// Returns the kind of a virtual device; None for a real disk. NVMe is real: a namespace with several paths has its head under
+/// /sys/devices/virtual, and NVMe over a network has a transport of its own.
 pub(super) fn virtual_kind(place: &Place) -> Option<String> {
     let name = place.kernel_name();
     if let Some((_, kind)) = NOT_DISKS
@@ -130,7 +130,7 @@ pub(super) fn virtual_kind(place: &Place) -> Option<String> {
     })
 }
 
-/// How it is attached.
+/// Derives the transport of a disk.
 pub(super) fn transport(place: &Place, disk: &Node) -> io::Result<Transport> {
     if has_number_after(place.kernel_name(), "loop") {
         return Ok(Transport::Loop);
@@ -139,7 +139,7 @@ pub(super) fn transport(place: &Place, disk: &Node) -> io::Result<Transport> {
         return nvme_transport(place, disk);
     }
     Ok(match () {
-        // The network ones first: an HBA that offers them may itself sit behind anything.
+        // Network transports first: their HBA may be behind any other transport.
         () if place.passes("session") => Transport::Iscsi,
         () if place.passes("rport-") => Transport::Fc,
         () if place.passes("usb") => Transport::Usb,
@@ -152,7 +152,7 @@ pub(super) fn transport(place: &Place, disk: &Node) -> io::Result<Transport> {
     })
 }
 
-/// Controllers of a namespace: its parent, or for a head with several paths all of the subsystem's.
+/// Returns the controllers of a namespace: its parent, or for a head with several paths all of the subsystem's.
 fn nvme_controllers(disk: &Node) -> io::Result<Vec<Node>> {
     let device = disk.child("device");
     if !device.exists("subsysnqn")? || device.exists("transport")? {
@@ -161,7 +161,7 @@ fn nvme_controllers(disk: &Node) -> io::Result<Vec<Node>> {
     Ok(device
         .list()?
         .into_iter()
-        // Controllers are nvme0; namespaces and paths (nvme0n1, nvme0c0n1) lie beside them.
+        // Controllers are nvme0; namespaces and paths (nvme0n1, nvme0c0n1) are in the same directory.
         .filter(|name| {
             name.strip_prefix("nvme")
                 .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
@@ -176,7 +176,7 @@ fn nvme_transport(place: &Place, disk: &Node) -> io::Result<Transport> {
         transports.extend(controller.text("transport")?);
     }
     let through_pci = place.path().starts_with("/devices/pci");
-    // No word from any controller and no PCI device above it: taken for remote, which is refused.
+    // No controller reports a transport and there is no PCI device above: treated as remote, which is refused.
     Ok(
         match transports
             .iter()
@@ -188,7 +188,7 @@ fn nvme_transport(place: &Place, disk: &Node) -> io::Result<Transport> {
     )
 }
 
-/// The state of its device when it is not the running one.
+/// Returns the state of the device if it is not running.
 pub(super) fn not_running(place: &Place, disk: &Node) -> io::Result<Option<String>> {
     if place.is_nvme() {
         let mut states = Vec::new();
@@ -199,7 +199,7 @@ pub(super) fn not_running(place: &Place, disk: &Node) -> io::Result<Option<Strin
                     .unwrap_or_else(|| "unknown".to_owned()),
             );
         }
-        // One live path is enough.
+        // One live path suffices.
         return Ok(match states.iter().any(|state| state == "live") {
             true => None,
             false => Some(

@@ -1,4 +1,4 @@
-//! Reading sysfs attributes: what is missing, what is unreadable, and what is an error.
+//! Reads sysfs attributes, and distinguishes missing and unreadable ones from errors.
 
 use std::{
     fmt,
@@ -22,8 +22,8 @@ use crate::attribute;
 #[derive(Debug, Clone)]
 pub struct Node {
     path: PathBuf,
-    /// A directory that is open, and the way from it to this one. The kernel checks each directory on the way to a file, and
-    /// from the root to a partition's are a dozen with the links: most of the time that reading its attributes takes.
+    /// A parent directory that is open, and the path from it to this one. The kernel checks each directory on the way to a file, and from
+    /// the root to a partition's are a dozen with the links: most of the time that reading its attributes takes.
     open: Option<(Arc<OwnedFd>, PathBuf)>,
 }
 
@@ -38,7 +38,7 @@ impl Node {
         Self { path, open: None }
     }
 
-    /// Opened once for all that is read of it and below it, and so the same device's until the end.
+    /// Opens a directory once for all reads in and below it, which therefore concern the same device.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = nix::fcntl::open(&path, flags, Mode::empty())?;
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// The directory that a link in it leads to.
+    /// Returns the directory that a link in this one refers to.
     pub fn resolved(&self, link: &str) -> io::Result<Self> {
         Ok(Self::at(self.path.join(link).canonicalize()?))
     }
@@ -65,7 +65,7 @@ impl Node {
         Self::at(self.path.parent().unwrap_or(&self.path).to_owned())
     }
 
-    /// The last part of its path.
+    /// Returns the last component of the path.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
@@ -75,7 +75,7 @@ impl Node {
         &self.path
     }
 
-    /// Names in it, hidden ones left out.
+    /// Returns the names in the directory, without hidden ones.
     pub fn list(&self) -> io::Result<Vec<String>> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let dir = match &self.open {
@@ -109,13 +109,13 @@ impl Node {
         attribute::read_open(File::from(file))
     }
 
-    /// Trimmed text of an attribute, or why it was not read: unlike `text`, which takes several failures for a device that lacks it.
+    /// Reads an attribute as trimmed text, and returns every error: unlike `text`, which treats several of them as a missing attribute.
     pub fn strictly(&self, name: &str) -> io::Result<String> {
         let bytes = self.read(name)?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    /// Raw bytes of an optional attribute: None when the device does not have it or has nothing to say.
+    /// Reads an optional attribute; None if the device does not have it or gives no value.
     pub fn bytes(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         match self.read(name) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    /// Trimmed text of an optional attribute; an empty one is None.
+    /// Reads an optional attribute as trimmed text; None if it is missing or empty.
     pub fn text(&self, name: &str) -> io::Result<Option<String>> {
         Ok(self.bytes(name)?.and_then(|bytes| {
             let text = String::from_utf8_lossy(&bytes)
@@ -137,7 +137,7 @@ impl Node {
         }))
     }
 
-    /// Text of an attribute that every such device has.
+    /// Reads an attribute that every such device has; NotFound if it is missing or empty.
     pub fn required(&self, name: &str) -> io::Result<String> {
         self.text(name)?
             .ok_or_else(|| io::Error::new(ErrorKind::NotFound, format!("{self} has no {name}")))
@@ -153,7 +153,7 @@ impl Node {
         self.parse(name, &self.required(name)?)
     }
 
-    /// An optional 0/1 attribute; false when it is missing (the kernel is older than it).
+    /// Reads an optional 0/1 attribute; false if it is missing (in older kernels).
     pub fn flag(&self, name: &str) -> io::Result<bool> {
         Ok(self.number(name)?.is_some_and(|value| value != 0))
     }
@@ -183,8 +183,8 @@ impl Node {
     }
 }
 
-/// Whether this read error means that the device has no such attribute. A driver answers ENODEV, ENXIO,
-/// EINVAL or EOPNOTSUPP for one that its device lacks; ENOTDIR is a path through something else.
+/// True if this read error means that the device has no such attribute. Drivers return ENODEV, ENXIO, EINVAL or EOPNOTSUPP for one that a
+/// device lacks; ENOTDIR: a part of the path is no directory.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,15 +1,15 @@
-//! Where a drive sits: its place in a SES enclosure, and the PCIe slot on its way. From attributes that the kernel keeps in memory: the
-//! ones for which it asks the enclosure (`status`, `fault`, `locate`) are not read.
+//! Physical location of a drive: its slot in an SES enclosure, and its PCIe slot. Read from attributes that the kernel keeps in memory:
+//! those for which it queries the enclosure (`status`, `fault`, `locate`) are not read.
 
 use std::{fs, io, path::Path};
 
 use super::{attach::Place, attrs::Node};
 use drivebay_model::Bay;
 
-/// How the link from a SCSI device to its place in an enclosure begins (drivers/misc/enclosure.c).
+/// Prefix of the link from a SCSI device to its slot in an enclosure (drivers/misc/enclosure.c).
 const ENCLOSURE_LINK: &str = "enclosure_device:";
 
-/// What the host knows of it; empty fields where it knows nothing.
+/// Reads the location of a disk; unknown fields are empty.
 pub(super) fn bay(root: &Path, place: &Place, disk: &Node) -> io::Result<Bay> {
     let mut bay = Bay {
         pcie_slot: pcie_slot(root, place)?,
@@ -27,7 +27,7 @@ pub(super) fn bay(root: &Path, place: &Place, disk: &Node) -> io::Result<Bay> {
     Ok(bay)
 }
 
-/// The disk's place in an enclosure, as a directory of sysfs; None when it is in none that the kernel knows.
+/// Returns the sysfs directory of the disk's slot in an enclosure; None if the kernel has none.
 pub(crate) fn component(disk: &Node) -> io::Result<Option<Node>> {
     let device = disk.child("device");
     if !disk.exists("device")? {
@@ -38,7 +38,7 @@ pub(crate) fn component(disk: &Node) -> io::Result<Option<Node>> {
     link.map(|link| device.resolved(link)).transpose()
 }
 
-/// PCI functions on the way to the disk, the nearest first, as 0000:3b:00.0.
+/// Returns the PCI functions above the disk, the nearest first, as 0000:3b:00.0.
 pub(crate) fn pci_functions(path: &str) -> Vec<&str> {
     // DOMAIN:BUS:DEVICE.FUNCTION; domains of VMD have more digits.
     let is_hex = |text: &str, len: usize| {
@@ -52,7 +52,7 @@ pub(crate) fn pci_functions(path: &str) -> Vec<&str> {
     path.split('/').rev().filter(is_function).collect()
 }
 
-/// The name of the nearest PCIe slot; empty when the host names none.
+/// Returns the name of the nearest PCIe slot; empty if the host names none.
 fn pcie_slot(root: &Path, place: &Place) -> io::Result<String> {
     let functions = pci_functions(place.path());
     if functions.is_empty() {

@@ -1,4 +1,4 @@
-//! A drive's identity: its world-wide name, else its serial number, else only the place it is plugged into.
+//! A drive's identity: its world-wide name, else its serial number, else only the path by which it is attached.
 
 use std::{io, path::Path};
 
@@ -8,10 +8,10 @@ use drivebay_model::{
     identity::{is_unique_serial, is_unique_wwn},
 };
 
-/// Longer identities are cut and get a hash: they are file names too (at most 255 bytes, with a suffix).
+/// Bytes of an identity; longer ones are cut and get a hash, since they are file names too (at most 255 bytes, with a suffix).
 const LONGEST: usize = 180;
 
-/// Who a drive says it is.
+/// Identity that a drive reports.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     pub(super) id: DriveId,
@@ -22,18 +22,18 @@ pub(super) struct Identity {
     pub(super) firmware: String,
 }
 
-/// Everything a driver says of a device's identity.
+/// Identity attributes from a device's driver.
 #[derive(Debug, Default)]
 struct ReportedIdentity {
     model: String,
     serial: String,
     wwn: String,
     firmware: String,
-    /// Tells several disks behind one serial number apart (LUN, namespace).
+    /// Distinguishes several disks behind one serial number (LUN, namespace).
     suffix: String,
 }
 
-/// Identity of a disk from its attributes.
+/// Derives the identity of a disk from its attributes.
 pub(super) fn identify(
     place: &Place,
     disk: &Node,
@@ -75,7 +75,7 @@ fn nvme(disk: &Node) -> io::Result<ReportedIdentity> {
     };
     let mut wwn = disk.text("wwid")?.unwrap_or_default();
     if !is_unique_wwn(&wwn) {
-        // A placeholder, or made up by the kernel from vendor, serial and model: those are looked at themselves.
+        // A placeholder, or derived by the kernel from vendor, serial and model: those are read themselves.
         let names = [disk.text("nguid")?, disk.text("eui")?]
             .into_iter()
             .flatten();
@@ -114,7 +114,7 @@ fn scsi(place: &Place, disk: &Node, transport: Transport) -> io::Result<Reported
         suffix: String::new(),
     };
     if vendor == "ATA" {
-        // Of the firmware's eight characters the kernel's SCSI layer hands over the last four.
+        // The kernel's SCSI layer reports only the last four of the firmware's eight characters.
         if let Some(firmware) = device
             .bytes("vpd_pg89")?
             .as_deref()
@@ -182,13 +182,13 @@ fn other(disk: &Node, transport: Transport) -> io::Result<ReportedIdentity> {
     })
 }
 
-/// Identity from a WWN as sysfs spells it; None when it names nothing unique.
+/// Returns the identity for a WWN as sysfs spells it; None if it is not unique.
 pub fn from_wwn(wwn: &str) -> Option<String> {
     let (kind, value) = wwn.split_once('.').filter(|_| is_unique_wwn(wwn))?;
     let value = value.trim().to_ascii_lowercase();
     match kind {
         "naa" => Some(format!("wwn-0x{value}")),
-        // An EUI-64 has 16 digits, the kernel spells an NGUID the same way with 32.
+        // An EUI-64 has 16 digits; the kernel spells an NGUID the same way with 32.
         "eui" if value.len() > 16 => Some(format!("nguid-{value}")),
         "eui" => Some(format!("eui-{value}")),
         "uuid" => Some(format!("uuid-{}", sanitize(&value))),
@@ -196,19 +196,19 @@ pub fn from_wwn(wwn: &str) -> Option<String> {
     }
 }
 
-/// Identity of a drive whose WWN another one has too: with its serial number. None without a serial number or WWN of
-/// its own, or where the identity is the serial number already.
+/// Returns the identity, including the serial number, of a drive that shares its WWN with another one. None without a unique WWN or serial
+/// number.
 pub fn with_serial(wwn: &str, serial: &str) -> Option<DriveId> {
     let base = from_wwn(wwn).filter(|_| is_unique_serial(serial))?;
     Some(DriveId(shorten(format!("{base}_{}", sanitize(serial)))))
 }
 
-/// Identity of a drive that nothing but its name in the kernel tells from another one that is plugged in.
+/// Returns the identity of a drive that only its kernel name distinguishes from another attached one.
 pub fn with_name(id: &DriveId, kernel_name: &str) -> DriveId {
     DriveId(format!("{id}.{kernel_name}"))
 }
 
-/// The identity that a drive has where no other one shares it.
+/// Returns the identity that a drive has if no other one shares it.
 pub fn alone(facts: &DriveFacts) -> DriveId {
     if with_serial(&facts.wwn, &facts.serial).is_some_and(|id| id == facts.id)
         && let Some(id) = from_wwn(&facts.wwn)
@@ -247,7 +247,7 @@ fn loop_id(file: &Path) -> String {
     format!("loop-{name}-{hash:08x}")
 }
 
-/// Only characters that a `DriveId` may have; runs of others become one underscore.
+/// Replaces characters that a `DriveId` may not have: `/` by a hyphen, runs of others by one underscore.
 fn sanitize(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.trim().chars() {

@@ -1,7 +1,7 @@
-//! Facts about block devices from sysfs alone: no udev database, nothing that touches a medium.
-//! `root` is `/sys` except in tests, which give a recorded tree.
+//! Facts about block devices from sysfs alone, without udev's database and without accessing a medium. `root` is `/sys` except in tests,
+//! which use a recorded tree.
 //!
-//! One attribute does ask its device: virtio-blk's `serial` (a GET_ID request to the hypervisor).
+//! One attribute does query its device: virtio-blk's `serial` (a GET_ID request to the hypervisor).
 
 mod attach;
 pub mod attrs;
@@ -21,11 +21,11 @@ use drivebay_model::{
     drive::{Holder, PartitionFacts},
 };
 
-/// sysfs counts sizes and starts in these, whatever the device's own sectors are.
+/// Bytes of a sector in sysfs sizes and starts, for every device.
 const SYSFS_SECTOR: u64 = 512;
 
-/// Every block device that is a whole disk (loop and other virtual ones too, marked as such), by kernel name; but no LVs,
-/// which stand on disks and are many. A device that vanishes while it is read is left out.
+/// Returns all whole disks (also loop and other virtual ones, marked as such), sorted by kernel name; but no LVs, which are on disks and
+/// are many. A device that disappears meanwhile is left out.
 pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
     let mut names = Node::at(root.join("class/block")).list()?;
     // A disk before its partitions.
@@ -60,16 +60,16 @@ pub fn enumerate(root: &Path) -> io::Result<Vec<DriveFacts>> {
     Ok(disks)
 }
 
-/// Facts of one disk; NotFound when it is gone.
+/// Reads the facts of one disk; NotFound if it is gone.
 pub fn read(root: &Path, kernel_name: &str) -> io::Result<DriveFacts> {
     unless_gone(root, kernel_name, |link| gather(root, link, kernel_name))
 }
 
-/// What tells which drive a disk is.
+/// Identity of a disk, with the properties that verify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
     pub id: DriveId,
-    /// Its identity where another drive has the same WWN.
+    /// Identity if another drive has the same WWN.
     pub with_serial: Option<DriveId>,
     pub kernel_name: String,
     pub major: u32,
@@ -79,7 +79,7 @@ pub struct Identified {
 }
 
 impl Identified {
-    /// Whether the drive is known by this identity, be it shared with another drive or not.
+    /// True if this is an identity of the drive, whether shared with another drive or not.
     pub fn is(&self, id: &DriveId) -> bool {
         self.id == *id
             || self.with_serial.as_ref() == Some(id)
@@ -87,7 +87,7 @@ impl Identified {
     }
 }
 
-/// Which drive a disk is, as `read` has it, by a tenth of its system calls; NotFound when it is gone.
+/// Reads the identity of a disk, as `read` does, with a tenth of its system calls; NotFound if it is gone.
 pub fn identify(root: &Path, kernel_name: &str) -> io::Result<Identified> {
     unless_gone(root, kernel_name, |link| {
         let disk = Disk::find(root, link, kernel_name)?;
@@ -105,7 +105,7 @@ pub fn identify(root: &Path, kernel_name: &str) -> io::Result<Identified> {
     })
 }
 
-/// Reads something of a disk, by its link in sysfs.
+/// Calls `read` with the disk's link in sysfs; any error is NotFound if the disk is gone.
 fn unless_gone<T>(
     root: &Path,
     kernel_name: &str,
@@ -119,14 +119,14 @@ fn unless_gone<T>(
     }
     let link = root.join("class/block").join(kernel_name);
     match read(&link) {
-        // Whatever failed, failed because it went away: that is "gone", not an error of sysfs.
+        // Any error because the device disappeared means "gone", not a failure of sysfs.
         Err(_)
             if std::fs::symlink_metadata(&link)
                 .is_err_and(|error| error.kind() == ErrorKind::NotFound) =>
         {
             Err(gone(kernel_name))
         }
-        // A required attribute is missing while the device is there: refuse to guess.
+        // A required attribute is missing while the device exists: do not guess.
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Err(io::Error::other(error.to_string()))
         }
@@ -134,7 +134,7 @@ fn unless_gone<T>(
     }
 }
 
-/// Facts of the disk whose node this link leads to; None when it leads to none.
+/// Returns the facts of the disk whose node this link refers to; None if it refers to none.
 pub fn behind_link(link: &Path) -> Option<DriveFacts> {
     let node = std::fs::read_link(link).ok()?;
     read(Path::new("/sys"), node.file_name()?.to_str()?).ok()
@@ -147,7 +147,7 @@ fn gone(kernel_name: &str) -> io::Error {
     )
 }
 
-/// A disk and who it is.
+/// A disk with its identity.
 struct Disk {
     node: Node,
     place: Place,
@@ -193,7 +193,7 @@ impl Disk {
         })
     }
 
-    /// Fails when another device took the name meanwhile: half of what was read is of the one, half of the other.
+    /// Fails if another device took the name meanwhile: the facts read so far may be of either device.
     fn is_still_the_same(&self) -> io::Result<()> {
         if self.node.number("diskseq")?.unwrap_or(0) == self.diskseq {
             return Ok(());
@@ -253,7 +253,7 @@ fn gather(root: &Path, link: &Path, kernel_name: &str) -> io::Result<DriveFacts>
         partitions,
         sysfs_path: format!("/sys{}", place.path()),
         backing_file: found.backing_file.clone(),
-        // Where it sits is no reason to leave a drive, or a whole scan, out.
+        // An unknown location must not exclude a drive, or fail a whole scan.
         bay: bay::bay(root, place, disk).unwrap_or_default(),
     };
     found.is_still_the_same()?;
@@ -292,12 +292,13 @@ fn sector_size(node: &Node, name: &str) -> io::Result<u32> {
     })
 }
 
-/// The partitions of a disk as the kernel has them now, by number.
+/// Returns the current kernel partitions of a disk.
 pub fn partitions_of(root: &Path, kernel_name: &str) -> io::Result<Vec<PartitionFacts>> {
     partitions(&disk_node(root, kernel_name)?, kernel_name)
 }
 
-/// The one of this number; None when the kernel has none. Of a disk with many it is read at a fraction of the cost of all.
+/// Returns one partition; None if the kernel has none of this number. For a disk with many partitions this costs much less than reading
+/// all.
 pub fn partition_of(
     root: &Path,
     kernel_name: &str,
@@ -323,7 +324,7 @@ fn partitions(disk: &Node, disk_name: &str) -> io::Result<Vec<PartitionFacts>> {
     Ok(found)
 }
 
-/// The kernel puts a partition's number behind the disk's own name, or `p` and the number where that ends with a digit.
+/// Returns the kernel's name of a partition: the disk's name and the number, with `p` between them if the name ends with a digit.
 fn partition_name(disk: &str, number: u32) -> String {
     let p = if disk.ends_with(|last: char| last.is_ascii_digit()) {
         "p"
@@ -333,8 +334,8 @@ fn partition_name(disk: &str, number: u32) -> String {
     format!("{disk}{p}{number}")
 }
 
-/// The number of the disk's partition of this name. The some thirty attributes of a disk are not opened to see that they are
-/// none, nor that of a partition that says what its name says.
+/// Returns the number of the disk's partition of this name; None for other names. Derived from the name, so that neither the disk's some
+/// thirty attributes nor the partition's need be opened.
 pub fn partition_number(disk: &str, name: &str) -> Option<u32> {
     let rest = name.strip_prefix(disk)?;
     let number = rest.strip_prefix('p').unwrap_or(rest).parse().ok()?;
@@ -348,7 +349,7 @@ fn partition_unless_gone(
 ) -> io::Result<Option<PartitionFacts>> {
     let node = disk.child(&kernel_name);
     match partition(&node, kernel_name, number) {
-        // Taken away from a disk that is there. Of a disk that is gone nothing is known, least of all that it has no partition.
+        // Removed from an existing disk. If the disk is gone, its partitions are unknown, not absent.
         Err(error)
             if error.kind() == ErrorKind::NotFound
                 && !node.exists("dev")?
@@ -372,7 +373,7 @@ fn partition(node: &Node, kernel_name: String, number: u32) -> io::Result<Partit
     })
 }
 
-/// The device-mapper uuid of a block device; None of one that has none, or is gone.
+/// Returns the device-mapper uuid of a block device; None if it has none or is gone.
 pub fn dm_uuid(root: &Path, kernel_name: &str) -> io::Result<Option<String>> {
     Node::at(root.join("class/block").join(kernel_name)).text("dm/uuid")
 }

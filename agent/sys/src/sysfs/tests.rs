@@ -25,7 +25,7 @@ impl Tree {
         fs::write(path, bytes).unwrap();
     }
 
-    /// A disk of 1 GiB at `devices/<place>/block/<name>` (or at `place` itself when it ends with the name).
+    /// Adds a disk of 1 GiB at `devices/<place>/block/<name>` (or at `place` itself if it ends with the name).
     fn disk(&self, place: &str, name: &str, attributes: &[(&str, &str)]) -> String {
         let at = if place.ends_with(name) {
             format!("devices/{place}")
@@ -367,7 +367,7 @@ fn an_lv_is_no_disk_but_what_holds_one() {
     let listed = tree.only();
     assert_eq!(listed.kernel_name, "loop3");
     assert_eq!(listed.holders[0].dm_uuid.as_deref(), Some("LVM-aabb"));
-    // Whoever asks for it gets it.
+    // It can be read by name.
     let lv = read(tree.root(), "dm-0").unwrap();
     assert_eq!(lv.virtual_kind.as_deref(), Some("dm"));
 }
@@ -493,7 +493,7 @@ fn a_device_that_is_gone_is_left_out_and_a_broken_one_is_an_error() {
         tree.root().join("class/block/sdx"),
     )
     .unwrap();
-    // A dangling link is a device on its way out.
+    // A dangling link is a device that is being removed.
     fs::remove_file(tree.root().join("class/block/sdx")).unwrap();
     assert_eq!(
         read(tree.root(), "sdx").unwrap_err().kind(),
@@ -537,7 +537,7 @@ fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclo
         "devices/pci0000:3a/0000:3a:00.0/host1/expander-1:0/1:0:12:0/enclosure/1:0:12:0";
     tree.write(&format!("{enclosure}/id"), b"0x500304800a1b2c3f\n");
     tree.write(&format!("{enclosure}/Slot04/slot"), b"4\n");
-    // Reading it would fail: a directory in place of the attribute for which the kernel asks the enclosure.
+    // Reading this attribute, for which the kernel queries the enclosure, would fail: it is a directory here.
     fs::create_dir_all(tree.root().join(enclosure).join("Slot04/locate")).unwrap();
     let device = tree.root().join("devices").join(place);
     symlink(
@@ -547,14 +547,14 @@ fn a_sas_drives_place_in_its_enclosure_is_read_and_nothing_is_asked_of_the_enclo
     .unwrap();
     let bay = tree.only().bay;
     assert_eq!(bay.describe(), "slot 4 of enclosure 0x500304800a1b2c3f");
-    // An enclosure without numbers has names.
+    // Slots of an enclosure without numbers have names.
     fs::remove_file(tree.root().join(enclosure).join("Slot04/slot")).unwrap();
     fs::remove_file(tree.root().join(enclosure).join("id")).unwrap();
     assert_eq!(
         tree.only().bay.describe(),
         "slot Slot04 of enclosure 1:0:12:0"
     );
-    // The enclosure goes while its link is still there: the drive is listed, without its place.
+    // The enclosure is removed while its link exists: the drive is listed without a location.
     fs::remove_dir_all(tree.root().join(enclosure)).unwrap();
     assert_eq!(tree.only().bay, Bay::default());
 }

@@ -1,9 +1,9 @@
-//! SCSI vital product data as sysfs hands it over: who a logical unit says it is.
-//! Bridges and controllers get these wrong in every way, so nothing here trusts a length.
+//! SCSI vital product data from sysfs: the identity of a logical unit. Bridges and controllers violate the format in many ways, so no
+//! length is trusted.
 
 use super::identity::from_wwn;
 
-/// What a device identification page says of the logical unit.
+/// Designators of the logical unit from a device identification page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Designators {
     /// The best world-wide name, as sysfs spells it.
@@ -12,7 +12,7 @@ pub struct Designators {
     pub ata: Option<(String, String)>,
 }
 
-/// SPC: VPD page 0x83, a list of designators.
+/// Parses VPD page 0x83 (SPC), a list of designators.
 pub fn designators(page: &[u8]) -> Designators {
     let mut found = Designators::default();
     let mut best = 0;
@@ -55,7 +55,7 @@ pub fn designators(page: &[u8]) -> Designators {
     found
 }
 
-/// SPC: VPD page 0x80, the unit's serial number.
+/// Parses VPD page 0x80 (SPC), the unit's serial number; None if it is empty or cut off.
 pub fn unit_serial(page: &[u8]) -> Option<String> {
     let (header, rest) = page.split_at_checked(4)?;
     let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -65,8 +65,8 @@ pub fn unit_serial(page: &[u8]) -> Option<String> {
     (!serial.is_empty()).then_some(serial)
 }
 
-/// SAT: VPD page 0x89 holds an ATA disk's IDENTIFY data from byte 60 on; its words 23 to 26 are the firmware
-/// revision, two characters a word, swapped.
+/// Returns the firmware revision from VPD page 0x89 (SAT), which holds an ATA disk's IDENTIFY data from byte 60 on; words 23 to 26 have the
+/// revision, two characters each, swapped.
 pub fn ata_firmware(page: &[u8]) -> Option<String> {
     let words = page.get(60 + 46..60 + 54)?;
     let swapped: Vec<u8> = words

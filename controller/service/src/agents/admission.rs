@@ -1,33 +1,33 @@
-//! Whether an agent that says hello is let in under its node's name. Pure.
+//! Admission of an agent under its node's name. Pure.
 //!
-//! A session belongs to the identity that was proven. What the agent says of itself (machine id, instance) can be copied
-//! by whoever has a certificate for the name, so it never decides alone: what the newcomer does not have would count as
+//! A session belongs to the identity that was proved. The agent's own statements (machine id, instance) can be copied by
+//! anyone with a certificate for the name, so they never suffice alone: a volume that the newcomer lacks would count as
 //! deleted on the node.
 
 use drivebay_common::tls::KeyFingerprint;
 
-/// What the other end of a connection has proved, as opposed to what it says of itself.
+/// The proved identity of a connection's peer, as opposed to its own statements.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// A certificate of a trusted CA that names the node.
     Certificate {
         node: String,
-        /// Of the certificate's public key.
+        /// Fingerprint of the certificate's public key.
         key: KeyFingerprint,
     },
-    /// A ServiceAccount token that the cluster's API server takes for that of an agent's pod on this node.
+    /// A ServiceAccount token that the cluster's API server accepts as that of an agent's pod on this node.
     ServiceAccount { node: String },
 }
 
 impl Identity {
-    /// The node whose agent it proves to be.
+    /// Returns the proved node id.
     pub fn node(&self) -> &str {
         match self {
             Self::Certificate { node, .. } | Self::ServiceAccount { node } => node,
         }
     }
 
-    /// What kind of proof it is, for people.
+    /// Returns the kind of proof, for logs and outputs.
     pub fn proof(&self) -> &'static str {
         match self {
             Self::Certificate { .. } => "certificate",
@@ -36,96 +36,90 @@ impl Identity {
     }
 }
 
-/// Who says hello.
+/// Identity and statements of an agent that says hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     pub node: String,
-    /// None where nothing is proved: on one machine, and in files of older controllers.
+    /// None if nothing is proved: on one machine, and in files of older controllers.
     pub identity: Option<Identity>,
     /// Random id of the agent process.
     pub instance: String,
-    /// The machine's id; empty when it has none.
+    /// The machine's id; empty if it has none.
     pub machine_id: String,
-    /// The agent's version, for people.
     pub version: String,
-    /// Where the connection comes from, for people.
+    /// Address of the connection's peer, for logs and outputs.
     pub address: String,
-    /// It takes snapshots and makes copies, by its hello; false in what was known before this process began.
+    /// True if the agent's hello says that it supports snapshots and copies; false for recalled facts.
     pub copies: bool,
 }
 
 impl Facts {
-    /// Whether both have proved to be the same, and say that they are the same machine.
+    /// True if both have the same proved identity, or the new one is proved by the API server, and they state the same machine id.
     pub fn is_same(&self, other: &Self) -> bool {
         self.is_known_as(other) && self.machine_id == other.machine_id
     }
 
-    // The API server's word for the node is worth more than a key that was known before: an upgrade from certificates.
+    // The API server's proof replaces a key that was known before: an upgrade from certificates to tokens.
     fn is_known_as(&self, other: &Self) -> bool {
         let proven = |facts: &Self| matches!(facts.identity, Some(Identity::ServiceAccount { .. }));
         self.identity == other.identity || proven(other)
     }
 }
 
-/// Who holds the name now, or held it last.
+/// The agent that has the name now, or had it last.
 #[derive(Debug, Clone, Copy)]
 pub struct Holder<'a> {
-    /// Who it is.
     pub facts: &'a Facts,
-    /// Its session stands.
+    /// True while it has a session.
     pub connected: bool,
-    /// It has volumes, as far as is known.
+    /// True if volumes of it are known.
     pub has_volumes: bool,
 }
 
-/// What is to be done.
+/// Decision of [`admit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Let in.
     Enter,
-    /// A session stands: the newcomer is refused if the session's agent answers, and asks again if it does not.
+    /// The node has a session: the newcomer is refused if that session's agent answers, else admission is decided again.
     AskHolder,
-    /// Another key or another machine, while the one whose volumes are known is disconnected: let in only if it turns
-    /// out to have that one's drives.
+    /// Another key or machine, while the agent whose volumes are known is disconnected: admitted only if it shows drives of that node.
     Prove,
 }
 
-/// Why an agent is not let in. These texts are for the controller's log and its operator.
+/// Refusal of an agent. These texts are for the controller's log and its operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The name's session stands, and its agent answers.
+    /// The node has a session, and its agent answers.
     #[error(
         "node {node} has a connected agent that answers (machine {holder_machine}, instance {holder}, at {holder_address}); the agent of machine {machine}, instance {instance}, at {address} is refused: run one agent per node, and give each machine a node id of its own"
     )]
     Connected {
         node: String,
-        /// Who has it.
         holder: String,
         holder_machine: String,
         holder_address: String,
-        /// Who asked for it.
         instance: String,
         machine: String,
         address: String,
     },
-    /// Another key or machine, with none of the drives of the one that held the name.
+    /// Another key or machine, which shows none of the drives of the node's former agent.
     #[error(
         "node {node} was machine {holder}, which is disconnected; the agent of machine {machine} at {address} has {what} and has shown none of that node's drives with volumes, so it cannot replace it: give it another name, or forget the former node's volumes with `node forget {node}`"
     )]
     NotItsDrives {
         node: String,
-        /// Who had it.
+        /// Machine id of the former agent.
         holder: String,
-        /// Who asked for it.
+        /// Machine id of the refused agent.
         machine: String,
         address: String,
-        /// Another machine id, another key, or both.
+        /// `another machine id`, `another key`, or both.
         what: &'static str,
     },
 }
 
 impl Refusal {
-    /// For the agent that is refused: nothing of the one that holds the name, which it could repeat.
+    /// Returns the text for the refused agent. It has no data about the other agent, which the refused one could use to impersonate it.
     pub fn for_peer(&self) -> String {
         match self {
             Self::Connected { node, .. } => format!(
@@ -137,7 +131,7 @@ impl Refusal {
         }
     }
 
-    /// What is different about a newcomer that had to show drives.
+    /// Returns the difference to the former agent, for `what` of [`Refusal::NotItsDrives`].
     pub(super) fn difference(old: Option<&Facts>, new: &Facts) -> &'static str {
         match old {
             Some(old) if old.machine_id == new.machine_id => "another key",
@@ -147,7 +141,7 @@ impl Refusal {
     }
 }
 
-/// Decides. `holder`: None for an unknown or forgotten name.
+/// Decides on an agent that says hello. `holder`: None for an unknown or forgotten name.
 pub fn admit(holder: Option<Holder<'_>>, new: &Facts) -> Admission {
     match holder {
         None => Admission::Enter,
@@ -185,7 +179,7 @@ mod tests {
         let unproven = facts("a", 0, "1");
         assert_eq!(admit(None, &own), Enter);
         for (holder, connected, has_volumes, new, expected) in [
-            // Whoever comes: only silence of the standing session makes it end.
+            // In every case, only a session that does not answer is ended.
             (&own, true, true, &own, AskHolder),
             (&own, true, false, &restarted, AskHolder),
             (&own, true, true, &other_machine, AskHolder),
@@ -195,10 +189,10 @@ mod tests {
             (&own, false, true, &other_machine, Prove),
             (&own, false, true, &other_key, Prove),
             (&own, false, true, &unproven, Prove),
-            // A file of an older controller does not say which key it was.
+            // A file of an older controller does not have the key.
             (&unproven, false, true, &own, Prove),
             (&unproven, false, true, &unproven, Enter),
-            // There is nothing to lose.
+            // No known volumes, so nothing can be lost.
             (&own, false, false, &other_machine, Enter),
             (&own, false, false, &other_key, Enter),
         ] {

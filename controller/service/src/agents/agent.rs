@@ -1,4 +1,4 @@
-//! One node's agent: its session while there is one, and its inventory, which outlives sessions.
+//! One node's agent: its session while it is connected, and its inventory, which outlives sessions.
 
 use std::{
     collections::BTreeMap,
@@ -25,44 +25,42 @@ use crate::{
     inventory::{Foreign, Inventory, UpdateError},
 };
 
-/// How long an acknowledged change may take to show in lists before the answer goes out anyway.
+/// Longest wait for an acknowledged change to appear in lists before the answer is sent anyway.
 const SHOW_DEADLINE: Duration = Duration::from_secs(2);
 
-/// That a node exceeded a bound is shown for so long, also while it is connected again: it may exceed it every minute.
+/// Time for which an exceeded bound is shown, also after the node has connected again: it may exceed it every minute.
 const SHOW_BOUND: Duration = Duration::from_secs(15 * 60);
 
-/// A connection to an agent that has said hello and was let in.
+/// A connection to an agent that was admitted.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
-    /// Who is at the other end.
     pub facts: Facts,
-    /// To call it with.
     pub client: AgentClient<AgentChannel>,
-    /// Ends the session.
+    /// Cancelled to end the session.
     pub end: CancellationToken,
-    // Tells sessions of one node apart; the later has the larger.
+    // Number of the session among those of the node; later sessions have larger ones.
     number: u64,
 }
 
-/// An agent as it was when it last sent something.
+/// State of an agent's connection.
 #[derive(Debug, Default)]
 struct Standing {
-    // While connected, or forever for a channel that reconnects by itself.
+    // Set while connected. With a channel that reconnects by itself, never cleared.
     session: Option<Session>,
-    // The last that was let in.
+    // Facts of the last agent that was admitted, or recalled.
     facts: Option<Facts>,
     sessions: u64,
     refused: Option<Refused>,
     history: History,
-    // Outlives sessions: an agent that connects again has no new one.
+    // Outlives sessions, so that reconnecting does not refill it.
     budget: Option<Budget>,
 }
 
-/// Who was refused, in words.
+/// A refused connection or an exceeded bound, as text.
 #[derive(Debug)]
 struct Refused {
     text: String,
-    // Shown until then, whoever is let in; None: until the next one is.
+    // Shown until then, even if an agent is admitted; None: until the next one is admitted.
     until: Option<Instant>,
 }
 
@@ -79,7 +77,7 @@ impl Refused {
     }
 }
 
-/// One node's agent.
+/// The agent of one node.
 #[derive(Debug)]
 pub struct Agent {
     node: Node,
@@ -88,14 +86,14 @@ pub struct Agent {
     away_grace: Duration,
 }
 
-/// What came of a hello.
+/// Result of [`Agent::enter`].
 #[derive(Debug)]
 pub(super) enum Entered {
-    /// It was let in, under this number.
+    /// Admitted, as the session of this number.
     Session(u64),
-    /// A session stands; its agent has to be asked.
+    /// The node has a session; its agent must be asked whether it is alive.
     AskHolder(Standby),
-    /// It has to show whose drives it has, first: those of the node as it is after so many sessions.
+    /// Must first show drives of the node. The number of its sessions so far is passed back to [`Agent::enter`] as `proved`.
     Prove(u64),
 }
 
@@ -118,12 +116,11 @@ impl Agent {
         }
     }
 
-    /// The node id.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The node id as the keys of its volumes have it.
+    /// Returns the node id in the form that catalog keys share.
     pub fn node_id(&self) -> Node {
         self.node.clone()
     }
@@ -132,7 +129,10 @@ impl Agent {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client to call the agent with, while it is connected; cheap.
+    /// Returns a client for calls to the agent. Cheap.
+    ///
+    /// # Errors
+    /// [`CallError::NotConnected`]
     pub fn client(&self) -> Result<AgentClient<AgentChannel>, CallError> {
         let standing = self.standing();
         let session = standing.session.as_ref().ok_or(CallError::NotConnected {
@@ -141,7 +141,8 @@ impl Agent {
         Ok(session.client.clone())
     }
 
-    /// As [`client`](Self::client), for calls about snapshots and copies: an older agent would make an empty volume.
+    /// As [`client`](Self::client), for calls about snapshots and copies. Fails with [`CallError::Outdated`] for an older
+    /// agent, which would ignore the source and make an empty volume.
     pub fn client_for_copies(&self) -> Result<AgentClient<AgentChannel>, CallError> {
         let standing = self.standing();
         let node = self.node.to_string();
@@ -152,18 +153,17 @@ impl Agent {
         }
     }
 
-    /// Whether a session stands.
+    /// True if the agent has a session.
     pub fn connected(&self) -> bool {
         self.standing().session.is_some()
     }
 
-    /// Its identity, as last received.
+    /// Returns the facts of the agent that was admitted or recalled last.
     pub fn facts(&self) -> Option<Facts> {
         self.standing().facts.clone()
     }
 
-    /// Who was refused under this name since the last that was let in, or which bound the node has exceeded lately, in
-    /// words.
+    /// Returns the last refusal under this name since an agent was admitted, or the bound that the node exceeded lately, as text.
     pub fn refused(&self) -> Option<String> {
         let standing = self.standing();
         let refused = standing.refused.as_ref();
@@ -171,29 +171,29 @@ impl Agent {
         shown.map(|refused| refused.text.clone())
     }
 
-    /// Its last sessions and refusals, oldest first.
+    /// Returns the node's last sessions and refusals, oldest first.
     pub fn history(&self) -> Vec<Past> {
         self.standing().history.entries().cloned().collect()
     }
 
-    /// Keeps what became of a connection.
+    /// Adds a connection's start, end or refusal to the history.
     pub(super) fn remember(&self, past: Past) {
         self.standing().history.add(past);
     }
 
-    /// Looks at the inventory, now. Short: updates wait meanwhile. `read` looks at no inventory itself, or both may
-    /// wait for an update for ever.
+    /// Reads the current inventory. `read` must be short, since updates wait for it, and must not read another inventory,
+    /// which can deadlock with a waiting update.
     pub fn look<T>(&self, read: impl FnOnce(&Inventory) -> T) -> T {
         let _alone = SingleReader::begin();
         read(&self.inventory.borrow())
     }
 
-    /// The agent process as last heard of, for [`shows`](Self::shows) after a call.
+    /// Returns the instance of the newest update. Read it before a call whose change is passed to [`shows`](Self::shows).
     pub fn instance(&self) -> String {
         self.look(|inventory| inventory.instance().to_owned())
     }
 
-    /// Whether the agent has been away for so long that its volumes count as unreachable.
+    /// True if the agent has been disconnected for at least `--away-grace`.
     pub fn unreachable(&self) -> bool {
         self.look(|inventory| {
             inventory
@@ -202,15 +202,15 @@ impl Agent {
         })
     }
 
-    /// Waits until the inventory shows this revision of this instance; false when that takes
-    /// longer than `deadline`. What was acknowledged is durable either way.
+    /// Waits until the inventory includes this revision of this instance. Returns false if that takes longer than
+    /// `deadline`. An acknowledged change is durable either way.
     pub async fn wait_for(&self, instance: &str, revision: u64, deadline: Duration) -> bool {
         let mut seen = self.inventory.subscribe();
         let shown = seen.wait_for(|inventory| inventory.includes(instance, revision));
         matches!(tokio::time::timeout(deadline, shown).await, Ok(Ok(_)))
     }
 
-    /// [`wait_for`](Self::wait_for) after a change that `instance` acknowledged, as long as a caller can be kept waiting.
+    /// Waits for a change that `instance` acknowledged, as [`wait_for`](Self::wait_for), for at most two seconds. Logs a timeout.
     pub async fn shows(&self, instance: &str, revision: u64) {
         if !self.wait_for(instance, revision, SHOW_DEADLINE).await {
             tracing::warn!(
@@ -221,9 +221,9 @@ impl Agent {
         }
     }
 
-    /// Lets a new connection in, or says what has to come first. `forgotten_nodes`: an operator has forgotten the node, so
-    /// whoever had the name before has no claim to it. `proved`: it has shown to have the drives of the node as it was
-    /// after so many sessions.
+    /// Admits a new connection, or returns what is required first. `forgotten_nodes`: true if an operator has forgotten
+    /// the node, so that a disconnected former agent has no claim to the name. `proved`: the number of sessions from
+    /// [`Entered::Prove`], once the newcomer has shown drives of the node.
     pub(super) fn enter(
         &self,
         facts: Facts,
@@ -264,7 +264,7 @@ impl Agent {
         Entered::Session(number)
     }
 
-    /// Refuses a newcomer because the session of this number stands and its agent answers; None when it has ended since.
+    /// Returns and records the refusal of a newcomer whose node has a live session of this number; None if that session has ended.
     pub(super) fn refuse_for(&self, number: u64, new: &Facts) -> Option<Refusal> {
         let mut standing = self.standing();
         let session = standing.session.as_ref();
@@ -282,7 +282,7 @@ impl Agent {
         Some(refusal)
     }
 
-    /// Ends the session of this number, whose agent does not answer; answers with who had it. A later one is left alone.
+    /// Ends the session of this number, whose agent does not answer, and returns its facts. Does nothing if a later one has replaced it.
     pub(super) fn displace(&self, number: u64) -> Option<Facts> {
         let mut standing = self.standing();
         let session = standing
@@ -293,7 +293,7 @@ impl Agent {
         Some(session.facts)
     }
 
-    /// Takes the agent behind a channel that reconnects by itself: whoever answers there is the one.
+    /// Starts a session with the agent behind a channel that reconnects by itself. Such an agent is always admitted.
     pub(super) fn enter_lasting(&self, facts: Facts, client: AgentClient<AgentChannel>) -> u64 {
         let mut standing = self.standing();
         standing.sessions += 1;
@@ -308,12 +308,12 @@ impl Agent {
         number
     }
 
-    /// Notes who was refused after it could not prove itself.
+    /// Records the refusal of an agent that could not show drives of the node.
     pub(super) fn note_refused(&self, refusal: &Refusal) {
         self.standing().refused = Some(Refused::new(refusal));
     }
 
-    /// Notes that its session ended because of what it sent.
+    /// Records that the session ended because it exceeded this bound.
     pub(super) fn note_bound(&self, bound: Bound) {
         self.standing().refused = Some(Refused {
             text: format!("session closed: {bound}"),
@@ -321,7 +321,7 @@ impl Agent {
         });
     }
 
-    /// Takes an update of this size out of the node's budget; how long to wait before it is read.
+    /// Charges an update of this many bytes to the node's budget. Returns the time to wait before it is read.
     pub(super) fn spend(&self, bytes: usize) -> Duration {
         let now = Instant::now();
         let mut standing = self.standing();
@@ -329,7 +329,7 @@ impl Agent {
         budget.spend(bytes, now)
     }
 
-    /// The session has ended. A later one is left alone.
+    /// Ends the session of this number. Does nothing if a later one has replaced it.
     pub(super) fn leave(&self, number: u64) {
         let mut standing = self.standing();
         let left = standing.session.take_if(|session| session.number == number);
@@ -338,7 +338,7 @@ impl Agent {
         }
     }
 
-    /// The inventory of this session is not followed any more, though the session may stand.
+    /// Marks the node as disconnected, since the inventory of this session is no longer followed. The session may stay.
     pub(super) fn silent(&self, number: u64) {
         let standing = self.standing();
         if standing.sessions == number {
@@ -346,27 +346,27 @@ impl Agent {
         }
     }
 
-    // With the lock held over the change, no later session can come in between and be marked.
+    // The lock is held over the change, so that a later session cannot begin in between and be marked as disconnected.
     fn away_while_held(&self, _standing: &MutexGuard<'_, Standing>) {
         let now = Instant::now();
         self.inventory.send_modify(|inventory| inventory.away(now));
     }
 
-    /// Ends the session that stands.
+    /// Ends the current session, if there is one.
     pub fn end(&self) {
         if let Some(session) = &self.standing().session {
             session.end.cancel();
         }
     }
 
-    /// Takes in an update of this session; None when a later session has taken its place.
+    /// Applies an update of this session to the inventory; None if a later session has replaced it.
     pub(super) fn apply(
         &self,
         number: u64,
         update: InventoryUpdate,
         catalog: &Catalog,
     ) -> Option<Result<Foreign, UpdateError>> {
-        // Held over the change, so that no later session's snapshot can come in between.
+        // The lock is held over the change, so that no later session's snapshot can be applied in between.
         let standing = self.standing();
         if standing.sessions != number {
             return None;
@@ -377,7 +377,7 @@ impl Agent {
         Some(applied)
     }
 
-    /// Takes in what was known of the node before this process began; the node counts as away.
+    /// Applies a persisted inventory from before this process began; the node counts as disconnected.
     pub(super) fn recall(
         &self,
         facts: Facts,
@@ -396,13 +396,13 @@ impl Agent {
         self.inventory.send_modify(change);
     }
 
-    /// Lists what an orchestrator says is there, until the agent has told.
+    /// Lists the volumes that the orchestrator expects on the node, until its agent has reported.
     pub(super) fn expect(&self, volumes: &BTreeMap<Uuid, ExpectedVolume>, catalog: &Catalog) {
         self.inventory
             .send_if_modified(|inventory| inventory.expect(volumes, catalog));
     }
 
-    /// Drops what is known of its volumes, as they were given up. Not while it is connected.
+    /// Drops the inventory of a forgotten node. Returns false, and does nothing, if its agent is connected.
     pub(super) fn forget(&self, catalog: &Catalog) -> bool {
         let mut standing = self.standing();
         if standing.session.is_some() {

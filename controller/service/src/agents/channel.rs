@@ -1,4 +1,4 @@
-//! How calls get to an agent.
+//! Transport of calls to an agent.
 
 use std::{
     pin::Pin,
@@ -19,13 +19,13 @@ use tonic::{
 };
 use tower::Service;
 
-/// Cheap to clone.
+/// Channel to an agent. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum AgentChannel {
-    /// Over one connection, which is not made again. Straight to hyper: tonic's channel keeps a queue of its own before
-    /// it, and a task and a reconnecting service behind that, for each of thousands of sessions.
+    /// One connection, which is not reestablished. It uses hyper directly: tonic's channel would add a queue, a task
+    /// and a reconnecting service to each of thousands of sessions.
     Connection(SendRequest<Body>),
-    /// Reconnects by itself.
+    /// A channel that reconnects by itself.
     Lasting(Channel),
 }
 
@@ -67,6 +67,6 @@ fn at_agent(uri: Uri) -> Uri {
     let mut parts = uri.into_parts();
     parts.scheme = Some(Scheme::HTTP);
     parts.authority = Some(Authority::from_static("agent"));
-    // Its path is there; without one, hyper says that the request is wrong.
+    // The path is always present; if it were not, hyper would reject the request.
     Uri::from_parts(parts).unwrap_or_default()
 }

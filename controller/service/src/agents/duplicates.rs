@@ -1,8 +1,8 @@
-//! Volumes of one CSI name: two controllers that saw different agents were sent one creation, or a drive was moved here from
-//! another cluster.
+//! Duplicates: several volumes of one CSI name, because two controllers that saw different agents were sent one create, or because a
+//! drive was moved here from another cluster.
 //!
-//! One of them answers every further CreateVolume of the name. Another one is removed only with proof that nobody can ever use it;
-//! else it is a finding. What is removed has to be as it was for ten times the away grace, by this process's own clock.
+//! One of them answers every CreateVolume of the name. Another one is removed only with proof that it can never be used; else it is
+//! a finding. The proof must hold for ten times `--away-grace`, by this process's own clock.
 
 use std::{
     cmp::Reverse,
@@ -25,22 +25,22 @@ use crate::{
     peer_log::printable_sentence,
 };
 
-/// A duplicate is removed after so many away graces: by then every controller knows every node that is there.
+/// Multiple of `--away-grace` after which a duplicate is removed: by then every controller has seen every connected node.
 const GRACES: u32 = 10;
 
-/// One volume of a name, with what this controller knows of it.
+/// One volume of a name, with the facts that decide about it.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     pub key: Key,
     pub volume: Volume,
-    /// Its agent is connected and has told all that it has.
+    /// True if its agent is connected and has scanned every drive.
     pub is_there: bool,
-    /// The PersistentVolume that names it, there or on the node from which its drive was moved.
+    /// Name of the PersistentVolume that names it, on any node: its drive may have been moved from there.
     pub named_by: Option<Box<str>>,
 }
 
 impl Candidate {
-    /// Whether data may be in it. Of a raw volume no record says that it was never written.
+    /// True if it may hold data. A raw volume always may, since no record says that it was never written.
     fn may_be_used(&self) -> bool {
         let volume = &self.volume;
         let is_new = volume.known_state() == Some(VolumeState::New)
@@ -53,7 +53,7 @@ impl Candidate {
     }
 }
 
-/// Why a volume that shares its name is not removed.
+/// Reason why a volume that shares its name is not removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Kept {
     #[error(
@@ -84,15 +84,15 @@ pub enum Kept {
     MayHoldData,
 }
 
-/// The volume that answers every CreateVolume of the name: the one that the PersistentVolume of this name uses, else one that may
-/// hold data, else one that is allowed, else the oldest. Does not depend on who is connected, except between two places of one
-/// volume. Pure.
+/// Returns the volume that answers every CreateVolume of the name: the one that the PersistentVolume of this name uses, else one
+/// that may hold data, else one on a node that is `allowed`, else the oldest. The result does not depend on which agents are
+/// connected, except between two places of one volume. Pure.
 pub fn chosen<'a>(
     name: &str,
     candidates: &'a [Candidate],
     allowed: impl Fn(&str) -> bool,
 ) -> Option<&'a Candidate> {
-    // Where a drive was moved from, nobody can say anything of it.
+    // The node that a drive was moved from has no current data about it.
     let is_elsewhere = |one: &Candidate| {
         let mut others = candidates.iter();
         !one.is_there && others.any(|other| other.is_there && other.key.uuid == one.key.uuid)
@@ -105,15 +105,15 @@ pub fn chosen<'a>(
             !one.may_be_used(),
             !allowed(&one.key.node),
             if at == 0 { u64::MAX } else { at },
-            // Of one volume on two nodes, the newer.
+            // Of one volume on two nodes, the one of the higher generation.
             Reverse(generation(&one.volume)),
             &one.key,
         )
     })
 }
 
-/// Whether this one of the volumes of a name can never be used by anybody, so that it may be removed; the id of the one that is
-/// used instead. `is_followed`: PersistentVolumes were all read. Pure.
+/// Decides whether this volume of a name can never be used and may be removed. Returns the key of the volume that is used instead.
+/// `is_followed`: true if all PersistentVolumes were read. Pure.
 pub fn judge<'a>(
     name: &str,
     one: &Candidate,
@@ -146,12 +146,12 @@ pub fn judge<'a>(
     Ok(&other.key)
 }
 
-/// What was found of one volume that shares its name.
+/// Decision about one volume that shares its name.
 #[derive(Debug, Clone)]
 struct Finding {
     name: Box<str>,
     others: Vec<Key>,
-    /// The one that is used instead of this, and since when that is so.
+    /// Key of the volume that is used instead of this, and the time since which that holds.
     removable: Result<(Key, Instant), Kept>,
 }
 
@@ -163,14 +163,14 @@ pub struct Due {
     pub used: Key,
 }
 
-/// Every volume that shares its name with another one.
+/// All volumes that share their name with another one.
 #[derive(Debug, Default)]
 pub struct Duplicates {
     found: Mutex<BTreeMap<Key, Finding>>,
 }
 
 impl Duplicates {
-    /// These are the volumes of every name that several have.
+    /// Replaces all findings. `groups`: each name that several volumes have, with those volumes.
     fn update(&self, groups: Vec<(String, Vec<Candidate>)>, is_followed: bool, now: Instant) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *found);
@@ -201,7 +201,7 @@ impl Duplicates {
         }
     }
 
-    /// What is to be known of it, and done; None: no other volume has its name.
+    /// Returns the text of the finding about this volume; None if no other volume has its name.
     pub fn of(&self, key: &Key) -> Option<String> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let finding = found.get(key)?;
@@ -218,7 +218,7 @@ impl Duplicates {
         ))
     }
 
-    /// How many share their name, by node.
+    /// Returns the number of volumes that share their name, by node.
     pub fn counts(&self) -> BTreeMap<Node, u64> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
@@ -243,7 +243,7 @@ impl Duplicates {
 }
 
 impl Agents {
-    /// The volumes of this name, with what is known of each.
+    /// Returns the volumes of this name as candidates.
     pub fn candidates(&self, name: &str) -> Vec<Candidate> {
         let volumes = self.catalog().named(name);
         volumes
@@ -263,14 +263,14 @@ impl Agents {
         }
     }
 
-    /// Looks for volumes that share their name.
+    /// Updates the findings from the catalog.
     pub fn find_duplicates(&self) {
         let is_followed = self.expected().complete();
         let groups = self.catalog().shared_names().into_iter().map(|name| {
             let all = self.candidates(&name);
             (name, all)
         });
-        // One volume at two places is one whose drive was moved.
+        // One uuid at two places is a single volume whose drive was moved.
         let groups = groups.filter(|(_, all)| {
             let mut uuids = all.iter().map(|one| one.key.uuid);
             let first = uuids.next();
@@ -281,13 +281,15 @@ impl Agents {
             .update(groups, is_followed, Instant::now());
     }
 
-    /// What may be removed, and was so for the grace. Whoever removes it finds first that the orchestrator has it so at this moment.
+    /// Returns the duplicates that were removable for the whole grace. Before removing one, the caller must check the orchestrator's
+    /// current PersistentVolumes.
     pub fn due_duplicates(&self) -> Vec<Due> {
         let grace = self.inner.away_grace * GRACES;
         self.duplicates().due(grace, Instant::now())
     }
 
-    /// Removes a duplicate, if it is one still by what is known now; its agent decides by its own record. Whether it was removed.
+    /// Deletes a duplicate if it is still one; its agent deletes it only if its own record says that it was never used. Returns true
+    /// if it was deleted.
     pub async fn remove_duplicate(&self, due: &Due) -> bool {
         let (volume, used) = (due.remove.id_text(), due.used.id_text());
         let name = &*due.name;
@@ -335,7 +337,7 @@ impl Agents {
     }
 }
 
-/// Looks for them, until `stop`.
+/// Searches for duplicates and copies once per `--away-grace`, until `stop`.
 pub async fn follow(agents: Agents, stop: CancellationToken) {
     loop {
         agents.find_duplicates();

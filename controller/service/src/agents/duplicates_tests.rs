@@ -1,4 +1,4 @@
-//! Which volume of a name answers, and which one may be removed.
+//! Which volume of a name answers, and which one may be deleted.
 
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ fn named(n: u128, node: &str) -> Candidate {
     }
 }
 
-/// What is decided of the first, beside the others.
+/// Returns the decision about the first one, given all.
 fn of_first(all: &[Candidate]) -> Result<u128, Kept> {
     judge(PV, &all[0], all, true).map(|used| used.uuid.as_u128())
 }
@@ -124,7 +124,7 @@ fn only_a_volume_that_was_never_used_beside_the_one_of_the_persistent_volume_is_
         change(&mut one, &mut used);
         assert_eq!(of_first(&[one, used]), Err(kept), "{what}");
     }
-    // Its drive was moved: one of its two places is not what it seems.
+    // Its drive was moved: one of its two places is outdated.
     let moved = [candidate(1, "a"), candidate(1, "c"), used.clone()];
     assert_eq!(of_first(&moved), Err(Kept::Away));
     let unfollowed = judge(PV, &moved[0], &moved, false);
@@ -202,13 +202,13 @@ fn a_duplicate_is_due_when_the_same_was_found_of_it_for_the_grace() {
     let due = |at| duplicates.due(grace, at).len();
     find(named(2, "b"), begin);
     assert_eq!((due(begin), due(begin + grace)), (0, 1));
-    // In between it was not so: it begins anew.
+    // An interruption restarts the grace.
     let mut away = named(2, "b");
     away.is_there = false;
     find(away, begin + grace / 2);
     find(named(2, "b"), begin + grace / 2);
     assert_eq!((due(begin + grace), due(begin + grace * 2)), (0, 1));
-    // Another one is used now.
+    // Another volume is used now.
     find(named(3, "b"), begin + grace);
     assert_eq!((due(begin + grace / 2 * 3), due(begin + grace * 2)), (0, 1));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What an orchestrator expects, shown for nodes whose agent has not told this process what it has.
+//! The volumes and nodes that an orchestrator expects, listed for nodes whose agent has not reported to this process.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Agents {
-    /// What is expected, now. Short: what changes it waits meanwhile.
+    /// Returns the expected volumes and nodes. The guard must be dropped soon, since changes wait for it.
     pub fn expected(&self) -> RwLockReadGuard<'_, Expected> {
         let expected = &self.inner.expected;
         expected.read().unwrap_or_else(PoisonError::into_inner)
@@ -25,43 +25,43 @@ impl Agents {
         expected.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These are all volumes that are expected.
+    /// Replaces all expected volumes.
     pub fn expect_volumes(&self, all: Vec<(VolumeId, ExpectedVolume)>) {
         let nodes = self.expected_mut().replace_volumes(all);
         nodes.iter().for_each(|node| self.show_expected(node));
     }
 
-    /// One more is, or is another.
+    /// Adds or replaces one expected volume.
     pub fn expect_volume(&self, id: &VolumeId, volume: ExpectedVolume) {
         if self.expected_mut().put_volume(id, volume) {
             self.show_expected(&id.node);
         }
     }
 
-    /// A PersistentVolume is gone.
+    /// Removes a volume whose PersistentVolume `pv` was deleted.
     pub fn unexpect_volume(&self, id: &VolumeId, pv: &str) {
         self.expected_mut().remove_volume(id, pv);
         self.show_expected(&id.node);
     }
 
-    /// These are all nodes on which an agent is registered.
+    /// Replaces all nodes on which an agent is registered.
     pub fn expect_nodes(&self, all: BTreeSet<Arc<str>>) {
         let new = self.expected_mut().replace_nodes(all);
         new.iter().for_each(|node| self.show_expected(node));
     }
 
-    /// One more is.
+    /// Adds a node on which an agent is registered.
     pub fn expect_node(&self, node: &str) {
         self.expected_mut().put_node(node);
         self.show_expected(node);
     }
 
-    /// One is not any more.
+    /// Removes a node on which no agent is registered any more.
     pub fn unexpect_node(&self, node: &str) {
         self.expected_mut().remove_node(node);
     }
 
-    /// Nodes that an operator remembers again are shown as those that were never forgotten.
+    /// Lists the expected volumes again of every node that is not forgotten. Needed after an operator ran `node remember`.
     pub fn refresh_expected(&self) {
         let nodes = self.expected().nodes();
         nodes.iter().for_each(|node| self.show_expected(node));
@@ -72,7 +72,7 @@ impl Agents {
             return;
         }
         let expected = self.expected();
-        // Nothing is made of a node that is not expected any more.
+        // A node that is no longer expected is not added.
         let agent = match self.get(node) {
             Some(agent) => agent,
             None if expected.has_node(node) => self.inner.enrol(node),
@@ -82,8 +82,7 @@ impl Agents {
         agent.expect(expected.volumes_of(node).unwrap_or(&none), self.catalog());
     }
 
-    /// Whether this is a node of the cluster: not one that left it with nothing on it, nor a name under which agents were only
-    /// refused.
+    /// True if this is a node of the cluster: not one that left it with no volumes on it, nor a name under which agents were only refused.
     pub fn is_node(&self, agent: &Agent) -> bool {
         let expected = self.expected();
         agent.connected()
@@ -93,7 +92,7 @@ impl Agents {
             || self.is_given_up(agent.node()) && agent.look(Inventory::listed)
     }
 
-    /// Everything that is expected has been read once.
+    /// Records that both lists, of volumes and of nodes, were read whole.
     pub fn set_expected_complete(&self) {
         self.expected_mut().set_complete();
     }
@@ -188,7 +187,7 @@ mod tests {
         agents.expect_volume(&id(3), pv("c"));
         assert_eq!(listed(agents.catalog()), [expected(1), expected(3)]);
 
-        // What its agent does not have does not exist, whatever names it.
+        // A volume that the agent does not have does not exist, even if a PersistentVolume names it.
         let update = snapshot(&[3, 4]);
         found.agent.inventory_for_test(|inventory| {
             inventory.apply(update, agents.catalog()).unwrap();

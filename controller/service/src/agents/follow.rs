@@ -1,4 +1,4 @@
-//! The inventory of an agent's node, followed for as long as its session lasts.
+//! Follows the inventory of an agent's node during a session.
 
 use std::{collections::BTreeSet, sync::Weak};
 
@@ -17,7 +17,7 @@ use crate::{
     refusals::Reason,
 };
 
-/// Full snapshots asked for one after the other without a delta that followed from one.
+/// Most full snapshots requested in a row without a delta that followed from one.
 const MAX_GAPS: u32 = 5;
 
 /// A session whose inventory is followed.
@@ -30,7 +30,7 @@ pub(super) struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Until it ends, and why it does.
+    /// Applies inventory updates until the session ends, and returns the reason. After a gap it requests a full snapshot.
     pub(super) async fn watch(&self) -> SessionError {
         let mut gaps = 0;
         loop {
@@ -89,8 +89,7 @@ impl Watched<'_> {
         }
     }
 
-    // Waits when the node sends more than an honest one ever does. It loses nothing: what is not read yet, its agent
-    // puts together.
+    // Waits if the node sends more updates than a working agent does. No update is lost: the agent combines changes that are not read yet.
     async fn slow_down(&self, update: &InventoryUpdate) -> Result<(), SessionError> {
         let wait = self.agent.spend(update.encoded_len());
         if wait.is_zero() {
@@ -129,8 +128,8 @@ fn note_foreign(inner: &Inner, node: &str, foreign: &Foreign) {
     }
 }
 
-/// Whether a machine has one of the drives on which the node's volumes are. A machine whose key was renewed while one of
-/// them is missing or rejected knows of it all the same, so there the drive's state does not matter.
+/// Returns true if a machine has one of the drives that hold the node's volumes. The drive must be claimed, except on
+/// the same machine: if its key was renewed while a drive is missing or rejected, it still reports that drive.
 pub(super) async fn has_drives_of(
     channel: &AgentChannel,
     agent: &Agent,
@@ -144,7 +143,7 @@ pub(super) async fn has_drives_of(
         .map(|volume| volume.drive)
         .collect();
     let scratch = Catalog::default();
-    // Of a node apart: what a newcomer shows does not make the node connected.
+    // A separate inventory, so that a newcomer's updates do not mark the node as connected.
     let mut seen = Inventory::new(agent.node().into());
     let mut stream = updates::open(channel, MessageLimit::REMOTE).await?;
     loop {

@@ -1,4 +1,4 @@
-//! The last sessions and refusals of a node, for whoever looks into an incident.
+//! The last sessions and refusals of a node, for the analysis of incidents.
 
 use std::{
     collections::VecDeque,
@@ -10,19 +10,19 @@ use drivebay_proto::words::ConnectionOutcome;
 use super::{admission::Facts, session_error::SessionError};
 use crate::peer_log::printable_sentence;
 
-/// Refusals that are kept of a node, and as many of the rest.
+/// Most refusals kept per node, and most other entries.
 const MAX: usize = 10;
 
-/// One entry.
+/// One start, end or refusal of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Past {
-    /// The first time, unix seconds.
+    /// Time of the first occurrence, seconds since 1970.
     pub at: u64,
     pub outcome: ConnectionOutcome,
-    /// Where the connection came from.
+    /// Address of the peer at the first occurrence.
     pub address: String,
     pub text: String,
-    /// How often in a row; an agent that is refused comes again and again.
+    /// Number of repetitions; a refused agent retries forever.
     pub times: u64,
 }
 
@@ -31,7 +31,7 @@ fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Of an address, without the port.
+/// Returns the address without the port.
 pub(super) fn host(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
@@ -63,9 +63,9 @@ impl Past {
         }
     }
 
-    // An agent that comes again has another port.
+    // A retry comes from another port.
     fn is_same(&self, other: &Self) -> bool {
-        // A refusal names the port that it refused.
+        // A refusal's text contains the address with its port.
         let text = |past: &Self| past.text.replace(&past.address, "");
         self.outcome == other.outcome
             && host(&self.address) == host(&other.address)
@@ -80,7 +80,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// One more; one that repeats an entry since the last session is counted there.
+    /// Adds an entry. A repetition of a refusal since the last session only increments its count.
     pub(super) fn add(&mut self, past: Past) {
         let since_session = self
             .entries
@@ -93,7 +93,7 @@ impl History {
                 return;
             }
         }
-        // Whoever is refused does not push out who was there.
+        // Refusals do not displace the entries of sessions.
         let is_kind = |one: &Past| {
             (one.outcome == ConnectionOutcome::Refused)
                 == (past.outcome == ConnectionOutcome::Refused)
@@ -105,7 +105,7 @@ impl History {
         self.entries.push_back(past);
     }
 
-    /// All of them, oldest first.
+    /// Returns all entries, oldest first.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Past> {
         self.entries.iter()
     }

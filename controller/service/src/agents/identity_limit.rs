@@ -1,4 +1,4 @@
-//! How many connections one identity has at a time.
+//! Limit of concurrent connections per identity.
 
 use std::{
     collections::HashMap,
@@ -8,14 +8,14 @@ use std::{
 
 use super::Identity;
 
-/// Connections of each identity. Clones share one limit.
+/// Connection counts by identity, with a common limit. Clones share the counts.
 #[derive(Debug, Clone)]
 pub struct IdentityLimit {
     most: usize,
     counts: Arc<Mutex<HashMap<Identity, usize>>>,
 }
 
-/// One connection of an identity, until it is dropped.
+/// One counted connection; dropping it decrements the count.
 #[derive(Debug)]
 pub struct OfIdentity {
     limit: IdentityLimit,
@@ -34,7 +34,8 @@ impl IdentityLimit {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection; None when it has to be closed. Where nothing is proved, nothing is counted.
+    /// Counts a connection; None if the identity has reached the limit and the connection must be closed. An
+    /// absent identity is not limited.
     pub fn enter(&self, identity: Option<&Identity>) -> Option<OfIdentity> {
         if let Some(identity) = identity {
             let mut counts = self.lock();

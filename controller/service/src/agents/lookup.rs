@@ -1,10 +1,11 @@
-//! Where a volume or a snapshot is: on the node its id names, or on another to which its drive was moved.
+//! Finds a volume or a snapshot: on the node its id names, or on another to which its drive was moved. Group snapshots: `group_lookup`.
 
 use std::{cmp::Reverse, fmt, sync::Arc};
 
 use drivebay_proto::{
     VolumeId,
     agent::{Volume, VolumeSnapshot},
+    words::VolumeState,
 };
 
 use super::{Agent, Agents, copies::generation};
@@ -35,11 +36,12 @@ pub struct FoundSnapshot {
     pub moved_from: Option<String>,
 }
 
-/// What an id is of.
+/// Kind of thing that an id is of; displayed as in messages: `volume`, `snapshot`, `group snapshot`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdOf {
     Volume,
     Snapshot,
+    GroupSnapshot,
 }
 
 impl fmt::Display for IdOf {
@@ -47,11 +49,12 @@ impl fmt::Display for IdOf {
         f.write_str(match self {
             Self::Volume => "volume",
             Self::Snapshot => "snapshot",
+            Self::GroupSnapshot => "group snapshot",
         })
     }
 }
 
-/// No agent can be asked about this volume or snapshot.
+/// The lookup of a volume, snapshot or group snapshot failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     /// Never given out by Drivebay.
@@ -61,7 +64,7 @@ pub enum LookupError {
         /// The id, cut to a readable length.
         id: String,
     },
-    /// Its node has looked at every drive, and it is on none.
+    /// Observed absence: the agent of its node is connected, has scanned every drive, and has it on none.
     #[error("{of} {id} does not exist on node {node}")]
     NotThere {
         of: IdOf,
@@ -69,7 +72,7 @@ pub enum LookupError {
         /// The node in it.
         node: String,
     },
-    /// It is a copy that is still being made, and was answered to nobody.
+    /// A copy that is still being made: CreateVolume has not returned its id to any caller.
     #[error(
         "volume {id} is being made as a copy on node {node}, and does not exist until the copy is complete"
     )]
@@ -78,7 +81,7 @@ pub enum LookupError {
         /// The node that makes it.
         node: String,
     },
-    /// Its node was given up with all that is on it.
+    /// Absent because an operator ran `node forget` for its node.
     #[error("{of} {id} was forgotten with its node {node}")]
     ForgottenNodes {
         of: IdOf,
@@ -86,7 +89,7 @@ pub enum LookupError {
         /// The node in it.
         node: String,
     },
-    /// The agent has not looked at every drive, or is away: absence is not known.
+    /// The agent has not scanned every drive yet, or is disconnected: the absence of the id proves nothing.
     #[error(
         "{of} {id} is not known, but the agent of node {node} is starting or disconnected; try again, and check that it runs"
     )]
@@ -94,6 +97,16 @@ pub enum LookupError {
         of: IdOf,
         id: String,
         /// The node in it.
+        node: String,
+    },
+    /// The id may be of a snapshot of this volume, whose drive is missing or was not scanned: then its snapshots are not reported.
+    #[error(
+        "the snapshots of volume {volume} are not known, since its drive {drive} on node {node} is missing or was not scanned; see that it is connected, then ask again"
+    )]
+    SnapshotsNotKnown {
+        /// The volume's id.
+        volume: String,
+        drive: String,
         node: String,
     },
     /// An agent of that node was never seen.
@@ -104,6 +117,28 @@ pub enum LookupError {
         /// The node in the id.
         node: String,
     },
+}
+
+impl LookupError {
+    /// Returns the error for an id that its node did not report. `complete`: its agent is connected, and has scanned every present drive.
+    pub(super) fn absent(of: IdOf, id: &str, node: String, complete: bool) -> Self {
+        let id = id.to_owned();
+        match complete {
+            true => Self::NotThere { of, id, node },
+            false => Self::NotKnownYet { of, id, node },
+        }
+    }
+
+    /// Returns `SnapshotsNotKnown` if the volume is missing or was not scanned, so that its snapshots are not reported.
+    pub(crate) fn of_unread(volume: &Volume, node: &str) -> Option<Self> {
+        let state = volume.known_state();
+        let is_unread = matches!(state, Some(VolumeState::Missing | VolumeState::NotScanned));
+        is_unread.then(|| Self::SnapshotsNotKnown {
+            volume: volume.id.clone(),
+            drive: volume.drive.clone(),
+            node: node.to_owned(),
+        })
+    }
 }
 
 /// A volume's id in its parts.
@@ -120,7 +155,7 @@ pub fn parse_as(of: IdOf, id: &str) -> Result<VolumeId, LookupError> {
 }
 
 impl Agents {
-    /// The agent that would have the volume or snapshot of this id, whether or not it does.
+    /// Returns the agent of the node in the id, whether or not that agent reports the id.
     pub fn owner(&self, of: IdOf, id: &VolumeId) -> Result<Arc<Agent>, LookupError> {
         let node = id.node.clone();
         if self.is_given_up(&node) {
@@ -130,8 +165,8 @@ impl Agents {
         self.get(&node).ok_or(LookupError::NodeNeverSeen { node })
     }
 
-    /// The volume of this id, from what is known now, and the agent that reports it. One that is on another
-    /// node than its id says is found there, if that node's agent is there to say so.
+    /// Returns the volume of this id as in the catalog, and the agent that reports it. A volume on another node than
+    /// the one in its id is found if that node's agent reports it.
     pub fn volume(&self, id: &str) -> Result<Found, LookupError> {
         let of = IdOf::Volume;
         let parsed = parse_as(of, id)?;
@@ -161,15 +196,13 @@ impl Agents {
             });
         }
         let agent = owner?;
-        let (id, node) = (id.to_owned(), parsed.node);
         match here {
             Some(volume) => Ok(Found {
                 agent,
                 volume,
                 moved_from: None,
             }),
-            None if complete => Err(LookupError::NotThere { of, id, node }),
-            None => Err(LookupError::NotKnownYet { of, id, node }),
+            None => Err(LookupError::absent(of, id, parsed.node, complete)),
         }
     }
 
@@ -185,8 +218,8 @@ impl Agents {
         }
     }
 
-    /// The snapshot of this id, from what is known now, its volume, and the agent that reports both. One that is on another node than
-    /// its id says is found there, if that node's agent is there to say so. One that is still being created does not exist yet.
+    /// Returns the snapshot of this id as in the catalog, its volume, and the agent that reports both. A snapshot on another node than
+    /// the one in its id is found if that node's agent reports it. A snapshot that is still being created does not exist yet.
     pub fn snapshot(&self, id: &str) -> Result<FoundSnapshot, LookupError> {
         let of = IdOf::Snapshot;
         let parsed = parse_as(of, id)?;
@@ -208,18 +241,25 @@ impl Agents {
                 volume,
                 moved_from: None,
             }),
-            None => {
-                let (id, node) = (id.to_owned(), parsed.node);
-                Err(match complete {
-                    true => LookupError::NotThere { of, id, node },
-                    false => LookupError::NotKnownYet { of, id, node },
-                })
-            }
+            None => Err(self.absent(of, id, &agent, complete)),
         }
     }
 
-    /// The snapshot of this uuid on another node than the id says, by the word of an agent that is there; of several, that of the
-    /// newest volume.
+    /// Returns the error for a snapshot or group snapshot that this agent did not report: `SnapshotsNotKnown` if one of its volumes is
+    /// missing or was not scanned. `complete`: as in [`LookupError::absent`].
+    pub(super) fn absent(&self, of: IdOf, id: &str, agent: &Agent, complete: bool) -> LookupError {
+        let node = agent.node();
+        let unread = |key: Key| LookupError::of_unread(&self.catalog().get(&key)?, node);
+        let volumes: Vec<Key> = match complete {
+            true => agent.look(|inventory| inventory.keys().collect()),
+            false => Vec::new(),
+        };
+        let unknown = volumes.into_iter().find_map(unread);
+        unknown.unwrap_or_else(|| LookupError::absent(of, id, node.to_owned(), complete))
+    }
+
+    /// Returns the snapshot of this uuid on another node than the id names, from connected agents that have scanned every drive; of
+    /// several, the one of the volume with the highest generation. None does not mean that it does not exist.
     pub fn snapshot_elsewhere(&self, id: &VolumeId) -> Option<FoundSnapshot> {
         let places = self.catalog().snapshot_places(id.uuid).into_iter();
         let others = places.filter(|place| *place.key.node != *id.node);
@@ -251,7 +291,7 @@ impl Agents {
 }
 
 /// The snapshot at a place that exists for CSI, and its volume.
-fn answered(place: &SnapshotPlace) -> Option<(VolumeSnapshot, Volume)> {
+pub(super) fn answered(place: &SnapshotPlace) -> Option<(VolumeSnapshot, Volume)> {
     let snapshot = place.snapshot().filter(is_answered)?;
     Some((snapshot, place.decode_volume()))
 }

@@ -1,7 +1,8 @@
-//! The agents: who is connected, what each last said, and where a volume is.
+//! The agents: their sessions, the last inventory of each, and the lookup of volumes.
 //!
-//! `admission` decides who is let in, `agent` is one node's, `session` is the life of one session, `follow` reads its inventory,
-//! `lookup` finds the agent and the volume of an id, `expectation` is for nodes whose agent has not connected yet.
+//! `admission` decides whether a connection becomes a session, `agent` holds the state of one node, `session` runs one session,
+//! `follow` reads its inventory, `lookup` and `group_lookup` find the agent and the volume of an id, `expectation` is for nodes
+//! whose agent has not connected yet.
 
 pub mod admission;
 mod agent;
@@ -10,11 +11,13 @@ pub mod copies;
 pub mod duplicates;
 mod expectation;
 mod follow;
+mod group_lookup;
 mod history;
 mod identity_limit;
 mod lookup;
 mod session;
 mod session_error;
+mod shown;
 mod single_reader;
 pub mod unclaimed;
 mod updates;
@@ -36,6 +39,7 @@ use agent::{Entered, Standby};
 pub use channel::AgentChannel;
 use copies::Copies;
 use duplicates::Duplicates;
+pub use group_lookup::FoundGroup;
 pub use history::Past;
 pub use identity_limit::IdentityLimit;
 pub use lookup::{Found, FoundSnapshot, IdOf, LookupError, parse, parse_as};
@@ -53,18 +57,18 @@ use crate::{
     refusals::Refusals,
 };
 
-/// Largest message taken from the one agent behind a socket: a full snapshot of 20,000 volumes with much to say of each, bytes.
+/// Largest message accepted from the single agent of [`Agents::single`], bytes: a full snapshot of 20,000 volumes with many conditions.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
-/// An agent that is away for less is restarting; its volumes are not called unreachable yet. The default.
+/// Default time for which an agent may be disconnected before its volumes count as unreachable; a restart takes less.
 pub const AWAY_GRACE: Duration = Duration::from_secs(60);
-/// First pause before reconnecting; doubles up to [`LONGEST_PAUSE`].
+/// First delay before reconnecting; doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-// By hash: the page of a list looks up each disconnected node that it has volumes of.
+// A hash map, since a page of a list looks up each disconnected node that has a volume on it.
 type Map = HashMap<Node, Arc<Agent>>;
 
-/// Nodes that an operator has given up, with the time in unix seconds.
+/// Forgotten nodes, with the time of `node forget` in seconds since 1970.
 pub type ForgottenNodes = BTreeMap<String, u64>;
 
 #[derive(Debug)]
@@ -82,29 +86,29 @@ struct Inner {
     duplicates: Duplicates,
     copies: Copies,
     began: Instant,
-    // There is one agent, which is dialled: no other will come.
+    // There is a single agent, which this process dials.
     alone: bool,
     away_grace: Duration,
     #[cfg(test)]
     lookups: std::sync::atomic::AtomicUsize,
-    // Ends the watch tasks when the last `Agents` goes.
+    // Cancels the background tasks when the last `Agents` is dropped.
     _stop: DropGuard,
 }
 
-/// All agents that have ever said hello, by node id. Clones share one map.
+/// All agents that ever connected, were recalled or are expected, by node id. Clones share one map.
 #[derive(Debug, Clone)]
 pub struct Agents {
     inner: Arc<Inner>,
 }
 
 impl Agents {
-    /// No agent yet; they come by [`visit`](Self::visit). `forgotten_nodes`: nodes that an operator has forgotten;
-    /// `notes`: what must outlive this process.
+    /// Returns an empty registry, to which [`visit`](Self::visit) adds agents. `forgotten_nodes`: nodes that an operator has
+    /// forgotten; `notes`: the state that outlives this process.
     pub fn new(forgotten_nodes: watch::Receiver<ForgottenNodes>, notes: Notes) -> Self {
         Self::with_away_grace(forgotten_nodes, notes, AWAY_GRACE)
     }
 
-    /// As [`new`](Self::new), with another time after which the volumes of an agent that is away are unreachable.
+    /// As [`new`](Self::new), with another time after which the volumes of a disconnected agent count as unreachable.
     pub fn with_away_grace(
         forgotten_nodes: watch::Receiver<ForgottenNodes>,
         notes: Notes,
@@ -150,9 +154,9 @@ impl Agents {
         }
     }
 
-    /// The one agent behind this channel, which may not be there yet, and which reconnects by itself. Spawns the
-    /// task that follows its inventory; it ends with the last clone of the returned value. Must be called within
-    /// a tokio runtime.
+    /// Returns a registry of the single agent behind this channel, which reconnects by itself and need not be connected yet. Spawns
+    /// the task that follows its inventory; it ends when the last clone of the returned value is dropped. Must be called within a
+    /// tokio runtime.
     pub fn single(channel: Channel) -> Self {
         let stop = CancellationToken::new();
         let none = watch::Sender::new(ForgottenNodes::new()).subscribe();
@@ -163,7 +167,7 @@ impl Agents {
             loop {
                 let began = Instant::now();
                 let error = visit_once(&weak, &channel).await;
-                // What lasted was a connection; what did not is not asked for in a tight loop.
+                // Only a connection that lasted resets the delay, so that short ones are not retried in a tight loop.
                 if began.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }
@@ -176,29 +180,28 @@ impl Agents {
         agents
     }
 
-    /// One connection to an agent, from its hello to its end. Answers why it ended. The session ends, too, when
-    /// `visitor.end` is cancelled.
+    /// Runs one connection to an agent, from its hello to its end, and returns the reason of the end. Cancelling `visitor.end` ends it.
     pub async fn visit(&self, visitor: Visitor, announce: HelloRequest) -> SessionError {
         session::visit(&self.inner, Box::new(visitor), announce).await
     }
 
-    /// Turns true when a first agent has looked at every drive, and stays so.
+    /// Returns a channel that turns true when a first agent is connected and has scanned every drive. It never turns false again.
     pub fn ready(&self) -> watch::Receiver<bool> {
         self.inner.ready.subscribe()
     }
 
-    /// Whether this process has begun so recently that an agent may not have reached it yet.
+    /// True if this process started less than `--away-grace` ago, so that an agent may not have connected yet. False for a single agent.
     pub fn is_young(&self) -> bool {
         !self.inner.alone && self.inner.began.elapsed() < self.inner.away_grace
     }
 
-    /// The volumes of all nodes.
+    /// Returns the catalog of the volumes of all nodes.
     pub fn catalog(&self) -> &Catalog {
         &self.inner.catalog
     }
 
-    /// How many creations have an outcome that nobody can tell now: a node was sent them and has not given a final answer, and
-    /// its agent is not there, nor was the node given up. An agent that is there lists what it has.
+    /// Counts the creates whose outcome is unknown: a node was sent one and has not given a final answer, is not connected with a
+    /// complete inventory, and was not forgotten. A connected agent lists what it has, so its creates do not count.
     pub fn creates_in_doubt(&self) -> usize {
         let doubts = self.notes().all_doubts();
         let nodes: BTreeSet<&String> = doubts.iter().flatten().collect();
@@ -214,64 +217,64 @@ impl Agents {
         doubts.iter().filter(in_doubt).count()
     }
 
-    /// What must outlive this process.
+    /// Returns the state that outlives this process.
     pub fn notes(&self) -> &Notes {
         &self.inner.notes
     }
 
-    /// Volumes that no PersistentVolume names.
+    /// Returns the volumes that no PersistentVolume names.
     pub fn unclaimed(&self) -> &Unclaimed {
         &self.inner.unclaimed
     }
 
-    /// Volumes that share their name with another one.
+    /// Returns the volumes that share their name with another one.
     pub fn duplicates(&self) -> &Duplicates {
         &self.inner.duplicates
     }
 
-    /// An agent that is away for less is restarting.
+    /// Returns the time for which an agent may be disconnected before its volumes count as unreachable.
     pub fn away_grace(&self) -> Duration {
         self.inner.away_grace
     }
 
-    /// How often peers were refused.
+    /// Returns the counters of refused peers.
     pub fn refusals(&self) -> &Arc<Refusals> {
         &self.inner.refusals
     }
 
-    /// From now on what is asked is recorded there.
+    /// Sets the audit log. Only the first call has an effect.
     pub fn audit_to(&self, audit: Audit) {
         let _ = self.inner.audit.set(audit);
     }
 
-    /// Where what is asked is recorded; None when nowhere.
+    /// Returns the audit log; None before [`audit_to`](Self::audit_to).
     pub fn audit(&self) -> Option<&Audit> {
         self.inner.audit.get()
     }
 
-    /// Limits the log lines that peers cause.
+    /// Returns the rate limit of log lines that peers cause.
     pub fn peer_log(&self) -> &Arc<PeerLog> {
         &self.inner.log
     }
 
-    /// The agents now, by node id.
+    /// Returns all agents, ordered by node id.
     pub fn all(&self) -> Vec<Arc<Agent>> {
         self.inner.all()
     }
 
-    /// The agent of this node.
+    /// Returns the agent of this node, connected or not.
     pub fn get(&self, node: &str) -> Option<Arc<Agent>> {
         self.inner.get(node)
     }
 
-    /// How many agents were looked up so far.
+    /// Returns how many agents were looked up so far.
     #[cfg(test)]
     pub(crate) fn lookups(&self) -> usize {
         let lookups = &self.inner.lookups;
         lookups.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Nodes that were given up, and have not come back.
+    /// Returns the forgotten nodes that have not returned.
     pub fn forgotten_nodes(&self) -> BTreeSet<String> {
         let forgotten_nodes = self.inner.forgotten_nodes.borrow().clone();
         forgotten_nodes
@@ -280,12 +283,12 @@ impl Agents {
             .collect()
     }
 
-    /// Whether the node was given up, and has not come back.
+    /// True if the node was forgotten and has not returned since.
     pub fn is_given_up(&self, node: &str) -> bool {
         self.inner.is_given_up(node).is_some()
     }
 
-    /// Drops what is known of nodes that were given up and are away.
+    /// Drops the inventories of forgotten nodes that are disconnected.
     pub fn forget_given_up(&self) {
         for node in self.forgotten_nodes() {
             let Some(agent) = self.get(&node) else {
@@ -300,7 +303,7 @@ impl Agents {
         }
     }
 
-    /// Takes in what was known of a node before this process began.
+    /// Adds a node with its persisted inventory from before this process began. It counts as disconnected.
     pub fn recall(
         &self,
         facts: Facts,
@@ -322,7 +325,7 @@ impl Inner {
         }
     }
 
-    // When it was given up, unix seconds.
+    // Returns the time of `node forget`, seconds since 1970; None if the node was not forgotten or has returned.
     fn is_given_up(&self, node: &str) -> Option<u64> {
         let at = self.forgotten_nodes.borrow().get(node).copied()?;
         let back = self.notes.has_returned(node, at)
@@ -346,7 +349,7 @@ impl Inner {
         map.get(node).cloned()
     }
 
-    // The agent's entry in the map; the one there is, if it has been here before, with all that is known of it.
+    // Returns the agent of this node, and adds it if it is new.
     fn enrol(&self, node: &str) -> Arc<Agent> {
         if let Some(agent) = self.get(node) {
             return agent;

@@ -1,4 +1,4 @@
-//! The life of one session: hello, admission, then what `follow` does until the connection ends.
+//! One session: hello, admission, then the inventory until the connection ends.
 
 use std::{
     pin::Pin,
@@ -29,33 +29,33 @@ use crate::{
     tokens::{self, Tokens},
 };
 
-/// An agent that accepts a connection says hello within this.
+/// Timeout of the hello of an agent that accepted a connection.
 const HELLO_DEADLINE: Duration = Duration::from_secs(5);
-/// Largest answer to a call that is taken, bytes: one volume.
+/// Largest accepted answer to a call, bytes: one volume.
 const MAX_ANSWER_BYTES: usize = 128 << 10;
-/// Largest hello that is taken, bytes.
+/// Largest accepted hello, bytes.
 const MAX_HELLO_BYTES: usize = 64 << 10;
-/// An agent that a newcomer would replace is alive if it answers within this; a hello costs it nothing.
+/// Timeout of the hello to the session that a newcomer would replace: beyond it, its agent counts as dead.
 const ALIVE_DEADLINE: Duration = Duration::from_secs(3);
-/// An agent that is refused has this long to take note of the reason.
+/// Timeout of sending the reason of a refusal to the agent.
 const REFUSED_DEADLINE: Duration = Duration::from_secs(1);
-/// A machine that has to show its drives first has this long to look at them all.
+/// Time in which a machine that must show drives first has to scan them all.
 const PROOF_DEADLINE: Duration = Duration::from_secs(300);
 
 /// A connection that may become a session.
 #[derive(Debug)]
 pub struct Visitor {
-    /// The connection; never one that reconnects.
+    /// Must not be one that reconnects.
     pub channel: AgentChannel,
-    /// Where it comes from, for people.
+    /// Address of the peer, for logs and outputs.
     pub address: String,
-    /// What it has proved; None where nothing has to be, and where it is still to be asked for its token.
+    /// Proved identity; None if none is required, or if it is to be proved by a token.
     pub identity: Option<Identity>,
-    /// What its token is judged by, and what counts it then; None: no token is asked for.
+    /// Verifier of tokens, and the limit that counts the identity which they prove; None: no token is required.
     pub tokens: Option<(Tokens, IdentityLimit)>,
-    /// Cancelled when it has shown what may prove who it is.
+    /// Cancelled once the agent has presented a token that may be good, or needs none.
     pub known: CancellationToken,
-    /// Ends it.
+    /// Cancelled to end the connection.
     pub end: CancellationToken,
 }
 
@@ -63,7 +63,7 @@ async fn hello(
     client: &AgentClient<AgentChannel>,
     announce: HelloRequest,
 ) -> Result<HelloResponse, SessionError> {
-    // Nothing is known of who answers yet, so nothing large is taken from it.
+    // The peer is not authenticated yet, so nothing large is accepted from it.
     let mut client = client.clone().max_decoding_message_size(MAX_HELLO_BYTES);
     let asked = async move { client.hello(announce).await };
     let hello = call(HELLO_DEADLINE, asked)
@@ -98,7 +98,7 @@ fn facts(hello: HelloResponse, identity: Option<Identity>, address: String) -> F
     }
 }
 
-/// See [`Agents::visit`](super::Agents::visit).
+/// Runs [`Agents::visit`](super::Agents::visit).
 pub(super) async fn visit(
     inner: &Arc<Inner>,
     visitor: Box<Visitor>,
@@ -120,7 +120,7 @@ pub(super) async fn visit(
         inner.record(|| Record::session("session", node, &address, None, false, &text));
     }
     for node in ended.nodes() {
-        // A name that nobody has proved makes no node.
+        // A stated name that was not proved adds no node.
         if let Some(agent) = inner.get(node) {
             agent.remember(Past::ended(&ended, &address));
         }
@@ -128,17 +128,17 @@ pub(super) async fn visit(
     if let Some(reason) = ended.for_peer() {
         let mut client = client;
         let told = Box::pin(client.refused(RefusedRequest { reason }));
-        // It hears of it from us at the latest when somebody reads this controller's log.
+        // Best effort: this controller's log has the reason in any case.
         let _ = tokio::time::timeout(REFUSED_DEADLINE, told).await;
     }
     end.cancel();
     ended
 }
 
-// Ends when what was proved does not hold any more, with the reason.
+// Completes with the reason when the proof no longer holds.
 type Unproven = Pin<Box<dyn Future<Output = String> + Send>>;
 
-// Leaves when it is dropped, wherever the session was.
+// Ends the session when dropped, wherever it was cancelled.
 struct Stay {
     agent: Arc<Agent>,
     number: u64,
@@ -237,7 +237,7 @@ async fn admitted(
     error
 }
 
-/// An agent that has shown who it is.
+/// An agent whose identity is proved.
 struct Newcomer<'a> {
     client: &'a AgentClient<AgentChannel>,
     channel: AgentChannel,
@@ -248,7 +248,7 @@ struct Newcomer<'a> {
 }
 
 impl Newcomer<'_> {
-    // The life of its session, if it gets one.
+    // Runs the session from admission to its end.
     async fn enter(self, inner: &Arc<Inner>, agent: &Arc<Agent>) -> SessionError {
         let Self {
             client,
@@ -337,7 +337,7 @@ impl Newcomer<'_> {
     }
 }
 
-// Refuses the newcomer if the agent of the session that stands answers, whatever it answers; ends that session if not.
+// Refuses the newcomer if the agent of the current session gives any answer; ends that session if not.
 async fn ask_holder(
     inner: &Inner,
     agent: &Agent,
@@ -366,7 +366,7 @@ async fn ask_holder(
     None
 }
 
-// Has a newcomer with another machine or key show the node's drives.
+// Requires that a newcomer with another machine or key shows drives of the node.
 async fn prove(
     inner: &Inner,
     agent: &Agent,
@@ -405,7 +405,7 @@ async fn prove(
     }
 }
 
-/// One life of the agent behind a channel that reconnects by itself.
+/// Runs one session with the agent behind a channel that reconnects by itself.
 pub(super) async fn visit_lasting(inner: &Weak<Inner>, channel: &AgentChannel) -> SessionError {
     let limit = MessageLimit::LOCAL;
     let client = AgentClient::new(channel.clone()).max_decoding_message_size(limit.encoded);

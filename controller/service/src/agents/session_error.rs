@@ -1,4 +1,4 @@
-//! Why an agent gets no session, or its session has ended.
+//! Reasons why an agent gets no session, or its session has ended.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::{
     tokens::NotProven,
 };
 
-/// Why there is no session, or no longer.
+/// Reason why there is no session, or why it has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// No hello.
+    /// The hello call failed.
     #[error("the agent did not say hello: {0}")]
     Hello(#[source] CallError),
-    /// A name that cannot be one.
+    /// The agent's node id is malformed.
     #[error("the agent calls itself {0:?}, which is not a node id")]
     NodeId(String),
-    /// Its certificate is another node's.
+    /// The agent's certificate is another node's.
     #[error(
         "the agent at {address} calls itself {said:?}, but its certificate is that of node {certified:?}: it has another node's certificate, or its name was changed; see `certs node`"
     )]
     OtherCertificate {
-        /// Where it comes from.
+        /// Address of the peer.
         address: String,
-        /// What it says.
+        /// Node id in its hello.
         said: String,
-        /// What its certificate says.
+        /// Node id in its certificate.
         certified: String,
     },
-    /// Its token is of a pod on another node.
+    /// The agent's token is of a pod on another node.
     #[error(
         "the agent at {address} calls itself {said:?}, but its token is of a pod on node {proven:?}: in a cluster [node] name is the name of the Kubernetes node"
     )]
@@ -43,63 +43,62 @@ pub enum SessionError {
         said: String,
         proven: String,
     },
-    /// Its token proves nothing.
+    /// The agent's token does not prove a node.
     #[error("the agent at {address} has not proved which node it is on: {source}")]
     NotProven { address: String, source: NotProven },
-    /// It has too many connections.
+    /// The identity has as many connections as it may.
     #[error("node {0} has too many connections to this controller already")]
     TooMany(String),
-    /// It has proved itself once, and does not any more.
+    /// The identity was proved once, and can no longer be.
     #[error("the agent no longer proves which node it is on: {0}")]
     Unproven(String),
-    /// Versions that do not meet.
+    /// The two have no protocol version in common.
     #[error(
         "agent {node} ({version}) speaks versions {oldest} to {newest} of the protocol, and this controller {ours_oldest} to {ours}: update the older of the two"
     )]
     Version {
         node: String,
-        /// The agent's version.
         version: String,
-        /// The oldest it speaks.
+        /// Oldest protocol version of the agent.
         oldest: u32,
-        /// The newest it speaks.
+        /// Newest protocol version of the agent.
         newest: u32,
-        /// The oldest spoken here.
+        /// Oldest protocol version of this controller.
         ours_oldest: u32,
-        /// The newest spoken here.
+        /// Newest protocol version of this controller.
         ours: u32,
     },
-    /// Not let in.
+    /// Admission was refused.
     #[error(transparent)]
     Refused(#[from] Box<Refusal>),
-    /// It had to show its drives, and did not.
+    /// The agent had to show drives of the node, and did not in time.
     #[error("the agent with another machine or key has not shown its drives within {} s", .0.as_secs())]
     NotProved(Duration),
-    /// The stream of its inventory broke.
+    /// The inventory stream failed.
     #[error("the inventory stream broke: {}", .0.message())]
     Stream(#[source] Status),
-    /// It ended the stream.
+    /// The agent ended the inventory stream.
     #[error("the agent ended the inventory stream")]
     Ended,
-    /// Its updates do not follow from each other.
+    /// The updates do not follow from each other.
     #[error(transparent)]
     Gap(#[from] Gap),
-    /// It sent more than a node may have.
+    /// The node exceeded a bound.
     #[error(transparent)]
     Bound(#[from] Bound),
-    /// The agent has a session here already, and came again through a virtual address.
+    /// The agent has a session with this controller already, and was dialled again through a virtual address.
     #[error("the agent has a session with this controller already")]
     MetAlready,
-    /// It did not answer when a newer connection came.
+    /// The agent did not answer when a newer connection came, which replaced it.
     #[error("a newer connection has replaced it")]
     Replaced,
-    /// Ended from here.
+    /// The controller ended the session.
     #[error("the controller has ended the session")]
     Stopped,
 }
 
 impl SessionError {
-    /// Under which reason it is counted; None for what is no refusal.
+    /// Returns the reason under which it counts as a refusal; None if it is none.
     pub fn refusal(&self) -> Option<Reason> {
         Some(match self {
             Self::Hello(_) | Self::NodeId(_) => Reason::Hello,
@@ -122,8 +121,7 @@ impl SessionError {
 }
 
 impl SessionError {
-    /// Nodes in whose history it belongs, when their agent has no session that it ended: the one whose proof was shown, and the
-    /// one whose name was said.
+    /// Returns the nodes to whose history an error before a session belongs: the proved one and the stated one.
     pub(super) fn nodes(&self) -> Vec<&str> {
         match self {
             Self::OtherCertificate {
@@ -137,7 +135,7 @@ impl SessionError {
         }
     }
 
-    /// Whether the agent had not shown which node it is, or had too many connections: no node has it in its history as a session.
+    /// True if the agent had not proved its node, or had too many connections: it is in no node's history as a session.
     pub(super) fn is_before_a_session(&self) -> bool {
         matches!(
             self,
@@ -151,7 +149,7 @@ impl SessionError {
         )
     }
 
-    /// What the agent's operator should find in the agent's own log.
+    /// Returns the text for the agent's own log; None if its operator can do nothing about it.
     pub(super) fn for_peer(&self) -> Option<String> {
         match self {
             Self::NodeId(_)
@@ -164,7 +162,7 @@ impl SessionError {
             | Self::NotProved(_)
             | Self::Bound(_) => Some(self.to_string()),
             Self::Refused(refusal) => Some(refusal.for_peer()),
-            // Its text has the instance and revision of whoever was there before.
+            // The error's own text has the instance and revision of the former agent.
             Self::Gap(_) => Some(
                 "the inventory updates do not follow from each other; the controller's log says more"
                     .to_owned(),

@@ -1,5 +1,5 @@
-//! No thread looks at two inventories at a time: a second look waits for whoever waits to change what is looked at,
-//! and that one waits for the first look to end. Debug builds end at the mistake instead of hanging now and then.
+//! Detects a thread that reads two inventories at a time, which can deadlock: the second read waits for a waiting
+//! writer, which waits for the first read to end. Debug builds panic.
 
 use std::cell::Cell;
 
@@ -7,12 +7,12 @@ thread_local! {
     static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A look, until it is dropped.
+/// Marks the current thread as reading an inventory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct SingleReader(());
 
 impl SingleReader {
-    /// Begins one.
+    /// Begins a read. Panics in debug builds if the thread is reading one already.
     pub(super) fn begin() -> Self {
         let looking = LOOKING.replace(true);
         debug_assert!(!looking, "an inventory is looked at while one is looked at");

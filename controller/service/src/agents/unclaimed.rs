@@ -1,7 +1,7 @@
-//! Volumes that no PersistentVolume names: left over by a creation in doubt, or by a PersistentVolume that was lost.
+//! Volumes that no PersistentVolume names: left over by a create in doubt, or by a PersistentVolume that was lost.
 //!
-//! Only where an orchestrator says what it expects. A volume that is being created is named by none yet, so one counts after
-//! some minutes.
+//! Found only if an orchestrator's PersistentVolumes are read. A volume that is being created is named by none yet, so a
+//! volume counts after some minutes.
 
 use std::{
     collections::BTreeMap,
@@ -17,21 +17,21 @@ use crate::{
     inventory::Inventory,
 };
 
-/// A volume counts when none has named it for so long: a provisioner that was refused or restarted tries again within this.
+/// Time after which a volume without a PersistentVolume counts. A provisioner that was refused or restarted retries within it.
 pub const UNCLAIMED_AFTER: Duration = Duration::from_secs(10 * 60);
-/// Between two looks at all volumes.
+/// Interval between two scans of the catalog.
 const EVERY: Duration = Duration::from_secs(60);
-/// Volumes looked at in one go.
+/// Volumes read from the catalog at a time.
 const STRIDE: usize = 1000;
 
-/// Since when none has named each.
+/// Volumes without a PersistentVolume, each with the time since which it has none.
 #[derive(Debug, Default)]
 pub struct Unclaimed {
     since: Mutex<BTreeMap<Key, Instant>>,
 }
 
 impl Unclaimed {
-    /// These are all that none names now.
+    /// Replaces the set of volumes without a PersistentVolume. Known ones keep their time.
     fn update(&self, now_unclaimed: Vec<Key>, now: Instant) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *since);
@@ -44,13 +44,13 @@ impl Unclaimed {
             .collect();
     }
 
-    /// For how long none has named it; None when one does, or nobody has looked.
+    /// Returns for how long the volume has had no PersistentVolume; None if the last scan did not find it without one.
     pub fn of(&self, key: &Key) -> Option<Duration> {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         since.get(key).map(Instant::elapsed)
     }
 
-    /// How many count, by node.
+    /// Returns the number of volumes that count, by node.
     pub fn counts(&self) -> BTreeMap<Node, u64> {
         let since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts = BTreeMap::new();
@@ -63,7 +63,7 @@ impl Unclaimed {
     }
 }
 
-/// Looks for them, until `stop`.
+/// Scans for such volumes until `stop`.
 pub async fn follow(agents: Agents, stop: CancellationToken) {
     loop {
         look(&agents).await;
@@ -86,7 +86,7 @@ async fn look(agents: &Agents) {
     agents.unclaimed().update(found, Instant::now());
 }
 
-/// Those of the next volumes; None when all were looked at.
+/// Returns those among the next volumes after `from`, and advances it; None at the end of the catalog.
 fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     let page = agents
         .catalog()
@@ -95,12 +95,12 @@ fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     *from = Some(last.clone());
     let expected = agents.expected();
     let page = page.into_iter();
-    // What a person made by hand waits for no claim.
+    // A manually created volume needs no claim.
     let by_csi = page.filter(|(_, entry)| !entry.brief().by_hand);
     let mut keys: Vec<Key> = by_csi.map(|(key, _)| key).collect();
     keys.retain(|key| !expected.names(key.uuid));
     drop(expected);
-    // What an absent node has now is not known.
+    // The current volumes of a disconnected node are unknown.
     keys.retain(|key| {
         let agent = agents.get(&key.node);
         agent.is_some_and(|agent| agent.look(Inventory::complete))
@@ -126,7 +126,7 @@ mod tests {
         unclaimed.update(vec![key(1), key(2)], Instant::now());
         assert_eq!(unclaimed.counts(), [("n1".into(), 1)].into());
         assert!(unclaimed.of(&key(1)) >= Some(UNCLAIMED_AFTER) && unclaimed.of(&key(2)).is_some());
-        // Named in between, so it begins anew.
+        // Claimed in between, so its time starts again.
         unclaimed.update(vec![key(2)], Instant::now());
         unclaimed.update(vec![key(1), key(2)], Instant::now());
         assert!(unclaimed.counts().is_empty());

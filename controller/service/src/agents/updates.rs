@@ -1,4 +1,4 @@
-//! The stream of a node's inventory: each message is measured before it is decoded.
+//! The inventory stream of a node. Each message's decoded size is computed before it is decoded.
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
@@ -14,15 +14,15 @@ use tonic::{
 use super::{AgentChannel, session_error::SessionError};
 use crate::bounds::{Bound, MAX_MESSAGE_MEMORY, decoded_update_bytes};
 
-/// An agent that was asked for its inventory begins within this.
+/// Timeout of opening the stream.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// What a stream's buffer begins with, bytes. It grows to the largest message and stays so for as long as the session does,
-/// once for each of thousands of agents: tonic's own 8 KiB are twice what an agent's parts need.
+/// Initial size of a stream's buffer, bytes. It grows to the largest message and keeps that size for the whole session, for
+/// each of thousands of agents: tonic's default of 8 KiB is twice what an agent's parts need.
 const BUFFER: usize = 1 << 10;
-/// Requests are sent when they are this large together, bytes; there is one.
+/// Size at which encoded requests are flushed, bytes; there is only one request.
 const YIELD: usize = 1 << 10;
 
-/// How large a message may be.
+/// Size limits of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageLimit {
     /// As received, bytes.
@@ -32,19 +32,19 @@ pub(super) struct MessageLimit {
 }
 
 impl MessageLimit {
-    /// Of an agent that dialled in.
+    /// For an agent that dialled in.
     pub(super) const REMOTE: Self = Self {
         encoded: crate::bounds::MAX_MESSAGE_BYTES,
         decoded: MAX_MESSAGE_MEMORY,
     };
-    /// Of the one agent behind a socket of root's, which sends a whole inventory in one message.
+    /// For the single agent behind a root-only socket, which sends a whole inventory in one message.
     pub(super) const LOCAL: Self = Self {
         encoded: super::MAX_MESSAGE_BYTES,
         decoded: usize::MAX,
     };
 }
 
-/// Asks for it.
+/// Opens the stream. Fails if the agent does not answer within the timeout.
 pub(super) async fn open(
     channel: &AgentChannel,
     limit: MessageLimit,
@@ -66,7 +66,7 @@ pub(super) async fn open(
     }
 }
 
-/// The next update.
+/// Receives the next update. A message beyond the limits is [`SessionError::Bound`].
 pub(super) async fn next(
     stream: &mut Streaming<InventoryUpdate>,
 ) -> Result<InventoryUpdate, SessionError> {
@@ -75,7 +75,7 @@ pub(super) async fn next(
         Ok(None) => Err(SessionError::Ended),
         Err(status) => {
             let measured = status.source().and_then(|source| source.downcast_ref());
-            // The library's own word for a message that is longer than was allowed.
+            // tonic's code for a message that exceeds `max_decoding_message_size`.
             let long = (status.code() == Code::OutOfRange).then_some(Bound::Message);
             match measured.copied().or(long) {
                 Some(bound) => Err(SessionError::Bound(bound)),
@@ -123,7 +123,7 @@ impl Decoder for Measured {
     }
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<InventoryUpdate>, Status> {
-        // A message is in one piece here; were it not, it would be measured too small, so it is made one.
+        // A message is contiguous here. If it were not, it would be measured too small, so it is copied into one piece.
         let whole = if from.chunk().len() == from.remaining() {
             None
         } else {

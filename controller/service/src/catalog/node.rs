@@ -1,4 +1,4 @@
-//! A node's id, shared by the keys of all its volumes, with whether its agent is connected.
+//! A node's id, shared by the keys of all its volumes, with the connection state of its agent.
 
 use std::{
     borrow::Borrow,
@@ -12,9 +12,9 @@ use std::{
     },
 };
 
-/// A node id. Clones are one node: they share its flag. Compared, ordered and hashed as the text of the id.
+/// A node id. Clones share the connection flag. Compared, ordered and hashed as the text of the id.
 ///
-/// A list of all volumes asks of each whether its node is connected; the key that it has in hand answers, without a lookup.
+/// A list of all volumes needs the connection state of each volume's node, and reads it from the key without a lookup.
 #[derive(Clone)]
 pub struct Node(Arc<Shared>);
 
@@ -24,7 +24,8 @@ struct Shared {
 }
 
 impl Node {
-    /// The agent sent an inventory update, and its session has not ended since. If not, the node's inventory says since when.
+    /// True if the agent has sent an inventory update and its session has not ended since. Otherwise the node's inventory has
+    /// the time of disconnection.
     pub fn is_connected(&self) -> bool {
         self.0.connected.load(atomic::Ordering::Relaxed)
     }
@@ -89,7 +90,7 @@ impl Ord for Node {
     }
 }
 
-// As a map from ids is asked with text.
+// Consistent with `str`, since maps with node keys are indexed by text.
 impl Hash for Node {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);

@@ -1,8 +1,8 @@
-//! A volume in few bytes. What many volumes say alike (class, drive, mode, filesystem, state, parameters) is kept once, apart
-//! from what each says for itself; a name that a provisioner makes is kept as the uuid in it.
+//! Compact form of a volume. Fields that are equal for many volumes (class, drive, mode, filesystem, state, parameters) are
+//! stored once, apart from each volume's own fields; a name made by a provisioner is stored as the uuid in it.
 //!
-//! Both parts are encodings of one [`Volume`], which put one after the other are the encoding of all of it (the encoding
-//! guide of protocol buffers, "last one wins"): so any message that has some of its fields is read from them.
+//! Both parts are encodings of one [`Volume`]. Concatenated, they are an encoding of the whole (Protocol Buffers encoding
+//! guide, "last one wins"), so any message with a subset of its fields can be decoded from them.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -13,17 +13,17 @@ use drivebay_proto::agent::Volume;
 use prost::Message;
 use uuid::Uuid;
 
-/// What external-provisioner puts before the claim's uid by default.
+/// Default prefix of external-provisioner before the claim's uid.
 const PREFIX: &str = "pvc-";
 
-/// What many volumes have in common. One pointer wide.
+/// Encoding of the fields that many volumes have in common. One pointer wide.
 type Kind = Arc<Box<[u8]>>;
 
-/// A volume, without its id.
+/// A volume without its id.
 #[derive(Debug, Clone)]
 pub(super) struct Packed {
     kind: Kind,
-    /// A byte that is 1 and the uuid of its name, or a byte that is 0; then the rest of it.
+    /// A byte 1 and the uuid of the name, or a byte 0; then the encoding of the other fields.
     own: Arc<[u8]>,
 }
 
@@ -47,18 +47,18 @@ impl Packed {
         }
     }
 
-    /// Some of its fields; a name only when it is not of a provisioner.
+    /// Decodes a message with a subset of the fields. It lacks the name if a provisioner made that.
     pub(super) fn part<M: Message + Default>(&self) -> M {
         let (_, rest) = self.name_and_rest();
         let mut part = M::default();
         for bytes in [&self.kind[..], rest] {
-            // These are bytes that encoding a volume gave.
+            // The bytes come from encoding a volume, so decoding does not fail.
             let _ = part.merge(bytes);
         }
         part
     }
 
-    /// All of it, but for the id.
+    /// Decodes the volume, without its id.
     pub(super) fn volume(&self) -> Volume {
         let mut volume: Volume = self.part();
         if let Some(uuid) = self.name_and_rest().0 {
@@ -67,7 +67,7 @@ impl Packed {
         volume
     }
 
-    /// The encoding of all of it, with this id.
+    /// Returns the encoding of the whole volume with this id.
     pub(super) fn encode(&self, id: String) -> Vec<u8> {
         let (uuid, rest) = self.name_and_rest();
         let name = uuid.map(name).unwrap_or_default();
@@ -100,11 +100,11 @@ fn name(uuid: Uuid) -> String {
 
 fn provisioned(name: &str) -> Option<Uuid> {
     let uuid = name.strip_prefix(PREFIX)?.parse::<Uuid>().ok()?;
-    // Only the form that comes back.
+    // Only the canonical form, which formatting the uuid restores.
     (name[PREFIX.len()..] == uuid.to_string()).then_some(uuid)
 }
 
-/// Takes out of a volume what others have too. The same bytes for the same fields.
+/// Moves the common fields out of a volume and encodes them. Equal fields have equal bytes.
 fn kind(volume: &mut Volume) -> Vec<u8> {
     let common = Volume {
         class: std::mem::take(&mut volume.class),
@@ -118,12 +118,12 @@ fn kind(volume: &mut Volume) -> Vec<u8> {
     common.encode_to_vec()
 }
 
-/// The kinds of volumes that there are, and how many have each.
+/// All kinds of volumes, with the number of volumes of each.
 #[derive(Debug, Default)]
 pub(super) struct Kinds(BTreeMap<Kind, usize>);
 
 impl Kinds {
-    /// Has a volume share its kind with others.
+    /// Counts a volume, and replaces its kind by the shared copy.
     pub(super) fn take_in(&mut self, volume: &mut Packed) {
         match self.0.entry(volume.kind.clone()) {
             Entry::Occupied(mut known) => {
@@ -136,7 +136,7 @@ impl Kinds {
         }
     }
 
-    /// A volume that was taken in is gone.
+    /// Removes a volume from the count. It must have been added by [`take_in`](Self::take_in).
     pub(super) fn release(&mut self, volume: &Packed) {
         if let Some(count) = self.0.get_mut(&volume.kind) {
             *count -= 1;
@@ -229,7 +229,7 @@ mod tests {
             device: "nvme0n1p2".into(),
             ..Volume::default()
         });
-        // The name, the size, whether it is published, and its device.
+        // The marker and the name, the size, the published flag, and the device.
         assert_eq!(packed.own.len(), 1 + 16 + 6 + 2 + 11);
     }
 }

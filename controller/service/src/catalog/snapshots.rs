@@ -1,4 +1,4 @@
-//! Where the snapshots of all nodes are. Each is kept in its volume; here is what finds it there, and the order of lists.
+//! Index of the snapshots of all nodes. Each is stored in its volume; the index finds it there, and defines the order of lists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use drivebay_proto::{
     VolumeId,
-    agent::{Volume, VolumeSnapshot},
+    agent::{SnapshotGroup, Volume, VolumeSnapshot},
     words::SnapshotState,
 };
 use prost::Message;
@@ -32,31 +32,37 @@ impl Entry {
 #[derive(Debug, Clone)]
 pub struct SnapshotPlace {
     pub key: Key,
-    /// Its volume's place, on the same node.
+    /// Place of the snapshot's volume, on the same node.
     pub volume: Key,
     entry: Entry,
 }
 
 impl SnapshotPlace {
-    /// The snapshot.
+    /// The snapshot as it was when its place was looked up. None: the volume does not list it, which an agent that reports
+    /// consistently never causes.
     pub fn snapshot(&self) -> Option<VolumeSnapshot> {
         let id = self.key.id_text();
         let mut all = self.entry.snapshots().into_iter();
         all.find(|snapshot| snapshot.id == id)
     }
 
-    /// All that is known of its volume.
+    /// The volume in full, as it was when the place was looked up. Decodes all of it: once, and not in a loop over a list.
     pub fn decode_volume(&self) -> Volume {
         self.entry.decode(&self.volume)
     }
 }
 
-/// Whether it exists for CSI: one that is still being created was answered to nobody, and goes if that fails.
+/// True if the snapshot exists for CSI. One that is still being created does not: no caller has its id, and it is removed if creating
+/// it fails.
 pub fn is_answered(snapshot: &VolumeSnapshot) -> bool {
     snapshot.known_state() != Some(SnapshotState::Creating)
 }
 
-/// What is kept of a snapshot besides its place.
+/// Returns the uuid in the group's id; None: no agent issues such an id.
+fn group_uuid(group: &SnapshotGroup) -> Option<Uuid> {
+    group.id.parse().ok().map(|id: VolumeId| id.uuid)
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Of {
     volume: Uuid,
@@ -67,14 +73,17 @@ struct Of {
 #[derive(Debug, Default)]
 pub(super) struct SnapshotIndex {
     places: BTreeMap<Key, Of>,
-    // By a hash of the CSI name, which others may have too.
+    // Keyed by a hash of the snapshot's and of its group's CSI name. Other names can have the same hash.
     names: BTreeSet<(u32, Key)>,
+    // Keyed by the uuid of the group.
+    groups: BTreeSet<(Uuid, Key)>,
 }
 
 /// A snapshot that is put into the index, or taken out of it.
 pub(super) struct Indexed {
     key: Key,
-    name: u32,
+    names: Vec<u32>,
+    group: Option<Uuid>,
     answered: bool,
 }
 
@@ -82,27 +91,39 @@ impl SnapshotIndex {
     pub(super) fn put(&mut self, volume: Uuid, snapshots: Vec<Indexed>) {
         for Indexed {
             key,
-            name,
+            names,
+            group,
             answered,
         } in snapshots
         {
-            self.names.insert((name, key.clone()));
+            let names = names.into_iter().map(|name| (name, key.clone()));
+            self.names.extend(names);
+            let group = group.map(|group| (group, key.clone()));
+            self.groups.extend(group);
             self.places.insert(key, Of { volume, answered });
         }
     }
 
     pub(super) fn take(&mut self, volume: Uuid, snapshots: Vec<Indexed>) {
-        for Indexed { key, name, .. } in snapshots {
+        for Indexed {
+            key, names, group, ..
+        } in snapshots
+        {
             if self.places.get(&key).is_some_and(|of| of.volume == volume) {
                 self.places.remove(&key);
-                self.names.remove(&(name, key));
+                for name in names {
+                    self.names.remove(&(name, key.clone()));
+                }
+                if let Some(group) = group {
+                    self.groups.remove(&(group, key));
+                }
             }
         }
     }
 
     #[cfg(test)]
     fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.names.is_empty()
+        self.places.is_empty() && self.names.is_empty() && self.groups.is_empty()
     }
 }
 
@@ -119,6 +140,20 @@ impl Tables {
             entry,
         })
     }
+
+    /// Returns the snapshots under this value of an index, ordered by id.
+    fn snapshots_under<T: Ord>(&self, index: &BTreeSet<(T, Key)>, value: T) -> Vec<SnapshotPlace> {
+        let first = Key {
+            uuid: Uuid::nil(),
+            node: "".into(),
+        };
+        let from = (value, first);
+        let under = index.range(&from..);
+        under
+            .take_while(|(value, _)| *value == from.0)
+            .filter_map(|(_, key)| self.snapshot_place(key, *self.snapshots.places.get(key)?))
+            .collect()
+    }
 }
 
 impl Catalog {
@@ -126,12 +161,19 @@ impl Catalog {
     pub(super) fn indexed(&self, node: &Node, snapshots: &[VolumeSnapshot]) -> Vec<Indexed> {
         let snapshots = snapshots.iter().filter_map(|snapshot| {
             let id = snapshot.id.parse::<VolumeId>().ok()?;
+            let group = snapshot.group.as_ref();
+            let names = [Some(&snapshot.name), group.map(|group| &group.name)];
             (id.node == **node).then(|| Indexed {
                 key: Key {
                     uuid: id.uuid,
                     node: node.clone(),
                 },
-                name: self.hash(&snapshot.name),
+                names: names
+                    .into_iter()
+                    .flatten()
+                    .map(|name| self.hash(name))
+                    .collect(),
+                group: group.and_then(group_uuid),
                 answered: is_answered(snapshot),
             })
         });
@@ -160,25 +202,32 @@ impl Catalog {
 
     /// The snapshots of this CSI name, wherever they are, whatever their states.
     pub fn snapshots_named(&self, name: &str) -> Vec<SnapshotPlace> {
-        let hash = self.hash(name);
-        let first = Key {
-            uuid: Uuid::nil(),
-            node: "".into(),
-        };
+        self.alike(name, |snapshot| snapshot.name == name)
+    }
+
+    /// Returns the snapshots in groups of this CSI name, on all nodes and in any state.
+    pub fn members_of_groups_named(&self, name: &str) -> Vec<SnapshotPlace> {
+        self.alike(name, |snapshot| {
+            let group = snapshot.group.as_ref();
+            group.is_some_and(|group| group.name == name)
+        })
+    }
+
+    /// Returns the snapshots in the group of this uuid, on all nodes and in any state, ordered by id.
+    pub fn members(&self, group: Uuid) -> Vec<SnapshotPlace> {
         let tables = self.read();
-        let alike: Vec<SnapshotPlace> = tables
-            .snapshots
-            .names
-            .range((hash, first)..)
-            .take_while(|(other, _)| *other == hash)
-            .filter_map(|(_, key)| {
-                let of = tables.snapshots.places.get(key)?;
-                tables.snapshot_place(key, *of)
-            })
-            .collect();
+        tables.snapshots_under(&tables.snapshots.groups, group)
+    }
+
+    /// Returns the snapshots for which `is_it` is true among those whose name, or group's name, has the same hash as `name`.
+    fn alike(&self, name: &str, is_it: impl Fn(&VolumeSnapshot) -> bool) -> Vec<SnapshotPlace> {
+        let hash = self.hash(name);
+        let tables = self.read();
+        let mut alike = tables.snapshots_under(&tables.snapshots.names, hash);
+        // Decoding does not need the lock.
         drop(tables);
-        let is_its = |place: &SnapshotPlace| place.snapshot().is_some_and(|one| one.name == name);
-        alike.into_iter().filter(is_its).collect()
+        alike.retain(|place| place.snapshot().is_some_and(|one| is_it(&one)));
+        alike
     }
 
     /// The first snapshots after this place that exist for CSI, in the order of their ids: at most `most`.
@@ -283,6 +332,39 @@ mod tests {
             assert!(listed(&catalog).is_empty());
             assert!(catalog.read().snapshots.is_empty());
         }
+    }
+
+    #[test]
+    fn members_of_a_group_are_found_by_its_uuid_and_its_name_until_they_go() {
+        let catalog = Catalog::default();
+        let member = |n, state: &str| VolumeSnapshot {
+            group: Some(SnapshotGroup {
+                id: key(9, "n").id_text(),
+                name: "g".into(),
+                members: 2,
+            }),
+            ..snapshot(n, "n", state)
+        };
+        let keys = |places: Vec<SnapshotPlace>| -> Vec<Key> {
+            places.into_iter().map(|place| place.key).collect()
+        };
+        let alone = snapshot(6, "n", "ready");
+        put(&catalog, "n", 1, "ready", &[member(8, "ready"), alone]);
+        put(&catalog, "n", 2, "ready", &[member(7, "creating")]);
+        let both = [key(7, "n"), key(8, "n")];
+        assert_eq!(keys(catalog.members(Uuid::from_u128(9))), both);
+        let mut named = keys(catalog.members_of_groups_named("g"));
+        named.sort();
+        assert_eq!(named, both);
+        assert_eq!(keys(catalog.snapshots_named("s8")), [key(8, "n")]);
+        for not_a_group in [8, 10] {
+            assert!(catalog.members(Uuid::from_u128(not_a_group)).is_empty());
+        }
+        assert!(catalog.members_of_groups_named("s8").is_empty());
+        put(&catalog, "n", 1, "ready", &[]);
+        assert_eq!(keys(catalog.members(Uuid::from_u128(9))), [key(7, "n")]);
+        put(&catalog, "n", 2, "ready", &[]);
+        assert!(catalog.read().snapshots.is_empty());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! ControllerPublish and ControllerUnpublish, for a CO that insists on attaching: a local volume is where it is, so
-//! attaching it is checking that the node is the right one.
+//! ControllerPublish and ControllerUnpublish, for a CO that requires attaching. A local volume cannot be moved, so
+//! attaching only checks that the node is the right one.
 
 use std::{
     collections::BTreeSet,
@@ -14,8 +14,8 @@ use drivebay_proto::csi::{
 use crate::agents::{Agents, LookupError};
 use drivebay_csi::validate::{self, InvalidRequest};
 
-/// Volumes that were attached by this process: what the attacher compares its own list with. Lost with the process;
-/// the attacher then attaches again, which changes nothing.
+/// Volumes attached by this process, which the attacher compares with its own list. Lost when the process ends; the
+/// attacher then attaches again, which changes nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Attached(Arc<Mutex<BTreeSet<String>>>);
 
@@ -64,7 +64,7 @@ pub(crate) enum AttachError {
     ReadOnly,
 }
 
-/// Attaches.
+/// Attaches a volume: checks the request against it, and records it as attached.
 pub(crate) fn publish(
     agents: &Agents,
     attached: &Attached,
@@ -106,8 +106,7 @@ pub(crate) fn publish(
     Ok(ControllerPublishVolumeResponse::default())
 }
 
-/// Detaches; what is not attached, or not there at all, is detached already. Whether it is still mounted is the
-/// node's business: DeleteVolume looks.
+/// Detaches a volume. Succeeds if it is not attached or does not exist. Does not check whether it is mounted; DeleteVolume does.
 pub(crate) fn unpublish(
     agents: &Agents,
     attached: &Attached,
@@ -119,7 +118,7 @@ pub(crate) fn unpublish(
         Ok(found) => found.agent.node() != node,
         Err(_) => false,
     };
-    // Of another node: it never was attached there.
+    // If the volume is on another node, it was never attached to this one.
     if node.is_empty() || !elsewhere {
         attached.set(id, false);
     }

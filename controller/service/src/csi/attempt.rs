@@ -1,5 +1,5 @@
-//! CreateVolume's asking: one node after the other, until one has made the volume or said why not; with several controllers
-//! agreed on where a name is sent.
+//! Sends a create to one node after the other until one has made the volume or refused it. Several controllers agree on the
+//! node for a name.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -10,19 +10,22 @@ use drivebay_proto::{
 };
 use tonic::Code;
 
-use super::create::{self, Choices, CreateError};
+use super::{
+    create::{self, Choices, CreateError},
+    pending::Unfinished,
+};
 use crate::{
-    agents::{Agent, AgentChannel, Agents},
+    agents::{Agent, AgentChannel, Agents, IdOf},
     call::{CHANGE_DEADLINE, CallError, call},
     inventory::Inventory,
     placement::{self, Choice},
 };
 use drivebay_csi::{NewVolume, topology::TopologyKey};
 
-/// The agent that keeps where a name was sent answers from memory.
+/// Timeout of the agent that records the node for a name; it answers from memory.
 const KEEP_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Whether the agent has said for certain that it has not done it, and is not at it.
+/// True if the code means that the agent has not made the volume and is not making it.
 fn is_final(code: Code) -> bool {
     !matches!(
         code,
@@ -36,13 +39,13 @@ fn is_final(code: Code) -> bool {
     )
 }
 
-/// One creation, as the nodes are asked.
+/// One create, and the nodes that it may be sent to.
 pub(super) struct Attempt<'a> {
     pub(super) agents: &'a Agents,
     pub(super) key: &'a TopologyKey,
     pub(super) volume: &'a NewVolume,
     pub(super) topology: Option<&'a TopologyRequirement>,
-    /// Exactly one node may be asked.
+    /// True if exactly one node is allowed.
     pub(super) is_one: bool,
 }
 
@@ -71,15 +74,15 @@ impl Attempt<'_> {
             };
             let client = match client {
                 Ok(client) => client,
-                // Nothing was sent, so another may be asked.
+                // Nothing was sent, so another node may be asked.
                 Err(error) => {
                     refused.get_or_insert(error);
                     continue;
                 }
             };
             let (name, node) = (&self.volume.name, &choice.node);
-            // Where one node is named, no second one can be asked while the answer is awaited, so the doubt is made durable
-            // only if no final answer comes, and a create waits for no sync.
+            // If only one node is allowed, no second one can be asked meanwhile, so the doubt is made durable only if no
+            // final answer comes. This saves a sync on every create.
             if is_one {
                 agents.notes().doubt_soon(name, node);
             } else {
@@ -95,7 +98,7 @@ impl Attempt<'_> {
             match &error {
                 CallError::Answered { code, .. } if is_final(*code) => {
                     agents.notes().settle(name, node);
-                    // Its own word that it has made nothing: the report was older than somebody's last volume.
+                    // The agent made no volume: its space was used up since its last report, so another node is asked.
                     if *code != Code::ResourceExhausted {
                         return Err(error.into());
                     }
@@ -114,11 +117,12 @@ impl Attempt<'_> {
                 }
             }
         }
-        Err(refused.map_or(CreateError::Lost, CreateError::Call))
+        let lost = Unfinished::Lost { of: IdOf::Volume };
+        Err(refused.map_or(lost.into(), CreateError::Call))
     }
 
-    /// The node to ask next: this one, or another that is as good by the request, where another controller has sent the name
-    /// already. What is not asked goes back to `left`.
+    /// Returns the node to ask next: the given one, or an equally preferred one to which another controller has sent the
+    /// name already. Choices that are not used stay in `left`.
     async fn agreed(&self, first: Choice, left: &mut VecDeque<Choice>, tried: &[String]) -> Choice {
         let topology = self.topology;
         let rank = |node: &str| self.key.preference(topology, node);
@@ -134,7 +138,7 @@ impl Attempt<'_> {
             return first;
         }
         let known = left.iter().position(|choice| choice.node == kept);
-        // One without room, by what it reported here: its own word counts.
+        // A node without space by its last report is asked, too, since only its answer is certain.
         let other = known.and_then(|at| left.remove(at)).unwrap_or(Choice {
             node: kept,
             ..first.clone()
@@ -143,7 +147,7 @@ impl Attempt<'_> {
         other
     }
 
-    /// The node that is kept for the name among all controllers. None: there is nothing to agree on, or nobody to ask.
+    /// Returns the node that all controllers use for the name. None if there is only one node to choose from, or no agent answered.
     async fn kept(&self, node: &str, tried: &[String]) -> Option<String> {
         let topology = self.topology;
         let name = &self.volume.name;

@@ -37,7 +37,7 @@ use drivebay_csi::{
     validate::{self, Access},
 };
 
-/// How the controller service presents itself.
+/// Name and capabilities that the Controller service advertises.
 #[derive(Debug, Clone)]
 pub struct ControllerConfig {
     /// CSI driver name; the topology key is made of it.
@@ -48,15 +48,16 @@ pub struct ControllerConfig {
     pub attach: bool,
 }
 
-/// CSI Controller over the agents.
+/// CSI Controller and GroupController over the agents. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct ControllerService {
     health_api: HealthApi,
     attach: bool,
-    key: TopologyKey,
-    agents: Agents,
+    pub(super) key: TopologyKey,
+    pub(super) agents: Agents,
     pending: Pending,
     pending_snapshots: Pending,
+    pub(super) pending_groups: Pending,
     attached: Attached,
 }
 
@@ -70,12 +71,13 @@ impl ControllerService {
             agents,
             pending: Pending::default(),
             pending_snapshots: Pending::default(),
+            pending_groups: Pending::default(),
             attached: Attached::default(),
         }
     }
 
     /// A call that changes something.
-    async fn audited<T>(
+    pub(super) async fn audited<T>(
         &self,
         method: &'static str,
         on: &str,
@@ -141,7 +143,7 @@ impl ControllerService {
         })
     }
 
-    // A list that lacks volumes because nobody has looked yet must not be taken for the whole.
+    // Errs before the first agent has reported its volumes: a caller would take the empty list for complete.
     fn known(&self) -> Result<(), Status> {
         // A volume is listed only for a node of which something is known; so thousands of nodes are not asked for each page.
         if !self.agents.catalog().is_empty() {

@@ -1,4 +1,4 @@
-//! CreateVolume: the request checked, the node chosen, its agent asked, the answer checked.
+//! CreateVolume: checks the request, chooses nodes, calls their agents, and checks the answer.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,10 +8,10 @@ use drivebay_proto::{VolumeId, agent, csi::TopologyRequirement};
 use super::{
     attempt::Attempt,
     origin::{self, SourceError},
-    pending::Pending,
+    pending::{Pending, Unfinished},
 };
 use crate::{
-    agents::{Agent, Agents, duplicates},
+    agents::{Agent, Agents, IdOf, duplicates},
     call::CallError,
     catalog::is_copying,
     inventory::{Classes, Inventory},
@@ -25,7 +25,7 @@ use drivebay_csi::{
     validate::SizeRange,
 };
 
-/// The agent's answer must be what was asked for: the provisioner deletes a volume that is too small.
+/// Checks that the agent's answer matches the request: the provisioner deletes a volume that is too small.
 pub(super) fn check_answer(
     requested: &NewVolume,
     node: &str,
@@ -65,11 +65,11 @@ pub(super) fn check_answer(
     Ok(())
 }
 
-/// No volume was made, or it is not known.
+/// No volume was created, or the outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
-    #[error("volume {name:?} is being created; ask again")]
-    Pending { name: String },
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
     #[error(
         "volume {name:?} exists on node {node}, which is not among the accessibility_requirements"
     )]
@@ -88,11 +88,9 @@ pub(crate) enum CreateError {
     Size(#[from] SizeError),
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("creating the volume was interrupted, so whether it was done is not known; call again")]
-    Lost,
 }
 
-/// Creates the volume, or finds the one that has its name; and the node it is on.
+/// Creates the volume, or finds the one that has its name. Returns it with its node.
 pub(crate) async fn create(
     agents: Agents,
     key: TopologyKey,
@@ -100,14 +98,8 @@ pub(crate) async fn create(
     volume: NewVolume,
     topology: Option<TopologyRequirement>,
 ) -> Result<(String, agent::Volume), CreateError> {
-    let guard = pending
-        .enter(&volume.name)
-        .ok_or_else(|| CreateError::Pending {
-            name: volume.name.clone(),
-        })?;
-    // A caller that gives up drops its future; the name stays taken until the agent has answered.
-    let task = tokio::spawn(async move {
-        let _guard = guard;
+    let name = volume.name.clone();
+    let creation = async move {
         let (volume, topology) = origin::resolve(&agents, &key, volume, topology)?;
         let topology = topology.as_ref();
         let choices = choose(&agents, &key, &volume, topology)?;
@@ -120,19 +112,19 @@ pub(crate) async fn create(
             is_one: only.is_some_and(|nodes| nodes.len() == 1),
         };
         attempt.try_each(choices).await
-    });
-    task.await.unwrap_or(Err(CreateError::Lost))
+    };
+    pending.run(IdOf::Volume, &name, creation).await
 }
 
-/// The nodes to ask, in order.
+/// Nodes to ask, in order.
 pub(super) struct Choices {
-    /// So many of the first are asked whatever other controllers do: the volume is there, or may be.
+    /// Number of nodes at the start of `all` that are asked without agreement with other controllers: the volume is there, or may be.
     pub(super) settled: usize,
     pub(super) all: Vec<Choice>,
 }
 
-/// The nodes to ask, best first; the one that has a volume of this name already, and no other, if there is one;
-/// first of all the one that was sent this name before and has not given a final answer.
+/// Returns the nodes to ask, best first. If a volume of this name exists, only its node. Otherwise nodes that were
+/// sent this name before and have not given a final answer are first.
 fn choose(
     agents: &Agents,
     key: &TopologyKey,
@@ -157,9 +149,9 @@ fn choose(
     }
     let place = |nodes: &[Node]| placement::place(new, topology, key, nodes);
     let mut doubts = agents.notes().doubts(&new.name);
-    // Whether or not this process has ever heard of the node: a volume of this name may be there. Of nodes that the
-    // requirements no longer allow nothing is asked: whoever changed them chose another node, and waiting for the
-    // former one would hold the volume up for ever.
+    // A node in doubt may have a volume of this name, even if this process has not seen the node yet. Nodes that the
+    // requirements no longer allow are ignored: the caller has chosen another node, and waiting for the former one
+    // could block the volume forever.
     doubts.retain(|node| !agents.is_given_up(node) && key.allows(topology, node));
     if let Some(away) = doubts.iter().find(|node| !is_there(agents, node)) {
         return Err(CreateError::InDoubt {
@@ -175,7 +167,7 @@ fn choose(
         .cloned()
         .collect();
     let mut choices = Vec::new();
-    // Each is asked whatever room it reports: it may be at it still, and its own word is the only one that is certain.
+    // Each is asked regardless of the space it reports: it may still be creating the volume, and only its answer is certain.
     for node in &doubted {
         choices.extend(place(std::slice::from_ref(node))?);
     }
@@ -186,7 +178,7 @@ fn choose(
         .cloned()
         .collect();
     let others = match place(&rest) {
-        // What is known of the nodes asked for is not all that is known; errors tell of the whole.
+        // The error of a subset of nodes may not hold for all of them, so it is computed again from all nodes.
         Err(error) if only.is_some() && tells_of_all(&error) => place(&candidates(agents, None)),
         placed => placed,
     };
@@ -201,7 +193,7 @@ fn choose(
     })
 }
 
-/// Whether the error speaks of all nodes, and not of the ones that were asked for.
+/// True if the error concerns all nodes, and not only the requested ones.
 fn tells_of_all(error: &PlacementError) -> bool {
     match error {
         PlacementError::NotReady { nodes } => nodes.is_empty(),
@@ -220,7 +212,7 @@ pub(super) fn is_there(agents: &Agents, node: &str) -> bool {
     agent.is_some_and(|agent| agent.look(Inventory::complete))
 }
 
-/// The volume of this name and its agent; of several, always the same. One that is being made as a copy counts.
+/// Returns the volume of this name and its agent; of several, always the same one. Includes a volume that is still being copied.
 pub(super) fn named(
     agents: &Agents,
     name: &str,
@@ -232,7 +224,7 @@ pub(super) fn named(
     Some((agents.get(&chosen.key.node)?, chosen.volume.clone()))
 }
 
-/// What placement knows of these nodes, or of all.
+/// Returns placement's input about these nodes, or about all.
 fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
     let seen = |agent: Arc<Agent>| {
         let unreachable = agent.unreachable();
@@ -256,7 +248,7 @@ fn candidates(agents: &Agents, only: Option<&[&str]>) -> Vec<Node> {
         .into_iter()
         .filter_map(|node| match agents.get(node) {
             Some(agent) => Some(seen(agent)),
-            // It may be connecting: the controller has just begun.
+            // The controller has just started, so the node's agent may still connect.
             None if agents.is_young() => Some(Node {
                 id: node.to_owned(),
                 presence: Presence::Coming,

@@ -1,18 +1,16 @@
-//! DeleteVolume: its agent asked; never answered with OK on somebody else's word, but for a node that was given up.
-
-use tonic::Code;
+//! DeleteVolume. Returns OK only if the volume's own agent has confirmed it, or if the node was forgotten.
 
 use drivebay_proto::agent;
 
 use crate::{
     agents::{Agents, IdOf, LookupError, parse},
-    call::{CHANGE_DEADLINE, CallError, call},
+    call::{CallError, deletion},
     catalog::{Key, exists},
     inventory::Inventory,
     notes::NotesError,
 };
 
-/// The volume was not deleted, or that is not known.
+/// The volume was not deleted, or the outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeleteError {
     #[error(transparent)]
@@ -31,7 +29,7 @@ pub(crate) enum DeleteError {
     Notes(#[from] NotesError),
 }
 
-/// Deletes the volume; one that was never made, or that its node does not have, is deleted already.
+/// Deletes the volume. Succeeds also if the id was never issued, or if its agent has no such volume.
 pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteError> {
     let Ok(parsed) = parse(&id) else {
         return Ok(());
@@ -53,7 +51,7 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
     }
     let agent = match owner {
         Err(LookupError::ForgottenNodes { .. }) => {
-            // Should the node come back, it is sent the deletion and quarantines the volume.
+            // If the node returns, it is sent the delete and quarantines the volume.
             agents.notes().note_delete(&id).await?;
             return Ok(());
         }
@@ -66,13 +64,8 @@ pub(crate) async fn delete(agents: &Agents, id: String) -> Result<(), DeleteErro
         quarantine: false,
     };
     let asked = async move { client.delete_volume(request).await };
-    match call(CHANGE_DEADLINE, asked).await {
-        Ok(answer) => agent.shows(&instance, answer.revision).await,
-        Err(CallError::Answered {
-            code: Code::NotFound,
-            ..
-        }) => {}
-        Err(error) => return Err(error.into()),
+    if let Some(answer) = deletion(asked).await? {
+        agent.shows(&instance, answer.revision).await;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! An entry of ListVolumes as its bytes, for a volume with which all is well: a list of a million is made of these, and
-//! messages of maps and strings would be made and dropped for each.
+//! Direct encoding of a ListVolumes entry of a healthy volume. A list of a million consists mostly of these, and would
+//! otherwise allocate messages with maps and strings for each.
 
 use drivebay_proto::names;
 use prost::encoding::encode_varint;
@@ -7,24 +7,24 @@ use prost::encoding::encode_varint;
 use crate::csi::volumes::signed;
 use drivebay_csi::{health, topology::TopologyKey};
 
-/// What the entry of such a volume says.
+/// Contents of such an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Healthy<'a> {
     pub(super) id: &'a str,
     pub(super) node: &'a str,
     pub(super) class: &'a str,
     pub(super) size_bytes: u64,
-    /// What it is a copy of: the id of a snapshot or else of a volume; both are empty of one that is no copy.
+    /// Id of the snapshot it is a copy of, or in `source_volume` that of a volume; both are empty if it is no copy.
     pub(super) source_snapshot: &'a str,
     pub(super) source_volume: &'a str,
-    /// On its node.
+    /// True if it is published on its node.
     pub(super) published: bool,
-    /// Its condition is wanted.
+    /// True if the entry includes a condition.
     pub(super) condition: bool,
 }
 
 impl Healthy<'_> {
-    /// Appends the encoding of its `list_volumes_response::Entry`; the numbers are those of csi.proto.
+    /// Appends the encoding of the `list_volumes_response::Entry`. Field numbers are those of csi.proto.
     pub(super) fn encode(&self, key: &TopologyKey, into: &mut Vec<u8>) {
         message(into, 1, |volume| {
             let capacity = signed(self.size_bytes).unsigned_abs();
@@ -56,10 +56,10 @@ impl Healthy<'_> {
 
 const VARINT: u8 = 0;
 const LENGTH_DELIMITED: u8 = 2;
-/// The largest length that takes one byte.
+/// Largest length that is encoded in one byte.
 const SHORT: usize = 0x7f;
 
-// Fields up to 15 have tags of one byte.
+// Valid for fields up to 15, whose tags have one byte.
 const fn tag(field: u8, wire_type: u8) -> u8 {
     (field << 3) | wire_type
 }
@@ -70,14 +70,14 @@ fn bytes(into: &mut Vec<u8>, field: u8, value: &[u8]) {
     into.extend_from_slice(value);
 }
 
-// Left out when it is empty.
+// Omits an empty value.
 fn text(into: &mut Vec<u8>, field: u8, value: &str) {
     if !value.is_empty() {
         bytes(into, field, value.as_bytes());
     }
 }
 
-// One entry of a map.
+// Appends one entry of a map.
 fn pair(into: &mut Vec<u8>, field: u8, name: &str, value: &str) {
     message(into, field, |pair| {
         text(pair, 1, name);

@@ -1,4 +1,4 @@
-//! ControllerExpandVolume's change: the agent asked, its answer checked.
+//! ControllerExpandVolume: calls the agent and checks its answer.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     call::{CHANGE_DEADLINE, CallError, call},
 };
 
-/// Grows the volume to this many bytes; it may have become larger, within the limit.
+/// Expands the volume to at least this many bytes, and at most `limit`. Returns the expanded volume.
 pub(crate) async fn grow(
     agent: &Arc<Agent>,
     id: &str,
@@ -29,7 +29,7 @@ pub(crate) async fn grow(
     })
     .await
     .map_err(|error| match error {
-        // The resizer takes RESOURCE_EXHAUSTED for "may succeed yet", and the user could not ask for less.
+        // The resizer retries RESOURCE_EXHAUSTED, and a user cannot reduce the request; OUT_OF_RANGE is final.
         CallError::Answered {
             code: Code::ResourceExhausted,
             message,

@@ -1,4 +1,4 @@
-//! Lists of volumes, page by page.
+//! ListVolumes and ControllerListVolumeHealth, page by page.
 
 use std::{collections::HashMap, ops::Range};
 
@@ -21,10 +21,10 @@ use crate::{
 };
 use drivebay_csi::{health::HealthApi, health::Whereabouts, topology::TopologyKey};
 
-/// Bytes set aside for an entry; most take less.
+/// Bytes reserved for an entry; most take less.
 const ENTRY: usize = 256;
 
-/// A volume of a list, with the node that has it when that is another than the one it is listed for.
+/// A volume of a list. `now_on`: the node to which its drive was moved.
 struct Listed {
     key: Key,
     entry: Entry,
@@ -44,10 +44,10 @@ impl Listed {
         }
     }
 
-    /// Appends its entry of ListVolumes.
+    /// Appends the encoded entry of ListVolumes.
     fn encode(&self, key: &TopologyKey, attached: &Attached, api: HealthApi, into: &mut Vec<u8>) {
         let node = &self.key.node;
-        // A list of a million is made of volumes with which all is well: little of them is needed.
+        // A list of a million consists mostly of healthy volumes, of which only a few fields are decoded.
         if !self.entry.marks.troubled && !self.away {
             let (id, brief) = (self.key.id_text(), self.entry.brief());
             let healthy = Healthy {
@@ -75,14 +75,14 @@ impl Listed {
     }
 }
 
-/// The volumes of all nodes by id, after this one: as many as a page may need, and one more.
+/// Returns the volumes of all nodes in the order of ids, after this one: one more than the largest page.
 fn after(
     agents: &Agents,
     after: Option<&VolumeId>,
     mut keep: impl FnMut(Marks, bool) -> bool,
 ) -> Vec<Listed> {
     let after = after.map(Key::from);
-    // Once for each disconnected node, and not for each of its volumes: a page may pass over all there are.
+    // Looked up once for each disconnected node, not for each of its volumes, since a page may skip all of them.
     let mut seen: HashMap<Node, bool> = HashMap::new();
     let mut away = |key: &Key| {
         if key.node.is_connected() {
@@ -113,7 +113,7 @@ fn after(
         .collect()
 }
 
-/// One page of ListVolumes.
+/// Returns one page of ListVolumes, after `from`.
 pub(super) fn list_volumes(
     agents: &Agents,
     key: &TopologyKey,
@@ -144,7 +144,7 @@ pub(super) fn list_volumes(
     }
 }
 
-/// One page of ControllerListVolumeHealth: volumes with trouble only.
+/// Returns one page of ControllerListVolumeHealth, after `from`: only volumes with trouble or on unreachable nodes.
 pub(super) fn list_health(
     agents: &Agents,
     from: Option<&VolumeId>,

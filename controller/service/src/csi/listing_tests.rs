@@ -13,11 +13,11 @@ use crate::{
 };
 
 const NODES: u128 = 100;
-/// Of each node.
+/// Volumes of each node.
 const VOLUMES: u128 = 12;
 
 fn id(n: u128) -> String {
-    // As of random ids, neighbours are on different nodes.
+    // Neighbouring ids are on different nodes, as with random ids.
     let (uuid, node) = (Uuid::from_u128(n), format!("n{}", n % NODES));
     VolumeId { uuid, node }.to_string()
 }
@@ -40,7 +40,7 @@ fn snapshot(node: u128) -> InventoryUpdate {
     }
 }
 
-/// Nodes that are disconnected, and count as unreachable at once.
+/// Returns disconnected nodes that count as unreachable at once.
 fn fleet() -> Agents {
     let forgotten = watch::Sender::new(ForgottenNodes::new()).subscribe();
     let agents = Agents::with_away_grace(forgotten, Notes::in_memory(), Duration::ZERO);

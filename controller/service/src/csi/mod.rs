@@ -1,4 +1,4 @@
-//! The CSI services of the controller: identity and controller, and how errors become status codes.
+//! CSI services of the controller: identity, controller and group controller, and the mapping of errors to status codes.
 
 mod attach;
 mod attempt;
@@ -6,6 +6,9 @@ mod controller;
 mod create;
 mod delete;
 mod encode;
+mod existing_groups;
+mod group_controller;
+mod group_snapshots;
 mod grow;
 mod listing;
 mod origin;

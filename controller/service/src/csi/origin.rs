@@ -1,5 +1,5 @@
-//! CreateVolume from a snapshot or from another volume: the source looked up, compared with the request, and what the request leaves
-//! to it filled in.
+//! CreateVolume from a snapshot or from another volume: looks up the source, checks the request against it, and fills in fields that
+//! the request leaves to it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,7 +22,7 @@ use drivebay_csi::{
     topology::TopologyKey,
 };
 
-/// A volume cannot be made as a copy of this source, or not now.
+/// No volume can be made as a copy of this source, permanently or for now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub(crate) enum SourceError {
     )]
     NotReady {
         source_id: Source,
-        /// As its agent says.
+        /// State as its agent reports it.
         state: String,
         message: String,
     },
@@ -68,24 +68,24 @@ pub(crate) enum SourceError {
         source_id: Source,
         node: String,
         class: String,
-        /// The classes of the node, for people.
+        /// Names of the node's classes, as text.
         known: String,
     },
     #[error(transparent)]
     Size(#[from] SizeError),
 }
 
-/// The snapshot or volume that is to be copied, by the last report of its agent.
+/// The snapshot or volume to be copied, as its agent last reported it.
 struct Origin {
-    /// With the id of the node that it is on.
+    /// Snapshot or volume by an id that names the node where it is now.
     source: Source,
-    /// Itself, or the volume that the snapshot is of.
+    /// The volume to be copied, or the one that the snapshot is of.
     volume: agent::Volume,
     snapshot: Option<VolumeSnapshot>,
 }
 
-/// A request with a source, completed by the source; and the requirement that its node alone meets. One without a source stays as it
-/// is.
+/// Completes a request from its source, and returns it with a topology requirement that only the source's node meets. A request
+/// without a source is returned unchanged.
 pub(super) fn resolve(
     agents: &Agents,
     key: &TopologyKey,
@@ -97,7 +97,7 @@ pub(super) fn resolve(
     };
     let allowed = |node: &str| key.allows(topology.as_ref(), node);
     let (node, volume) = match named(agents, &volume.name, allowed) {
-        // Its agent compares both, whatever has become of the source.
+        // The agent compares the request with the existing volume, even if the source was deleted.
         Some((agent, existing)) => {
             let node = agent.node().to_owned();
             (node, repeated(volume, &source, &existing, agent.node()))
@@ -144,14 +144,14 @@ fn find(agents: &Agents, source: &Source) -> Result<(Arc<Agent>, Origin), Lookup
     })
 }
 
-/// The request for a volume that exists by its name, on this node. What it leaves to its source, that volume has. Pure.
+/// Completes the request for a volume that exists with this name on this node, from that volume. Pure.
 fn repeated(
     mut requested: NewVolume,
     source: &Source,
     existing: &agent::Volume,
     node: &str,
 ) -> NewVolume {
-    // A copy is on the node of its source, wherever that was when its id was given out.
+    // A copy is on the node of its source, even if the source's id names the node from which its drive was moved.
     if let Ok(id) = source.id().parse::<VolumeId>() {
         let node = node.to_owned();
         let id = VolumeId { node, ..id }.to_string();
@@ -164,7 +164,7 @@ fn repeated(
     requested
 }
 
-/// Names the filesystem of a request that names none.
+/// Sets the filesystem of a request that names none to that of the source.
 fn fill_filesystem(content: &mut Content, of_source: &str) {
     if let Content::Mount { fs_type, .. } = content
         && fs_type.is_none()
@@ -175,8 +175,8 @@ fn fill_filesystem(content: &mut Content, of_source: &str) {
 }
 
 impl Origin {
-    /// The request with what it leaves to its source, and the exact size as `required`; or why no copy can be what it asks for.
-    /// `node`: the source's; `classes`: those of that node. Pure.
+    /// Completes the request from its source, with the exact size as `required`. Fails if a copy cannot satisfy it. `node`: the
+    /// source's node; `classes`: the classes of that node. Pure.
     fn complete(
         self,
         mut requested: NewVolume,
@@ -210,7 +210,7 @@ impl Origin {
                 wanted,
             });
         }
-        // Of another class when the request names one: the bytes are the same on any drive of the node.
+        // Another class is allowed if the request names one, since data can be copied to any drive of the node.
         let class = requested.class.take().unwrap_or(volume.class);
         let Some(report) = classes.get(&class) else {
             let known: Vec<&str> = classes.keys().map(String::as_str).collect();
@@ -222,7 +222,7 @@ impl Origin {
             });
         };
         let unready = snapshot.as_ref().filter(|snapshot| {
-            // A state that is not known here is a newer agent's, which decides itself.
+            // An unknown state is that of a newer agent, which decides itself.
             snapshot
                 .known_state()
                 .is_some_and(|state| state != SnapshotState::Ready)

@@ -1,4 +1,4 @@
-//! Copies: what a request leaves to its source, which requests do not go with it, and where the copy is made.
+//! Copies: fields that the source fills in, requests that contradict it, and the node of the copy.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn copy_of(source: Source) -> NewVolume {
     }
 }
 
-/// `hdd` with extents of 1 MiB, and `nvme` with extents of 4 MiB, both with another filesystem than the source has.
+/// Returns `hdd` with extents of 1 MiB and `nvme` with extents of 4 MiB, both with another filesystem than the source has.
 fn classes() -> BTreeMap<String, Class> {
     let class = |name: &str, extent_mib: u64| {
         let class = Class {
@@ -57,9 +57,9 @@ fn what_a_request_leaves_to_its_source_is_the_sources() {
     let request = copy_of(Source::Snapshot("as asked for".into()));
     let completed = complete(of_snapshot("ready"), request.clone()).unwrap();
     assert_eq!(completed.class.as_deref(), Some("hdd"));
-    // Not the class's.
+    // Not that of the class.
     assert_eq!(completed.content, Content::mount(Some("ext4")));
-    // Of the snapshot: the volume was grown since.
+    // The size of the snapshot: the volume was expanded since.
     assert_eq!(completed.range.required, GIB);
     assert_eq!(completed.source, Some(Source::Snapshot(id(7, "n1"))));
     let of_volume = Origin {
@@ -135,7 +135,7 @@ fn a_snapshot_that_is_lost_is_not_copied_and_one_of_a_newer_agent_is_that_agents
     }
 }
 
-/// The node that a copy is made on, or the code of the refusal.
+/// Returns the node of the copy, or the code of the refusal.
 fn place(
     agents: &Agents,
     source: Source,
@@ -183,7 +183,7 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
         (snapshot(7, "n1"), only("n1"), Ok("n1")),
         (snapshot(7, "n1"), only("n2"), Err(Code::ResourceExhausted)),
         (volume(1, "n1"), only("n2"), Err(Code::ResourceExhausted)),
-        // Neither was answered to anybody.
+        // Neither id was ever returned to a caller.
         (snapshot(8, "n1"), None, Err(Code::NotFound)),
         (volume(2, "n1"), None, Err(Code::NotFound)),
         (snapshot(9, "n1"), None, Err(Code::FailedPrecondition)),
@@ -192,7 +192,7 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
         (Source::Snapshot("none".into()), None, Err(Code::NotFound)),
         (Source::Volume("none".into()), None, Err(Code::NotFound)),
         (volume(77, "n9"), None, Err(Code::NotFound)),
-        // What may be there is not denied.
+        // An object that may exist is not denied.
         (snapshot(6, "n3"), None, Err(Code::Unavailable)),
         (volume(3, "n3"), None, Err(Code::Unavailable)),
         (snapshot(5, "n3"), None, Err(Code::Unavailable)),
@@ -210,7 +210,7 @@ fn a_copy_is_made_on_the_node_of_its_source_and_nowhere_else() {
 #[test]
 fn a_source_whose_drive_was_moved_is_copied_where_it_is_under_its_id_there() {
     let agents = nodes();
-    // As n3 last reported it, under the id of another node.
+    // As n3 last reported it, but with the id of another node.
     let moved = volume(3, "n2", vec![snapshot(6, "n2", "ready")]);
     followed(&agents, "n2", vec![moved]);
     for source in [Source::Snapshot(id(6, "n3")), Source::Volume(id(3, "n3"))] {
@@ -230,7 +230,7 @@ fn a_repeat_goes_to_the_volume_of_its_name_whatever_has_become_of_the_source() {
             ..volume(5, "n2", Vec::new())
         };
         followed(&agents, "n2", vec![copy]);
-        // The snapshot was deleted, and its drive has been on another node before.
+        // The snapshot was deleted, and its drive was on another node before.
         let source = Source::Snapshot(id(4, "n3"));
         assert_eq!(place(&agents, source.clone(), None).as_deref(), Ok("n2"));
         let only = key().only("n1");

@@ -13,8 +13,8 @@ use crate::{
 };
 use drivebay_csi::{status::HasCode, topology::TopologyKey};
 
-/// One page of ListSnapshots, in the order of ids; `from`: after this one. What its filters name and is certainly not there is no
-/// error; what may be there and is not known is one.
+/// Returns one page of ListSnapshots in the order of ids, after `from`. An id in the filters that certainly does not exist gives
+/// an empty page; one whose existence is unknown is an error.
 pub(super) fn list_snapshots(
     agents: &Agents,
     key: &TopologyKey,
@@ -51,7 +51,7 @@ pub(super) fn list_snapshots(
     })
 }
 
-/// Those of all nodes after this one: as many as a page may need, and one more. Of a disconnected node as last reported.
+/// Returns the snapshots of all nodes after this one: one more than the largest page. Those of a disconnected node are as last reported.
 fn after(agents: &Agents, key: &TopologyKey, from: Option<&VolumeId>) -> Vec<csi::Snapshot> {
     let from = from.map(Key::from);
     let places = agents
@@ -65,7 +65,7 @@ fn after(agents: &Agents, key: &TopologyKey, from: Option<&VolumeId>) -> Vec<csi
     all.collect()
 }
 
-/// Those of this volume, by id. The caller knows the volume by the id it asked for.
+/// Returns the snapshots of this volume in the order of ids, with the requested id as their source.
 fn of_volume(
     agents: &Agents,
     key: &TopologyKey,
@@ -73,9 +73,12 @@ fn of_volume(
 ) -> Result<Vec<csi::Snapshot>, LookupError> {
     let Found { agent, volume, .. } = agents.volume_of_csi(id)?;
     if volume.state == EXPECTED {
-        // Nobody but an orchestrator has said that it exists, so its snapshots are not known.
+        // Known only from its PersistentVolume, so its snapshots are unknown.
         let node = agent.node().to_owned();
         return Err(LookupError::NodeNeverSeen { node });
+    }
+    if let Some(unknown) = LookupError::of_unread(&volume, agent.node()) {
+        return Err(unknown);
     }
     let snapshots = volume.snapshots.into_iter().filter(is_answered);
     let shown = snapshots.map(|snapshot| shown(snapshot, id.to_owned(), agent.node(), key));
@@ -84,7 +87,7 @@ fn of_volume(
     Ok(all)
 }
 
-/// Whether the snapshot is of the volume of this id, on whatever node both are.
+/// True if the snapshot is of the volume of this id, even if both have moved to another node.
 fn is_of(snapshot: &csi::Snapshot, volume: &str) -> bool {
     let wanted = parse(volume);
     wanted.is_ok_and(|wanted| {
@@ -92,7 +95,7 @@ fn is_of(snapshot: &csi::Snapshot, volume: &str) -> bool {
     })
 }
 
-/// None: it does not exist, for certain.
+/// Converts NOT_FOUND to None: the object certainly does not exist.
 fn unless_absent<T>(found: Result<T, LookupError>) -> Result<Option<T>, LookupError> {
     match found {
         Err(error) if error.code() == Code::NotFound => Ok(None),

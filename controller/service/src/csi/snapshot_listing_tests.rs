@@ -6,11 +6,12 @@ use drivebay_proto::agent::VolumeSnapshot;
 
 use super::*;
 use crate::{
-    csi::test_nodes::{GIB, agents, disconnected, followed, id, key, snapshot, volume},
+    csi::test_nodes::{GIB, agents, disconnected, followed, id, key, member, snapshot, volume},
     page::parse_token,
 };
 
-/// Snapshots 1, 3 and 5 on n1, which is followed, and 2 and 4 on n3, which is disconnected; 6 was answered to nobody.
+/// Snapshots 1, 3 and 5 on n1, which is followed, and 2 and 4 on n3, which is disconnected. 6 is still being created: no CreateSnapshot
+/// has returned its id.
 fn nodes() -> Agents {
     let agents = agents();
     let of = |node: &str, all: &[(u128, &str)]| -> Vec<VolumeSnapshot> {
@@ -71,6 +72,20 @@ fn all_snapshots_are_listed_in_the_order_of_ids_those_of_a_disconnected_node_too
     assert_eq!(away.size_bytes.unsigned_abs(), GIB);
     assert_eq!(away.creation_time.as_ref().unwrap().seconds, 1_800_000_000);
     assert_eq!(away.accessible_topology, [key().of("n3")]);
+}
+
+#[test]
+fn snapshots_of_a_group_are_listed_with_its_id_once_it_was_answered() {
+    let agents = agents();
+    let of = |n, snapshot| volume(n, "n1", vec![snapshot]);
+    let taken = of(11, member(1, "n1", "ready", 20, 1));
+    let being_taken = of(12, member(2, "n1", "creating", 21, 1));
+    let alone = of(13, snapshot(3, "n1", "ready"));
+    followed(&agents, "n1", vec![taken, being_taken, alone]);
+    let (all, _) = list(&agents, &Default::default(), None).unwrap();
+    let groups = all.iter().map(|one| one.group_snapshot_id.as_str());
+    let groups: Vec<&str> = groups.collect();
+    assert_eq!(groups, [id(20, "n1").as_str(), ""]);
 }
 
 #[test]
@@ -145,6 +160,29 @@ fn what_may_be_on_a_node_that_is_not_connected_is_not_denied() {
         let request = filtered(snapshot, volume);
         let refused = list(&agents, &request, None).map(drop);
         assert_eq!(refused, Err(Code::Unavailable), "{request:?}");
+    }
+}
+
+#[test]
+fn what_may_be_on_a_drive_that_is_missing_or_not_scanned_is_not_denied() {
+    for state in ["missing", "not-scanned"] {
+        let agents = agents();
+        let read = volume(11, "n1", vec![snapshot(1, "n1", "ready")]);
+        let mut unread = volume(12, "n1", Vec::new());
+        unread.state = state.into();
+        followed(&agents, "n1", vec![read, unread]);
+        let of = |snapshot: &str, volume: &str| {
+            let request = filtered(snapshot.into(), volume.into());
+            list(&agents, &request, None).map(|(listed, _)| listed.len())
+        };
+        assert_eq!(of(&id(8, "n1"), ""), Err(Code::Unavailable), "{state}");
+        assert_eq!(of("", &id(12, "n1")), Err(Code::Unavailable), "{state}");
+        let group = agents.group_snapshot(&id(20, "n1")).unwrap_err();
+        assert_eq!(group.code(), Code::Unavailable, "{group}");
+        // A snapshot and a volume on a scanned drive, and an id that was never issued.
+        assert_eq!(of(&id(1, "n1"), ""), Ok(1));
+        assert_eq!(of("", &id(11, "n1")), Ok(1));
+        assert_eq!(of("none", ""), Ok(0));
     }
 }
 

@@ -6,19 +6,21 @@ use drivebay_proto::{
     csi::{self, TopologyRequirement},
     words::SnapshotState,
 };
-use tonic::Code;
 use uuid::Uuid;
 
-use super::{pending::Pending, volumes::signed};
+use super::{
+    pending::{Pending, Unfinished},
+    volumes::signed,
+};
 use crate::{
     agents::{Agents, Found, FoundSnapshot, IdOf, LookupError, parse_as},
-    call::{CHANGE_DEADLINE, CallError, call},
+    call::{CHANGE_DEADLINE, CallError, call, deletion},
     catalog::{Key, SnapshotPlace},
     inventory::Inventory,
 };
 use drivebay_csi::{NewSnapshot, topology::TopologyKey};
 
-/// A snapshot as CSI shows it, of this volume.
+/// Returns a snapshot of this volume in CSI's form, with the group's id if it was taken in a group.
 pub(super) fn shown(
     snapshot: VolumeSnapshot,
     volume_id: String,
@@ -30,6 +32,7 @@ pub(super) fn shown(
         ready_to_use: snapshot.known_state() == Some(SnapshotState::Ready),
         snapshot_id: snapshot.id,
         source_volume_id: volume_id,
+        group_snapshot_id: snapshot.group.map(|group| group.id).unwrap_or_default(),
         accessible_topology: vec![key.of(node)],
         ..csi::Snapshot::default()
     };
@@ -38,19 +41,31 @@ pub(super) fn shown(
     shown
 }
 
-/// A snapshot that was looked up, as CSI shows it. The caller knows it by the id it asked for.
+/// Returns a snapshot that was looked up in CSI's form. Its id and its group's name the node in the requested id.
 pub(super) fn shown_as(id: &str, found: FoundSnapshot, key: &TopologyKey) -> csi::Snapshot {
     let node = found.agent.node();
     let mut shown = shown(found.snapshot, found.volume.id, node, key);
     id.clone_into(&mut shown.snapshot_id);
+    if let Some(former) = &found.moved_from {
+        shown.group_snapshot_id = with_node(&shown.group_snapshot_id, former);
+    }
     shown
+}
+
+/// Returns the id with its node replaced; text that is no id unchanged. Pure.
+pub(super) fn with_node(id: &str, node: &str) -> String {
+    let node = node.to_owned();
+    match id.parse::<VolumeId>() {
+        Ok(id) => VolumeId { node, ..id }.to_string(),
+        Err(_) => id.to_owned(),
+    }
 }
 
 /// No snapshot was taken, or that is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateSnapshotError {
-    #[error("snapshot {name:?} is being created; ask again")]
-    Pending { name: String },
+    #[error(transparent)]
+    Unfinished(#[from] Unfinished),
     #[error(transparent)]
     Lookup(#[from] LookupError),
     #[error(
@@ -75,10 +90,6 @@ pub(crate) enum CreateSnapshotError {
     },
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error(
-        "creating the snapshot was interrupted, so whether it was done is not known; call again"
-    )]
-    Lost,
 }
 
 /// Takes the snapshot, or finds the one of its name and volume.
@@ -89,14 +100,8 @@ pub(crate) async fn create_snapshot(
     requested: NewSnapshot,
     topology: Option<TopologyRequirement>,
 ) -> Result<csi::Snapshot, CreateSnapshotError> {
-    let guard = pending
-        .enter(&requested.name)
-        .ok_or_else(|| CreateSnapshotError::Pending {
-            name: requested.name.clone(),
-        })?;
-    // A caller that gives up drops its future; the name stays taken until the agent has answered.
-    let task = tokio::spawn(async move {
-        let _guard = guard;
+    let name = requested.name.clone();
+    let creation = async move {
         let Found {
             agent,
             volume,
@@ -132,8 +137,8 @@ pub(crate) async fn create_snapshot(
         let snapshot = check_answer(&requested.name, &volume.id, &node, answer)?;
         agent.shows(&instance, revision).await;
         Ok(shown(snapshot, volume.id, &node, &key))
-    });
-    task.await.unwrap_or(Err(CreateSnapshotError::Lost))
+    };
+    pending.run(IdOf::Snapshot, &name, creation).await
 }
 
 /// Of the snapshots of one name the first that is not of this volume, on whatever nodes both are. Pure.
@@ -178,6 +183,15 @@ pub(crate) enum DeleteSnapshotError {
         node: String,
         now: String,
     },
+    #[error(
+        "snapshot {id} is one of group snapshot {group} ({name:?}), and is not deleted alone; delete the group snapshot"
+    )]
+    Member {
+        id: String,
+        group: String,
+        /// Name of the group.
+        name: String,
+    },
 }
 
 /// Deletes the snapshot; one that was never made, that its node does not have, or that was forgotten with its node is deleted already.
@@ -204,17 +218,17 @@ pub(crate) async fn delete_snapshot(
         Err(LookupError::ForgottenNodes { .. }) => return Ok(()),
         found => found?,
     };
+    let snapshot = place.and_then(|place| place.snapshot());
+    if let Some(group) = snapshot.and_then(|snapshot| snapshot.group) {
+        let (group, name) = (group.id, group.name);
+        return Err(DeleteSnapshotError::Member { id, group, name });
+    }
     let instance = agent.instance();
     let mut client = agent.client_for_copies()?;
     let request = agent::DeleteSnapshotRequest { id };
     let asked = async move { client.delete_snapshot(request).await };
-    match call(CHANGE_DEADLINE, asked).await {
-        Ok(answer) => agent.shows(&instance, answer.revision).await,
-        Err(CallError::Answered {
-            code: Code::NotFound,
-            ..
-        }) => {}
-        Err(error) => return Err(error.into()),
+    if let Some(answer) = deletion(asked).await? {
+        agent.shows(&instance, answer.revision).await;
     }
     Ok(())
 }

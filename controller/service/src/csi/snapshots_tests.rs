@@ -1,11 +1,12 @@
-//! Who is asked for a snapshot, what is refused before that, and which answers are believed.
+//! Snapshots through the Controller service: the agent that is called, requests refused without a call, and invalid answers of an agent.
 
 #![allow(clippy::unwrap_used)]
 
 use drivebay_csi::{Reserve, status::HasCode};
+use tonic::Code;
 
 use super::*;
-use crate::csi::test_nodes::{agents, disconnected, followed, id, key, snapshot, volume};
+use crate::csi::test_nodes::{agents, disconnected, followed, id, key, member, snapshot, volume};
 
 /// Volume 1 with snapshot 7 on n1, which is followed; volume 3 with snapshot 6 on n3, which is disconnected.
 fn nodes() -> Agents {
@@ -27,6 +28,7 @@ async fn create(
         name: name.into(),
         volume_id,
         reserve: Reserve::default(),
+        max_age: None,
     };
     let topology = node.map(|node| key().only(node));
     let pending = Pending::default();
@@ -86,6 +88,7 @@ async fn a_name_is_asked_for_once_at_a_time() {
         name: "new".into(),
         volume_id: id(1, "n1"),
         reserve: Reserve::default(),
+        max_age: None,
     };
     let create = || {
         create_snapshot(
@@ -117,6 +120,25 @@ async fn what_was_never_made_or_was_forgotten_is_deleted_and_a_disconnected_node
         let code = deleted.map_or_else(|error| error.code(), |()| Code::Ok);
         assert_eq!(code, expected, "{id}");
     }
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_group_is_deleted_with_the_group_alone() {
+    let agents = nodes();
+    let of_group = vec![member(7, "n1", "ready", 20, 1)];
+    followed(&agents, "n1", vec![volume(1, "n1", of_group)]);
+    let refused = delete_snapshot(&agents, id(7, "n1")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let refused = refused.to_string();
+    assert!(refused.contains(&id(20, "n1")), "{refused}");
+    assert!(refused.contains("\"g20\""), "{refused}");
+    // The group's id names the node in the requested id, also the former one of a moved drive.
+    let found = agents.snapshot(&id(7, "n1")).unwrap();
+    let shown = shown_as(&id(7, "n1"), found, &key());
+    assert_eq!(shown.group_snapshot_id, id(20, "n1"));
+    let found = agents.snapshot(&id(7, "n3")).unwrap();
+    let shown = shown_as(&id(7, "n3"), found, &key());
+    assert_eq!(shown.group_snapshot_id, id(20, "n3"));
 }
 
 #[test]

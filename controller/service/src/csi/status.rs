@@ -10,7 +10,10 @@ use super::{
     attach::AttachError,
     create::CreateError,
     delete::DeleteError,
+    existing_groups::{DeleteGroupError, GetGroupError, IdMismatch},
+    group_snapshots::CreateGroupError,
     origin::SourceError,
+    pending::Unfinished,
     snapshots::{CreateSnapshotError, DeleteSnapshotError},
 };
 use crate::{agents::LookupError, call::CallError, page::BadToken, placement::PlacementError};
@@ -39,7 +42,9 @@ impl HasCode for LookupError {
             | Self::Copying { .. }
             | Self::ForgottenNodes { .. } => Code::NotFound,
             // Absence is not known, so it is not claimed.
-            Self::NotKnownYet { .. } | Self::NodeNeverSeen { .. } => Code::Unavailable,
+            Self::NotKnownYet { .. }
+            | Self::SnapshotsNotKnown { .. }
+            | Self::NodeNeverSeen { .. } => Code::Unavailable,
         }
     }
 }
@@ -58,10 +63,19 @@ impl HasCode for CallError {
     }
 }
 
+impl HasCode for Unfinished {
+    fn code(&self) -> Code {
+        match self {
+            Self::UnderWay { .. } => Code::Aborted,
+            Self::Lost { .. } => Code::Unavailable,
+        }
+    }
+}
+
 impl HasCode for CreateError {
     fn code(&self) -> Code {
         match self {
-            Self::Pending { .. } => Code::Aborted,
+            Self::Unfinished(error) => error.code(),
             // Final codes would make the provisioner try another node, or forget the volume.
             Self::InDoubt { .. } | Self::Notes(_) => Code::Unavailable,
             Self::Elsewhere { .. } => Code::AlreadyExists,
@@ -69,8 +83,6 @@ impl HasCode for CreateError {
             Self::Placement(error) => error.code(),
             Self::Size(error) => error.code(),
             Self::Call(error) => error.code(),
-            // The task that carried it died; the agent may have done it.
-            Self::Lost => Code::Unavailable,
         }
     }
 }
@@ -96,14 +108,12 @@ impl HasCode for SourceError {
 impl HasCode for CreateSnapshotError {
     fn code(&self) -> Code {
         match self {
-            Self::Pending { .. } => Code::Aborted,
+            Self::Unfinished(error) => error.code(),
             Self::Lookup(error) => error.code(),
             Self::Moved { .. } => Code::FailedPrecondition,
             Self::OtherNode { .. } => Code::ResourceExhausted,
             Self::Exists { .. } => Code::AlreadyExists,
             Self::Call(error) => error.code(),
-            // The task that carried it died; the agent may have done it.
-            Self::Lost => Code::Unavailable,
         }
     }
 }
@@ -112,6 +122,48 @@ impl HasCode for DeleteSnapshotError {
     fn code(&self) -> Code {
         match self {
             Self::Lookup(error) => error.code(),
+            Self::Call(error) => error.code(),
+            Self::Moved { .. } => Code::FailedPrecondition,
+            // CSI's code for a snapshot that can be deleted only with its group.
+            Self::Member { .. } => Code::InvalidArgument,
+        }
+    }
+}
+
+impl HasCode for CreateGroupError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unfinished(error) => error.code(),
+            Self::Invalid(error) => error.code(),
+            Self::Lookup(error) => error.code(),
+            // CSI's code for volumes that cannot be in one group snapshot.
+            Self::Scattered { .. } | Self::Moved { .. } => Code::FailedPrecondition,
+            Self::Exists { .. } => Code::AlreadyExists,
+            Self::Call(error) => error.code(),
+        }
+    }
+}
+
+impl HasCode for IdMismatch {
+    fn code(&self) -> Code {
+        Code::InvalidArgument
+    }
+}
+
+impl HasCode for GetGroupError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Ids(error) => error.code(),
+        }
+    }
+}
+
+impl HasCode for DeleteGroupError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Lookup(error) => error.code(),
+            Self::Ids(error) => error.code(),
             Self::Call(error) => error.code(),
             Self::Moved { .. } => Code::FailedPrecondition,
         }
@@ -155,6 +207,9 @@ drivebay_csi::statuses!(
     DeleteError,
     CreateSnapshotError,
     DeleteSnapshotError,
+    CreateGroupError,
+    GetGroupError,
+    DeleteGroupError,
     AttachError,
     BadToken,
 );

@@ -1,10 +1,10 @@
-//! ValidateVolumeCapabilities: whether a volume is what a request describes. Pure.
+//! ValidateVolumeCapabilities: compares a volume with a request. Pure.
 
 use drivebay_proto::{agent, csi::ValidateVolumeCapabilitiesRequest, names};
 
 use drivebay_csi::validate::{self, Access, InvalidRequest};
 
-/// Why the volume is not what the request describes; None when it is.
+/// Returns the first difference between the volume and the request, as text; None if it matches.
 pub(crate) fn unsuitable(
     volume: &agent::Volume,
     wanted: &Access,
@@ -28,7 +28,7 @@ pub(crate) fn unsuitable(
             volume.fs_type
         ));
     }
-    // Other keys in the context are the provisioner's.
+    // Other keys in the context are set by the provisioner.
     let class = request.volume_context.get(names::PARAM_CLASS);
     if class.is_some_and(|class| *class != volume.class) {
         return Some(format!("its class is {:?}", volume.class));
@@ -41,7 +41,7 @@ pub(crate) fn unsuitable(
         return Some(format!("its class is {:?}", volume.class));
     }
     for (key, value) in &parameters.kept {
-        // The class was compared above: a volume made without naming one has one all the same.
+        // The class was compared above: a volume created without naming a class has one nonetheless.
         if key != names::PARAM_CLASS && volume.parameters.get(key) != Some(value) {
             return Some(format!(
                 "it was created with another value of parameter {key}"

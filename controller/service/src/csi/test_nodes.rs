@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use drivebay_csi::topology::TopologyKey;
-use drivebay_proto::agent::{Class, InventoryUpdate, Volume, VolumeSnapshot};
+use drivebay_proto::agent::{Class, InventoryUpdate, SnapshotGroup, Volume, VolumeSnapshot};
 use tokio::sync::watch;
 
 use crate::{
@@ -48,6 +48,24 @@ pub(super) fn snapshot(n: u128, node: &str, state: &str) -> VolumeSnapshot {
         size_bytes: GIB,
         state: state.into(),
         ..VolumeSnapshot::default()
+    }
+}
+
+/// A snapshot in the group named `g{group}`, which was taken with `members` snapshots.
+pub(super) fn member(
+    n: u128,
+    node: &str,
+    state: &str,
+    group: u128,
+    members: u32,
+) -> VolumeSnapshot {
+    VolumeSnapshot {
+        group: Some(SnapshotGroup {
+            id: id(group, node),
+            name: format!("g{group}"),
+            members,
+        }),
+        ..snapshot(n, node, state)
     }
 }
 

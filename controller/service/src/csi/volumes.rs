@@ -1,4 +1,4 @@
-//! How the agents' volumes and classes are shown to CSI; capacities summed.
+//! The agents' volumes and classes in CSI's form, and the sum of their capacities.
 
 use std::collections::HashMap;
 
@@ -13,12 +13,12 @@ use drivebay_csi::{
     topology::TopologyKey,
 };
 
-/// A size as CSI writes it. The agents' sizes fit; a larger one is shown as the largest there is.
+/// Converts a size to CSI's type. Saturates, which no size of an agent needs.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// A volume as CSI shows it.
+/// Returns a volume in CSI's form.
 pub(crate) fn volume(volume: agent::Volume, node: &str, key: &TopologyKey) -> csi::Volume {
     let content_source = Source::of(&volume).map(csi::VolumeContentSource::from);
     csi::Volume {
@@ -30,7 +30,7 @@ pub(crate) fn volume(volume: agent::Volume, node: &str, key: &TopologyKey) -> cs
     }
 }
 
-/// Where a volume is published, and its condition if that API is wanted.
+/// Returns the nodes on which a volume is published, and its condition if the legacy API is enabled.
 pub(crate) fn status(
     volume: &agent::Volume,
     node: &str,
@@ -49,7 +49,7 @@ pub(crate) fn status(
     (published, condition)
 }
 
-/// A volume's health in the words of CSI 1.13.
+/// Returns a volume's health in CSI 1.13's form.
 pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi::VolumeHealth {
     csi::VolumeHealth {
         volume_id: volume.id.clone(),
@@ -57,27 +57,27 @@ pub(crate) fn volume_health(volume: &agent::Volume, at: Whereabouts<'_>) -> csi:
     }
 }
 
-/// What GetCapacity is asked about.
+/// Parameters of GetCapacity.
 #[derive(Debug)]
 pub(crate) struct CapacityQuery<'a> {
-    /// Only this class.
+    /// Restricts to this class.
     pub(crate) class: Option<&'a str>,
-    /// Only for volumes like these.
+    /// Restricts to volumes with this content.
     pub(crate) content: Content,
-    /// Only on the nodes in this topology.
+    /// Restricts to the nodes in this topology.
     pub(crate) topology: Option<&'a csi::Topology>,
 }
 
-/// Free bytes over all matching nodes and classes, and the largest and smallest volume there.
+/// Returns the free bytes of all matching nodes and classes, and the largest and smallest size of a volume there.
 ///
-/// A node whose agent is away has nothing to offer, for now.
+/// A node counts only if its agent is connected and has scanned every drive.
 pub(crate) fn capacity(
     agents: &Agents,
     key: &TopologyKey,
     query: &CapacityQuery<'_>,
 ) -> csi::GetCapacityResponse {
     let (mut free, mut largest, mut smallest) = (0u64, 0u64, None::<u64>);
-    // The provisioner asks for each node and class on its own, of a fleet many times a minute.
+    // The provisioner asks for each node and class separately, many times a minute in a large cluster.
     let only = query.topology.and_then(|topology| key.only_node(topology));
     let asked = match only {
         Some(node) => agents.get(node).into_iter().collect(),
@@ -102,7 +102,7 @@ pub(crate) fn capacity(
                 let least = query.content.size_rules(class).smallest_volume();
                 free = free.saturating_add(class.free_bytes);
                 smallest = Some(smallest.map_or(least, |known| known.min(least)));
-                // A piece that is too small for any volume is not a volume that could be made.
+                // Contiguous space that is smaller than the smallest volume cannot hold any.
                 if class.largest_volume_bytes >= least {
                     largest = largest.max(class.largest_volume_bytes);
                 }

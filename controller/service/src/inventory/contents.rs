@@ -1,4 +1,4 @@
-//! What is held of one node, and how much that is: while it is being told, and as it is shown.
+//! Contents of one node's inventory and their size, both while a snapshot is being received and when complete.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,8 +22,8 @@ pub(super) struct InventoryBuilder {
     pub(super) bytes: usize,
 }
 
-/// What is known of a volume besides its place in the catalog, in one number, since there may be a million: how many bytes it
-/// counts against the node's bound, far below 512 MiB, and three bits.
+/// Size and marks of a volume, packed into one number, since there may be a million: the bytes that it counts against the
+/// node's bound, far below 512 MiB, and three bits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known(u32);
 
@@ -64,18 +64,18 @@ impl Known {
 
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    // Which agent process said so, and when; behind what is known while a snapshot is being told.
+    // Instance and revision of the agent process that reported this; older than the newest update while a snapshot is being received.
     pub(super) instance: String,
     pub(super) revision: u64,
     pub(super) classes: Classes,
     pub(super) drives: Drives,
     pub(super) volumes: BTreeMap<Uuid, Known>,
-    // Of the host; at most [`MAX_FINDINGS_BYTES`](bounds::MAX_FINDINGS_BYTES), and not counted in `bytes`.
+    // Findings about the host. At most [`MAX_FINDINGS_BYTES`](bounds::MAX_FINDINGS_BYTES); not counted in `bytes`.
     pub(super) findings: Vec<Finding>,
     pub(super) bytes: usize,
 }
 
-// What is held after each of these was put in place of what was there before.
+// Adjusts a total after an entry of size `now` took the place of one of size `before`.
 pub(super) fn replace(bytes: &mut usize, before: Option<usize>, now: usize) {
     *bytes = (*bytes + now).saturating_sub(before.unwrap_or(0));
 }

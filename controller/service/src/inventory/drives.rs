@@ -1,5 +1,4 @@
-//! A node's drives as they are kept: encoded, as they are asked for rarely, and decoded take several times as much for each
-//! of thousands of nodes.
+//! A node's drives, kept encoded: they are rarely read, and decoded ones take several times as much memory, for thousands of nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +8,12 @@ use prost::Message;
 use super::contents::replace;
 use crate::bounds;
 
-/// Drives by identity.
 pub(super) type Drives = BTreeMap<String, PackedDrive>;
 
 #[derive(Debug)]
 pub(super) struct PackedDrive {
     encoded: Box<[u8]>,
-    // What it counts against the node's bound.
+    // Bytes that it counts against the node's bound.
     bytes: usize,
 }
 
@@ -28,7 +26,7 @@ impl PackedDrive {
     }
 
     pub(super) fn decode(&self) -> Drive {
-        // These are bytes that encoding a drive gave.
+        // The bytes come from encoding a drive, so decoding does not fail.
         Drive::decode(&*self.encoded).unwrap_or_default()
     }
 

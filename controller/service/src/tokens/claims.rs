@@ -1,5 +1,4 @@
-//! What a token says of itself. Nobody has verified it here: it saves a review of what cannot be good, and says when a token
-//! that was reviewed expires. Pure.
+//! Claims in a token, unverified. They are used to refuse an unsuitable token without a review, and for the expiry of a reviewed one. Pure.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,10 +6,10 @@ use serde::Deserialize;
 
 use super::error::{MAX_TOKEN_BYTES, NotProven};
 
-/// RFC 7519's registered claims that a ServiceAccount's token has.
+/// RFC 7519's registered claims in a ServiceAccount token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
-    /// The user name.
+    /// User name of the ServiceAccount.
     pub subject: String,
     pub audiences: Vec<String>,
     pub issued: SystemTime,
@@ -42,7 +41,7 @@ impl Default for Audiences {
 }
 
 impl Claims {
-    /// Reads the second part of a JSON Web Token.
+    /// Reads the claims (second part) of a JSON Web Token. Does not verify its signature.
     ///
     /// # Errors
     /// [`NotProven::NotAToken`]

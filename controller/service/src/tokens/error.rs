@@ -1,14 +1,14 @@
-//! Why a token proves no node.
+//! Reasons why a token proves no node.
 
-/// Longest token that is looked at, bytes: a projected one has about 1,200.
+/// Longest accepted token, bytes: a projected one has about 1,200.
 pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
 
-/// No API server has answered.
+/// No API server reviewed the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the API server has not reviewed the token: {0}")]
 pub struct Unavailable(pub String);
 
-/// Why a token proves no node.
+/// Reason why a token proves no node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotProven {
     #[error("what the agent has shown is not a ServiceAccount token")]

@@ -1,37 +1,37 @@
-//! What an API server's answer to a TokenReview proves. Pure.
+//! Decides what an API server's answer to a TokenReview proves. Pure.
 
 use drivebay_proto::volume_id::is_node_id;
 
 use super::{claims::Claims, error::NotProven};
 
-/// Whose tokens are believed.
+/// The audience and user of acceptable tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// Whom the token has to be for: this controller.
+    /// Required audience of the token: this controller.
     pub audience: String,
-    /// The agents' ServiceAccount, as a user: `system:serviceaccount:NAMESPACE:NAME`.
+    /// Required user, the agents' ServiceAccount: `system:serviceaccount:NAMESPACE:NAME`.
     pub user: String,
 }
 
-/// A TokenReview's status.
+/// Status of a TokenReview.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     pub authenticated: bool,
     pub audiences: Vec<String>,
     pub user: String,
-    /// The node of the pod that the token is bound to.
+    /// Nodes of the pod to which the token is bound.
     pub nodes: Vec<String>,
-    /// Why it is not authenticated.
+    /// Reason why it is not authenticated.
     pub error: String,
 }
 
 impl Expected {
-    /// The user that a ServiceAccount is.
+    /// Returns the user name of a ServiceAccount.
     pub fn user(namespace: &str, name: &str) -> String {
         format!("system:serviceaccount:{namespace}:{name}")
     }
 
-    /// Whether a token that says this of itself can be good: an API server is asked only then.
+    /// Checks the unverified claims of a token. An API server is asked only if they are acceptable.
     pub(super) fn plausible(&self, claims: &Claims) -> Result<(), NotProven> {
         if claims.subject != self.user {
             return Err(NotProven::OtherUser {
@@ -42,12 +42,12 @@ impl Expected {
         self.for_us(&claims.audiences)
     }
 
-    /// The node that the answer proves.
+    /// Returns the node id that the answer proves.
     pub(super) fn judge(&self, answer: &Answer) -> Result<String, NotProven> {
         if !answer.authenticated {
             return Err(NotProven::NotAuthenticated(answer.error.clone()));
         }
-        // An API server that does not know of audiences leaves them out: then the token may be for somebody else.
+        // An API server without support for audiences returns none: then the token may be for another audience.
         self.for_us(&answer.audiences)?;
         if answer.user != self.user {
             return Err(NotProven::OtherUser {

@@ -1,4 +1,4 @@
-//! TokenReview at the API server of the cluster that this controller runs in.
+//! TokenReview at the API server of the controller's cluster.
 
 use std::{future::Future, pin::Pin};
 
@@ -7,17 +7,17 @@ use kube::{Api, Client, api::PostParams};
 
 use super::{error::Unavailable, judge::Answer, review::Review};
 
-/// What Kubernetes adds to a token that is bound to a pod, since 1.30.
+/// Extra user field of a token that is bound to a pod. Written by Kubernetes since 1.30.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// The API server, reached with the ServiceAccount of this pod.
+/// The API server of this pod's cluster.
 pub struct ApiServer {
     reviews: Api<TokenReview>,
     audience: String,
 }
 
 impl ApiServer {
-    /// Over this client.
+    /// Returns a reviewer over this client, for tokens of this audience.
     pub fn new(client: Client, audience: &str) -> Self {
         Self {
             reviews: Api::all(client),

@@ -1,8 +1,8 @@
-//! Agents that prove by a ServiceAccount token which node they are on.
+//! Agents that prove their node by a ServiceAccount token.
 //!
-//! `judge` decides what an API server's answer proves, purely; `claims` reads what a token says of itself, unverified, to refuse
-//! what cannot be good without asking; `kubernetes` asks the API server; `review` remembers what was asked, and asks no more at a
-//! time than an API server bears when a whole fleet reconnects; `session` renews the proof of a session.
+//! `judge` decides purely what an API server's answer proves; `claims` reads a token's unverified claims, to refuse unsuitable
+//! ones without a review; `kubernetes` calls the API server; `review` caches reviews and limits their rate, for a fleet that
+//! reconnects at once; `session` renews the proof during a session.
 
 mod claims;
 mod error;

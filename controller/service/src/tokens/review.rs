@@ -1,4 +1,4 @@
-//! Has an API server review tokens: remembers what was asked, and asks no more at a time than it bears.
+//! Reviews of tokens by an API server: cached, and limited in rate.
 
 use std::{
     collections::HashMap,
@@ -17,32 +17,31 @@ use super::{
     judge::{Answer, Expected},
 };
 
-/// A review is an authentication and no more; an API server that takes longer is overloaded.
+/// Timeout of a review. It is a single authentication; an API server that takes longer is overloaded.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Reviews at a time. Each takes [`SPACING`] at least, so that there are never more than 160 a second: 5,000 agents that
+/// Concurrent reviews. Each takes at least [`SPACING`], so that there are at most 160 per second: 5,000 agents that
 /// reconnect at once are reviewed within 32 s.
 const AT_A_TIME: usize = 16;
 const SPACING: Duration = Duration::from_millis(100);
-/// A review is believed for so long: after this a token whose pod is gone is found out.
+/// Validity of a review in the cache. After it, a token whose pod was deleted is detected.
 const FRESH: Duration = Duration::from_secs(600);
-/// For how long a token that was reviewed goes on proving after it has expired while no API server answers.
+/// Time for which a reviewed token still proves its node after its expiry, while no API server answers.
 pub(super) const GRACE: Duration = Duration::from_secs(3600);
-/// Reviews that are remembered: of more agents than a controller has.
+/// Most reviews in the cache, more than a controller has agents.
 const REMEMBERED: usize = 20_000;
 
-/// Which node a token proves, and until when.
+/// The node that a token proves, with the token's validity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proven {
-    /// The node id.
     pub node: String,
-    /// When the token was issued, and when it expires.
+    /// Time at which the token was issued; `until`: the time at which it expires.
     pub issued: SystemTime,
     pub until: SystemTime,
 }
 
-/// Asks an API server what a token is worth.
+/// Reviews tokens.
 pub trait Review: Send + Sync {
-    /// The answer, or why there is none.
+    /// Returns the review's result, or an error if no API server gave one.
     fn review<'a>(
         &'a self,
         token: &'a str,
@@ -54,13 +53,13 @@ struct Remembered {
     reviewed: SystemTime,
 }
 
-/// Decides what tokens prove. Clones share what they remember.
+/// Verifies tokens. Clones share one cache.
 #[derive(Clone)]
 pub struct Tokens {
     review: Arc<dyn Review>,
     expected: Arc<Expected>,
     places: Arc<Semaphore>,
-    // By the token's digest: tokens are secrets.
+    // Keyed by the token's SHA-256 digest, since tokens are secrets.
     known: Arc<Mutex<HashMap<[u8; 32], Remembered>>>,
 }
 
@@ -82,10 +81,10 @@ impl Tokens {
         }
     }
 
-    /// Which node this token proves.
+    /// Returns the node that this token proves, from the cache or from a review.
     ///
     /// # Errors
-    /// [`NotProven`]; `Unavailable` when that is not known now.
+    /// [`NotProven`]; [`NotProven::Unavailable`] if no API server answers.
     pub async fn prove(&self, token: &str) -> Result<Proven, NotProven> {
         let now = SystemTime::now();
         let claims = self.read(token)?;
@@ -97,7 +96,7 @@ impl Tokens {
         {
             return Ok(known.proven.clone());
         }
-        // While no API server answers, one that was good goes on proving for a while; a first one proves nothing.
+        // While no API server answers, a token that was reviewed before remains valid for the grace; a new one proves nothing.
         if claims.until <= now && known.is_none() {
             return Err(NotProven::Expired);
         }
@@ -119,7 +118,7 @@ impl Tokens {
         }
     }
 
-    /// Reads a token that may be good, as far as that can be said without asking.
+    /// Reads the claims of a token that may be good, without a review.
     ///
     /// # Errors
     /// [`NotProven`]
@@ -133,7 +132,7 @@ impl Tokens {
         let place = self.places.acquire().await;
         let _place = place.map_err(|_| Unavailable("the controller stops".to_owned()))?;
         let asked = timeout(DEADLINE, self.review.review(token));
-        // The place is kept for its share of a second, however fast the answer comes.
+        // The permit is held for at least [`SPACING`], however fast the answer is.
         let (answer, ()) = tokio::join!(asked, tokio::time::sleep(SPACING));
         let late = || Unavailable(format!("no answer within {} s", DEADLINE.as_secs()));
         answer.unwrap_or_else(|_| Err(late()))

@@ -1,4 +1,4 @@
-//! A session that stands as long as its agent proves where it is.
+//! Proof of a session's node by tokens, and its renewal.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,15 +11,15 @@ use super::{
 };
 use crate::{agents::AgentChannel, call::call};
 
-/// Reading a file takes no longer.
+/// Timeout of the agent's answer with its token.
 const SHOW: Duration = Duration::from_secs(5);
-/// The part of a token's life after which the next one is asked for. The kubelet renews at 80 %, and looks each minute.
+/// Fraction of a token's lifetime after which the next one is requested. The kubelet renews it at 80 %, and checks once per minute.
 const RENEW_AT: f64 = 0.85;
-/// Between two attempts to prove again, at least.
+/// Shortest interval between two attempts.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Asks the agent for its token, and what that proves. `shown` is called when the agent has shown one that may be good, and
-/// waits from then on for its turn to be reviewed.
+/// Requests the agent's token and verifies it. Calls `shown` when the agent has sent a token that may be good, before
+/// waiting for its review.
 ///
 /// # Errors
 /// [`NotProven`]
@@ -41,7 +41,7 @@ pub(crate) async fn prove(
     tokens.prove(&token).await
 }
 
-/// Proves again before each expiry. Ends, with the reason, when the agent proves nothing any more.
+/// Renews the proof before each expiry. Returns the reason when the agent's node is no longer proved.
 pub(crate) async fn until_unproven(
     client: AgentClient<AgentChannel>,
     tokens: Tokens,
@@ -71,7 +71,7 @@ pub(crate) async fn until_unproven(
     }
 }
 
-/// How long until the agent is asked for its next token. Pure.
+/// Returns the time until the agent's next token is requested. Pure.
 fn next(proven: &Proven, now: SystemTime) -> Duration {
     let lifetime = proven
         .until
@@ -81,10 +81,10 @@ fn next(proven: &Proven, now: SystemTime) -> Duration {
     renew.duration_since(now).unwrap_or_default().max(AGAIN)
 }
 
-/// Whether a failed attempt ends the session. Pure.
+/// Returns the reason if a failed attempt ends the session. Pure.
 fn ends(proven: &Proven, error: &NotProven, now: SystemTime) -> Option<String> {
     match error {
-        // Nobody has said anything against it: it lasts for the grace.
+        // No API server refused the token, so it remains valid for the grace.
         NotProven::Unavailable(_) => None,
         NotProven::NotShown(_) | NotProven::Expired | NotProven::NotAToken
             if now < proven.until =>

@@ -1,4 +1,4 @@
-//! `volumes --unclaimed`: what is left over, and every list that is not believed.
+//! `volumes --unclaimed`: unclaimed volumes, and every kind of list that is refused.
 
 use serde_json::{Value, json};
 use tonic::Status;

@@ -1,4 +1,4 @@
-//! What a shell gets at the Tab key.
+//! Candidates that a shell gets for completion.
 
 use std::{ffi::OsString, path::Path};
 
@@ -46,7 +46,7 @@ fn nodes_drives_volumes_and_classes_of_the_controller_complete_a_command_line() 
     assert_eq!(all(Named::Class), ["bulk", "fast"]);
     assert_eq!(all(Named::Drive), ["wwn-sda", "wwn-sdb"]);
     assert_eq!(all(Named::Volume), ["db", "web"]);
-    // Those of the node that is typed.
+    // Only those of the node in `--node`.
     let of_n2 = offered(Named::Drive, &socket, "drives --node n2");
     assert_eq!(of_n2, ["sdb"]);
 }

@@ -1,4 +1,4 @@
-//! A controller with set answers, over a real socket.
+//! A controller with fixed answers, over a real socket.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, transport::Server};
 use super::id;
 use drivebay_common::authority;
 
-/// What it says.
+/// Fixed answers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fake {
     pub(super) nodes: Vec<Node>,
@@ -27,13 +27,13 @@ pub(super) struct Fake {
     pub(super) volumes: Vec<VolumeOnNode>,
     pub(super) driver: String,
     pub(super) findings: Vec<Finding>,
-    /// Why no volume is moved.
+    /// Reasons why no volume is moved.
     pub(super) refusals: Vec<String>,
-    /// Lists end with this, after what they have.
+    /// Ends each list with this status, after its entries.
     pub(super) end: Option<Status>,
 }
 
-/// It, on a socket of its own.
+/// A served fake with its socket.
 pub(super) struct Served {
     dir: tempfile::TempDir,
     runtime: Option<Runtime>,
@@ -103,7 +103,7 @@ impl Cluster for Fake {
         request: Request<ListNodesRequest>,
     ) -> Result<Response<Self::ListNodesStream>, Status> {
         let nodes = request.into_inner().nodes;
-        // Only the list that a test is about is cut short.
+        // Only the list under test is truncated.
         let whole = Self {
             end: None,
             ..self.clone()

@@ -1,8 +1,8 @@
-//! `nodes`, `drives`, `volumes`: literally, since people read them and scripts parse them.
+//! `nodes`, `drives`, `volumes`: exact output, since operators read it and scripts parse it.
 
 use std::io::{self, Write};
 
-use drivebay_proto::agent::VolumeSnapshot;
+use drivebay_proto::agent::{SnapshotGroup, VolumeSnapshot};
 use tonic::Status;
 
 use super::{fake::Fake, *};
@@ -191,7 +191,7 @@ nodes:
 
 #[test]
 fn a_list_is_shown_again_when_it_has_changed() {
-    /// Takes this many answers.
+    /// Accepts this many writes.
     struct Reader(usize, Vec<u8>);
     impl Write for Reader {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
@@ -205,7 +205,7 @@ fn a_list_is_shown_again_when_it_has_changed() {
         }
     }
     let mut fake = cluster();
-    // Its age changes each second.
+    // The age of a volume changes each second.
     inside(&mut fake.volumes[0]).created_at = unix_seconds();
     let served = fake.serve();
     let socket = served.socket();
@@ -354,18 +354,27 @@ fn snapshots_of_all_nodes_are_shown_with_their_node_and_volume_and_filtered() {
         ..VolumeSnapshot::default()
     };
     let mut fake = cluster();
-    inside(&mut fake.volumes[2]).snapshots = vec![snapshot("c", "ready")];
+    let in_group = VolumeSnapshot {
+        group: Some(SnapshotGroup {
+            id: "uuid-nightly@n2".into(),
+            name: "nightly".into(),
+            members: 2,
+        }),
+        ..snapshot("c", "ready")
+    };
+    inside(&mut fake.volumes[2]).snapshots = vec![in_group];
     inside(&mut fake.volumes[0]).snapshots = vec![snapshot("a", "ready"), snapshot("b", "x")];
     let served = fake.serve();
     let of = |line: &[&str]| ask(&served.socket(), line).ok();
     assert_eq!(
         of(&["snapshots"]),
         "\
-NODE  NAME  VOLUME    SIZE  AGE  RESERVE  USED%  STATE
-n1    a     pvc-1   10 GiB    -    2 GiB    50%  ready
-n1    b     pvc-1   10 GiB    -    2 GiB    50%  x
-n2    c     pvc-3   10 GiB    -    2 GiB    50%  ready
+NODE  NAME  VOLUME    SIZE  AGE  EXPIRES  RESERVE  USED%  STATE
+n1    a     pvc-1   10 GiB    -    never    2 GiB    50%  ready
+n1    b     pvc-1   10 GiB    -    never    2 GiB    50%  x
+n2    c     pvc-3   10 GiB    -    never    2 GiB    50%  ready
 3 snapshots of 2 volumes: 2 ready, 1 x; 3 of 6 GiB reserve used
+groups: nightly (1 of 2)
 (n2 is away: shown as last reported)
 (n3 is starting: still scanning its drives)
 "
@@ -383,13 +392,16 @@ n2    c     pvc-3   10 GiB    -    2 GiB    50%  ready
         (&"n2".into(), &"away".into(), &"pvc-3".into())
     );
     assert_eq!(last["used_bytes"], GIB);
+    assert_eq!(last["group"]["name"], "nightly");
     let (_, code) = ask(&served.socket(), &["snapshots", "pvc-9"]).error();
     assert_eq!(code, 6);
     let none = Fake::default().serve();
     assert_eq!(ask(&none.socket(), &["snapshots"]).ok(), "no snapshots\n");
     let shown = of(&["volume", "show", "pvc-1"]);
     assert!(
-        shown.contains("\n  snapshots  a (10 GiB, 50% of 2 GiB reserve used): ready\n"),
+        shown.contains(
+            "\n  snapshots  a (10 GiB, never expires, 50% of 2 GiB reserve used): ready\n"
+        ),
         "{shown}"
     );
 }
@@ -415,7 +427,7 @@ fn a_narrow_terminal_leaves_columns_out_and_says_so() {
         let narrow = shown(list, 60);
         let widest = narrow.lines().map(|line| line.chars().count()).max();
         assert!(widest <= Some(60), "{narrow}");
-        // Of two lists that fit, one has empty columns that need not be said to be missing.
+        // Of two tables that fit, one has empty columns, whose omission needs no note.
         let has_note = narrow.contains("; -o wide shows");
         assert!(has_note || !narrow.contains("AGE"), "{narrow}");
         assert_eq!(shown(list, 200), ask(&socket, &[list]).ok());
@@ -478,7 +490,7 @@ fn one_that_goes_away_within_its_answer_is_nobody_there() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("c.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    // Takes the connection, waits for the call's first bytes, hangs up.
+    // Accepts the connection, reads the call's first bytes, and closes it.
     let hangs_up = std::thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
         let mut bytes = [0; 24];

@@ -1,4 +1,4 @@
-//! The commands against a controller that serves `Cluster` on a socket: what they ask, show and refuse.
+//! Commands against a controller that serves `Cluster` on a socket: their requests, output and errors.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -23,7 +23,7 @@ use crate::config::{Cli, Command};
 
 const GIB: u64 = 1 << 30;
 
-/// What a command came to.
+/// Result of a command.
 struct Said {
     result: Result<(), CommandError>,
     out: String,

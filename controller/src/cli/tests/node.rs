@@ -1,4 +1,4 @@
-//! `node forget` and `node remember`: nothing is given up that is there, was not shown, or was not confirmed.
+//! `node forget` and `node remember`: a node is forgotten only if it is disconnected, its loss was shown, and it was confirmed.
 
 use drivebay_proto::controller::Connection;
 

@@ -387,7 +387,7 @@ fn one_is_found_by_any_beginning_that_is_its_alone() {
             "{typed}: {text}"
         );
     }
-    // n2, which is away, had it before.
+    // The disconnected node n2 had it before.
     let text = ask(&socket, &["drive", "show", "wwn-0x5000b"]).ok();
     assert!(text.contains("  node       n1\n"), "{text}");
     let text = ask(&socket, &["drive", "show", "sdb", "--node", "n1"]).ok();
@@ -439,7 +439,7 @@ fn a_drive_of_any_node_is_cordoned_by_any_of_its_whole_names() {
         ask(&socket, &["drive", "locate", "sdb", "on"]).ok(),
         "node n1: the light of drive wwn-0x5000b is on, by ses\n"
     );
-    // A beginning of a name shows a drive, and changes none.
+    // A unique prefix of a name suffices to show a drive, but not to change one.
     let (text, code) = ask(&socket, &["drive", "cordon", "wwn-0x5000", "--by", "ann"]).error();
     assert_eq!(code, drivebay_common::cli::USAGE, "{text}");
 }
@@ -458,7 +458,7 @@ VOLUME    SIZE  FROM  TO   WHEN
 pvc-2   10 GiB  sdb   sda  when it is unstaged
 "
     );
-    // It is in use, and not waited for.
+    // The volume is in use, and the command does not wait for it.
     let said = ask(&socket, &["drive", "replace", "S4YP", "sda", "--by", "ann"]);
     let text = said.out.clone();
     assert_eq!(said.error().1, drivebay_common::cli::LEFT_WAITING);
@@ -496,7 +496,7 @@ moved by themselves once they are unstaged:
     let list = ask(&socket, &["moves", "--node", "n1"]).ok();
     let row = "pvc-2   waiting    0%     -     -  10 GiB  sdb   sda\n    pod a/b uses it\n";
     assert!(list.ends_with(row), "{list}");
-    // A beginning of a name moves nothing.
+    // A prefix of a name does not suffice to move a volume.
     for line in [
         &["volume", "move", "pvc", "--to", "sda", "--by", "ann"][..],
         &[

@@ -1,4 +1,4 @@
-//! `volume pv`: the manifest, and that nothing in a volume's name can become anything else in it.
+//! `volume pv`: the manifest, and that no volume name can inject anything into it.
 
 use drivebay_proto::controller::GetVolumeResponse;
 use drivebay_view::{

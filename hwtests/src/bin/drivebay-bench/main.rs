@@ -9,6 +9,7 @@ mod calls;
 mod check;
 mod memory;
 mod moves;
+mod snapshots;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum What {
     Memory(memory::Options),
     /// A volume moved to another drive, beside dd between the same drives.
     Moves(moves::Options),
+    /// Snapshots on two drives of the lab's guest: calls beside LVM's commands and dd, and what they cost a volume's writes.
+    Snapshots(snapshots::Options),
 }
 
 #[tokio::main]
@@ -46,9 +49,10 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Ends early when it is interrupted: what is mounted and looped goes with the guards that are dropped.
+/// Ends early on SIGINT or SIGTERM: guards unmount and detach everything.
 async fn interruptible(options: Options) -> Result<(), Trouble> {
-    // Once for all: between two of its shelves no test comes in. Before the signals, which would not end the wait.
+    // One turn for the whole run, so that no test runs between two of its shelves. Before the signal handlers, which would not end the
+    // wait.
     let _turn = Turn::wait()?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -58,6 +62,7 @@ async fn interruptible(options: Options) -> Result<(), Trouble> {
             What::Check(options) => check::run(&options),
             What::Memory(options) => memory::run(options).await,
             What::Moves(options) => moves::run(&options).await,
+            What::Snapshots(options) => snapshots::run(&options).await,
         }
     };
     tokio::select! {

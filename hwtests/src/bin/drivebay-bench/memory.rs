@@ -1,4 +1,4 @@
-//! Memory of an agent and its workers: all drives asked at once, and left to themselves for a while.
+//! Memory of an agent and its workers: while all drives are in use, and after an idle period.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,12 @@ use drivebay_hwtests::{
 use drivebay_proto::csi::volume_capability::{AccessType, MountVolume, access_mode::Mode};
 use tokio::task::JoinSet;
 
-/// Each volume's size, and what a drive has beside its volumes: its label, and room.
+/// Size of a volume, and a drive's further space: for its label, and spare.
 const VOLUME: u64 = 32 * MIB;
 const BESIDE: u64 = 64 * MIB;
-/// Volumes made at a time.
+/// Volumes created concurrently.
 const AT_ONCE: usize = 8;
-/// What a kubelet does for each volume: NodeGetVolumeStats each minute.
+/// Interval at which a kubelet calls NodeGetVolumeStats for each volume.
 const KUBELET: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
@@ -116,7 +116,7 @@ fn print(row: &Row, smaller: Option<&Row>) {
     );
 }
 
-/// One agent with so many drives: just after all were asked, and after a while.
+/// Measures an agent with this many drives: right after all were used, and after an idle period.
 async fn measure(drives: u64, volumes: u64, idle: Duration) -> Result<[Row; 2], Trouble> {
     let mut shelf = Shelf::new()?;
     for number in 0..drives {
@@ -167,7 +167,7 @@ async fn measure(drives: u64, volumes: u64, idle: Duration) -> Result<[Row; 2], 
         sample_all(&rig.node, &made).await;
     }
     let rows = [busy, row("idle")];
-    // Quicker than the shelf, which unmounts one after another and waits for each.
+    // Concurrently, which is faster than the shelf's sequential unmounting.
     let mut leaving = JoinSet::new();
     for volume in made {
         let node = rig.node.clone();
@@ -184,7 +184,7 @@ async fn sample_all(node: &Node, volumes: &[Placed]) {
     }
 }
 
-/// Every volume published once more, sampled and unpublished, all at the same time, beside a scan of all drives.
+/// Publishes every volume once more, samples and unpublishes it, all concurrently, during a scan of all drives.
 async fn ask_all(node: &Node, volumes: &[Placed]) {
     let mut asking = JoinSet::new();
     for volume in volumes {

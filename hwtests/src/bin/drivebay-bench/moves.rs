@@ -1,5 +1,5 @@
-//! A volume moved to another drive, copied and compared, beside `dd` between the same drives. Each drive serves one request at a time, as
-//! a spindle does; what both read and write is zeros.
+//! A volume moved to another drive, copied and compared, beside `dd` between the same drives. Each drive serves one request at a time, like
+//! a spindle; all data is zeros.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use drivebay_proto::{
     csi::CreateVolumeRequest,
 };
 
-/// What a drive has beside the volume: its label, and room.
+/// Space of a drive besides the volume: for its label, and spare.
 const BESIDE: u64 = 64 * MIB;
 const LIMIT: Duration = Duration::from_secs(1800);
 

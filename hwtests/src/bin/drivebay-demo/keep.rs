@@ -1,4 +1,4 @@
-//! `--keep` and `--stop`: leaving the demo as it is, and taking it away later.
+//! `--keep` and `--stop`: keeping a demo at its end, and removing it later.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use drivebay_hwtests::{Agent, Shelf, Trouble, agent, tree, wait};
 
 use crate::say;
 
-/// Where a kept demo notes its agent.
+/// Returns the file in which a kept demo records its agent's process id.
 fn note(dir: &Path) -> PathBuf {
     dir.join("demo.pid")
 }
 
-/// Leaves agent and drives as they are, and says how to use and stop them.
+/// Keeps agent and drives, and prints how to use and stop them.
 pub(crate) fn leave(agent: Agent, shelf: &mut Shelf) -> Result<(), Trouble> {
     let dir = shelf.dir().to_owned();
     let pid = agent.pid();
@@ -41,7 +41,7 @@ pub(crate) fn leave(agent: Agent, shelf: &mut Shelf) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Stops the agent of a kept demo and takes its drives away.
+/// Stops the agent of a kept demo and removes its drives.
 pub(crate) fn stop(dir: &Path) -> Result<(), Trouble> {
     let dir = dir
         .canonicalize()
@@ -51,7 +51,7 @@ pub(crate) fn stop(dir: &Path) -> Result<(), Trouble> {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .ok_or_else(|| refuse("is not the directory of a kept demo"))?;
-    // The number may belong to another process by now: only one that runs on this directory is stopped.
+    // The process id may be reused: only a process with this directory's configuration is stopped.
     let ours = || {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let config = dir.join("agent.toml").display().to_string();

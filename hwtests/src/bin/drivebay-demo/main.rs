@@ -1,8 +1,8 @@
-//! The main job on an embedded default: a shelf of loop drives, an agent in headless
-//! mode, and the life of a filesystem volume and of a raw block volume over CSI.
+//! The main use case in a default setup: a shelf of loop drives, an agent in headless mode, and the life cycle of a filesystem volume and
+//! of a raw block volume over CSI.
 //!
-//! Nothing stays mounted or looped behind, also when it is interrupted or fails: the
-//! shelf and the agent are guards, and an interrupt ends the story early.
+//! Nothing stays mounted or attached, also if it is interrupted or fails: the shelf and the agent are guards, and an interrupt ends the
+//! demo early.
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -23,10 +23,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// One node, end to end, on drives made of files.
 ///
-/// Makes four loop drives (two blank, one with somebody else's filesystem, one full of raw
+/// Makes four loop drives (two blank, one with a foreign filesystem, one full of raw
 /// data), starts drivebay-agent on them, and over CSI creates, mounts, writes, reads, grows
-/// and deletes volumes. No real drive is looked at for use: the configuration selects only
-/// the demo's own files.
+/// and deletes volumes. No real drive is claimed: the configuration selects only the demo's
+/// own files.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
@@ -63,7 +63,7 @@ fn report(result: Result<(), Trouble>) -> ExitCode {
     }
 }
 
-/// The whole demo, ended early by SIGINT or SIGTERM. Its guards clean up either way.
+/// Runs the demo; SIGINT or SIGTERM ends it early. Its guards clean up in any case.
 async fn interruptible(keep: bool) -> Result<(), Trouble> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -130,9 +130,9 @@ async fn demo(keep: bool) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The drives: two to use, two to leave alone.
+/// Creates the drives: two to use, two to leave alone.
 async fn stock() -> Result<Shelf, Trouble> {
-    // Waiting for a turn here could not be interrupted.
+    // Without waiting for a turn, which could not be interrupted.
     let mut shelf = Shelf::at_once()?;
     shelf.add(DriveSpec::blank("blank-1", 8 * GIB))?;
     shelf.add(DriveSpec::blank("blank-2", 8 * GIB))?;
@@ -141,7 +141,7 @@ async fn stock() -> Result<Shelf, Trouble> {
         tools::run("mkfs.ext4", &["-q", "-F", "-L", "photos", &file]).map(drop)
     }))?;
     shelf.add(DriveSpec::blank("raw-data", GIB).holding(shelf::raw_data))?;
-    // Where an interrupt may end the making.
+    // A point at which an interrupt can end the setup.
     tokio::task::yield_now().await;
     Ok(shelf)
 }

@@ -1,30 +1,30 @@
-//! Progress on the terminal: chapters, and aligned lines below them.
+//! Progress on the terminal: titles, and aligned lines below them.
 
 use drivebay_hwtests::{GIB, MIB};
 
-/// A new part of the story.
+/// Prints a title.
 pub(crate) fn chapter(title: &str) {
     println!("\n== {title}");
 }
 
-/// One fact.
+/// Prints a labelled line.
 pub(crate) fn line(what: &str, text: &str) {
     println!("   {what:<14} {text}");
 }
 
-/// Several lines, as they are.
+/// Prints several lines unchanged, indented.
 pub(crate) fn table(text: &str) {
     for row in text.lines() {
         println!("   {row}");
     }
 }
 
-/// A drive of the shelf, in words.
+/// Describes a drive of the shelf.
 pub(crate) fn drive(name: &str, bytes: u64) -> String {
     format!("{:<16} {}", name, size(bytes))
 }
 
-/// Bytes in the largest binary unit that leaves no fraction worth printing.
+/// Formats bytes in GiB or MiB, with at most one decimal.
 pub(crate) fn size(bytes: u64) -> String {
     let tenth = |unit: u64| {
         let tenths = bytes * 10 / unit;

@@ -1,4 +1,4 @@
-//! What the demo shows, step by step. Each step fails the demo when what it shows is not so.
+//! Steps of the demo. A step errs if its result is not as expected.
 
 use std::{
     fs::{self, File},
@@ -13,10 +13,10 @@ use drivebay_proto::csi::{Volume, VolumeCapability, volume_usage::Unit};
 
 use crate::say;
 
-/// How long an erase of a few GiB of sparse file may take.
+/// Longest time to erase a few GiB of a sparse file.
 const ERASE_LIMIT: Duration = Duration::from_secs(120);
 
-/// A volume in the demo.
+/// A volume of the demo.
 struct Shown {
     id: String,
     capability: VolumeCapability,
@@ -24,7 +24,7 @@ struct Shown {
     target: PathBuf,
 }
 
-/// The whole story; with `keep` it ends before anything is deleted.
+/// Runs all steps; with `keep`, ends before anything is deleted.
 pub(crate) async fn tell(agent: &Agent, shelf: &Shelf, keep: bool) -> Result<(), Trouble> {
     let csi = agent.csi().await?;
     found(agent, shelf).await?;
@@ -72,7 +72,7 @@ fn check(so: bool, otherwise: &str) -> Result<(), Trouble> {
     }
 }
 
-/// What the agent found, and why it refuses two of them.
+/// Shows the drives that the agent found, and its reasons to reject two of them.
 async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
     say::chapter("Found");
     let inventory = csi::inventory(&agent.settings().agent_socket()).await?;
@@ -111,7 +111,7 @@ async fn found(agent: &Agent, shelf: &Shelf) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Fingerprints of the two drives that are not ours to touch.
+/// Returns fingerprints of the two drives that must not change.
 fn others(shelf: &Shelf) -> Result<Vec<(PathBuf, u64)>, Trouble> {
     let files: Vec<PathBuf> = shelf.files().into_iter().skip(2).collect();
     Ok(digest::of_all(&files)?)
@@ -160,7 +160,7 @@ async fn place(
     })
 }
 
-/// 64 MiB that repeat nowhere.
+/// Returns 64 MiB of pseudo-random bytes.
 fn sample(seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     let words = 64 * MIB / 8;
@@ -174,7 +174,7 @@ fn sample(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A file in the filesystem volume.
+/// Writes and verifies a file in the filesystem volume.
 async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     let file = volume.target.join("letters.bin");
     let written = sample(7);
@@ -207,7 +207,7 @@ async fn filesystem(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Bytes on the raw volume.
+/// Writes and verifies bytes on the raw volume.
 async fn block(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     let written = sample(11);
     let device = File::options()
@@ -230,7 +230,7 @@ async fn block(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// 2 GiB to 3 GiB under a mounted filesystem.
+/// Expands a volume from 2 GiB to 3 GiB while its filesystem is mounted.
 async fn expand(csi: &Csi, volume: &Shown) -> Result<(), Trouble> {
     let before = total(csi, volume).await?;
     let file = volume.target.join("letters.bin");
@@ -263,7 +263,7 @@ async fn total(csi: &Csi, volume: &Shown) -> Result<u64, Trouble> {
     Ok(bytes.map_or(0, |usage| u64::try_from(usage.total).unwrap_or(0)))
 }
 
-/// The command line's tables, as a person gets them.
+/// Prints a table of the command line.
 fn table(agent: &Agent, args: &[&str]) -> Result<(), Trouble> {
     let output = agent.ask(args)?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -282,7 +282,7 @@ fn table(agent: &Agent, args: &[&str]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Waits until deleted space is erased and offered again.
+/// Waits until deleted space is erased and available again.
 async fn erased(agent: &Agent) -> Result<(), Trouble> {
     let start = Instant::now();
     loop {

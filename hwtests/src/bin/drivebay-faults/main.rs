@@ -1,5 +1,5 @@
-//! Prints the fault table that tests have written: `drivebay-faults FILE`. Ends with 1 when a fault was not told, or
-//! told of the wrong drive or volume.
+//! Prints the fault table that tests have written: `drivebay-faults FILE`. Exits with 1 if a fault was not reported, or was reported for
+//! the wrong drive or volume.
 #![allow(
     clippy::disallowed_methods,
     reason = "a small tool of the harness reads a file"

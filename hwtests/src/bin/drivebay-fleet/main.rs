@@ -1,5 +1,5 @@
-//! A simulated fleet in a process of its own: real sessions, made-up drives. It is told what to do on its
-//! standard input, and ends with it.
+//! A simulated fleet in its own process: real sessions, simulated drives. It is controlled by commands on its standard input, and ends at
+//! the end of that.
 #![allow(
     clippy::disallowed_methods,
     reason = "a tool of the harness runs tools and waits"
@@ -22,14 +22,14 @@ use drivebay_hwtests::{
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tracing_subscriber::EnvFilter;
 
-/// Changes are made this often, as many as are due.
+/// Interval of making changes, as many as are due.
 const TICK: Duration = Duration::from_millis(100);
 
 /// A simulated fleet of nodes, for the controller's tests.
 ///
 /// Says `ready NODES VOLUMES` when its agents begin to dial. After that each line of standard input is a command,
 /// answered by one line, `ok ...` or `error ...`: hold-create NODES, hush NODES, go-on NODES, list NODE, ids NODES,
-/// count, connected, restart NODES, stop NODES, start NODES, replay-old-snapshot NODES, machine NODE ID,
+/// count, connected, suspect NODES, restart NODES, stop NODES, start NODES, replay-old-snapshot NODES, machine NODE ID,
 /// change PERCENT. NODES is a node id, FIRST..LAST, or all.
 /// It ends when its standard input does.
 #[derive(Debug, Parser)]
@@ -117,7 +117,7 @@ async fn run(args: Args) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The lines of standard input, read by a thread, since reading blocks.
+/// Returns the lines of standard input; a thread reads them, since reading blocks.
 fn lines() -> mpsc::Receiver<io::Result<String>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -130,7 +130,7 @@ fn lines() -> mpsc::Receiver<io::Result<String>> {
     receiver
 }
 
-/// Obeys, and changes volumes, until there is nobody to obey.
+/// Runs commands, and changes volumes, until the end of the input.
 async fn serve(seats: &mut Seats, mut rate: Percent, volumes: usize) -> Result<(), Trouble> {
     let mut lines = lines();
     let mut tick = tokio::time::interval(TICK);

@@ -1,5 +1,5 @@
-//! What `hwtests/lab` needs besides tests: the snapshot of a booted guest, a guest for people,
-//! and taking away what killed runs left.
+//! Helper of `hwtests/lab` besides the tests: creates the snapshot of a booted guest, starts a guest for interactive use, and removes
+//! leftovers of killed runs.
 #![allow(
     clippy::disallowed_methods,
     reason = "a tool of the harness runs tools and waits"
@@ -46,7 +46,7 @@ enum Ask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Takes away what killed runs left.
+    /// Removes the directories and sockets of runs whose process has ended.
     Sweep,
 }
 
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of each kind that can be plugged into a woken guest.
+/// Returns one drive of each kind that can be plugged into a running guest.
 fn drives() -> MachineSpec {
     MachineSpec::new("shell").with(vec![
         DriveSpec::nvme("nvme1", 8 * GIB),
@@ -82,7 +82,7 @@ fn drives() -> MachineSpec {
     ])
 }
 
-/// A line of a program that measures comes after a round, which an emulated machine takes minutes for.
+/// Longest time between two lines of a measuring program, which prints one per round; on an emulated machine a round takes minutes.
 const LINE_LIMIT: Duration = Duration::from_secs(1800);
 const END_LIMIT: Duration = Duration::from_secs(60);
 

@@ -1,6 +1,6 @@
 //! Reads a device and writes a file on it at random places, past the cache, until it is killed.
 //!
-//! A program of its own: the process that serves a drive must not wait for it (`drivebay_hwtests::hang`).
+//! It is a separate process: the process that serves a drive must not wait for it (`drivebay_hwtests::hang`).
 
 use std::{
     fs::{File, OpenOptions},

@@ -1,4 +1,4 @@
-//! Prints how well slow drives are told from loaded ones: recall, precision and the time to the finding over many made-up traces.
+//! Prints the quality of detecting slow drives among loaded ones: recall, precision and time to the finding over many generated traces.
 
 use std::process::ExitCode;
 

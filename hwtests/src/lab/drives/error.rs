@@ -1,4 +1,4 @@
-//! Why a drive cannot be as asked, made, plugged or unplugged.
+//! Errors of creating, plugging and unplugging drives.
 
 use std::{io, path::PathBuf};
 
@@ -8,120 +8,120 @@ use super::{
 };
 use crate::Trouble;
 
-/// See the module.
+/// A drive cannot be created, plugged or unplugged.
 #[derive(Debug, thiserror::Error)]
 pub enum DriveError {
-    /// qemu has no such property for this kind.
+    /// qemu's device of this kind does not support it.
     #[error("{drive}: qemu's {kind} drives cannot {what}")]
     Unsupported {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Its kind.
+        /// Kind of the drive.
         kind: Kind,
-        /// The wish.
+        /// Requested property.
         what: &'static str,
     },
-    /// A text that the device would cut off, or that is not for it.
+    /// A text that the device would truncate, or with invalid characters.
     #[error(
         "{drive}: its {what} must be 1 to {limit} characters of printable ASCII (a name: letters, digits, '-', '_', a letter first)"
     )]
     Text {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Which text.
+        /// Name of the text.
         what: &'static str,
-        /// The longest.
+        /// Longest accepted text, characters.
         limit: usize,
     },
-    /// Its sector or total size.
+    /// Unsupported sector size or total size.
     #[error(
         "{drive}: {bytes} bytes in sectors of {logical} on {physical} cannot be: sectors are 512 or 4096, the size a multiple of both"
     )]
     Geometry {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Its size.
+        /// Size, bytes.
         bytes: u64,
-        /// Logical sector.
+        /// Logical sector, bytes.
         logical: u32,
-        /// Physical sector.
+        /// Physical sector, bytes.
         physical: u32,
     },
-    /// The file behind it.
+    /// The backing file cannot be created.
     #[error("making {}", path.display())]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operation.
         #[source]
         source: io::Error,
     },
     /// The closure that writes its contents failed.
     #[error("{drive}: writing its contents")]
     Contents {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Why.
+        /// Error of the closure.
         #[source]
         source: Trouble,
     },
-    /// It cannot be served.
+    /// The drive cannot be served.
     #[error("serving a drive")]
     Nbd(#[from] NbdError),
-    /// The slot is another's or does not exist.
+    /// The slot is taken or does not exist.
     #[error("{drive}: {kind} slot {slot} is taken or does not exist")]
     Slot {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Its kind.
+        /// Kind of the drive.
         kind: Kind,
-        /// As asked.
+        /// Requested slot.
         slot: u8,
     },
     /// All slots are taken.
     #[error("{drive}: no {kind} slot is free")]
     Full {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Its kind.
+        /// Kind of the drive.
         kind: Kind,
     },
-    /// SATA.
+    /// A SATA drive cannot be plugged or unplugged.
     #[error("{drive}: qemu's AHCI has no hotplug; plug it in before power on, or take scsi")]
     NoHotplug {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
     },
-    /// qemu makes namespaces of their own only before power on.
+    /// qemu creates separate namespaces only before power on.
     #[error(
         "{drive}: an NVMe drive with an EUI-64 can be plugged in again, but must have been there at power on"
     )]
     EuiNotBooted {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
     },
-    /// It does not answer.
+    /// The drive does not answer.
     #[error(
         "{drive} does not answer, and unplugging it would stop the whole machine: resume() or die() it first"
     )]
     Silent {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
     },
-    /// The guest refused.
+    /// The guest did not release the drive.
     #[error("{drive}: the guest does not let it go")]
     GuestKeeps {
-        /// Its name.
+        /// Name of the drive.
         drive: String,
     },
     /// qemu refused or did not answer.
     #[error("{doing} {drive}")]
     Qmp {
-        /// What was being done.
+        /// Operation.
         doing: &'static str,
-        /// Its name.
+        /// Name of the drive.
         drive: String,
-        /// Why not.
+        /// Error of qemu.
         #[source]
         source: QmpError,
     },

@@ -1,4 +1,4 @@
-//! Drives of a virtual machine: what a test asks for, and the made ones, plugged and unplugged.
+//! Drives of a virtual machine: specifications, and created drives that are plugged and unplugged.
 
 mod error;
 mod qemu;
@@ -22,15 +22,15 @@ pub use error::DriveError;
 pub use slots::{ROOT_PORTS, bus_args, root_port};
 pub use spec::{Backend, DriveSpec, Kind};
 
-/// How long a guest may take to let a drive go: it is asked, and under TCG slow.
+/// Longest time for a guest to release a drive; it is slow under TCG.
 const UNPLUG: Duration = Duration::from_secs(90);
 
-/// Shell, for the guest as root, after which Linux believes the EUI-64 of qemu's NVMe drives, those there and those plugged in
-/// later: it distrusts that PCI device for the serial-less ones of old (the quirk `NVME_QUIRK_BOGUS_NID`). None of them may be in use.
+/// Shell commands for the guest as root, after which Linux trusts the EUI-64 of qemu's NVMe drives, present and future ones. It distrusts
+/// that PCI device by default because old versions had none (the quirk `NVME_QUIRK_BOGUS_NID`). No such drive may be in use.
 pub const TRUST_EUI: &str = "modprobe nvme && cd /sys/bus/pci/drivers/nvme && echo 1b36 0010 ffffffff ffffffff 0 0 0 > new_id \
     && for d in 0000:*; do [ -e $d ] && echo $d > unbind && echo $d > bind; done; true";
 
-/// A made drive, in a machine or on the table.
+/// A created drive, plugged into a machine or not.
 #[derive(Debug)]
 pub struct LabDrive {
     spec: DriveSpec,
@@ -38,11 +38,11 @@ pub struct LabDrive {
     nbd: Option<NbdDrive>,
 }
 
-/// qemu's arguments for drives that are there at power on. They take slots in this order, but for those that ask for one;
-/// the guest names drives of a kind in the order of their slots, as far as it names them in any order.
+/// Returns qemu's arguments for drives that are present at power on. They take slots in this order, except for those that request one; the
+/// guest names drives of a kind in the order of their slots, as far as its naming has an order.
 ///
 /// # Errors
-/// Two want one slot, or there are too few.
+/// Two request the same slot, or there are too few.
 pub fn boot_args(drives: &[&LabDrive]) -> Result<Vec<String>, DriveError> {
     let taken = slots::assign(drives.iter().map(|drive| &drive.spec))?;
     let args = drives.iter().zip(taken);
@@ -52,10 +52,10 @@ pub fn boot_args(drives: &[&LabDrive]) -> Result<Vec<String>, DriveError> {
 }
 
 impl DriveSpec {
-    /// Makes the drive in this directory: `<name>.img`, and `<name>.nbd` if it is served.
+    /// Creates the drive in this directory: `<name>.img`, and `<name>.nbd` if it is served.
     ///
     /// # Errors
-    /// It cannot be as asked with this kind, or not be made.
+    /// Its kind does not support the specification, or a file cannot be created.
     pub fn make(mut self, dir: &Path) -> Result<LabDrive, DriveError> {
         self.check()?;
         let file = dir.join(format!("{}.img", self.name));
@@ -91,27 +91,27 @@ impl DriveSpec {
 }
 
 impl LabDrive {
-    /// Its name, also its id in qemu.
+    /// Returns its name, which is also its id in qemu.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         self.spec.kind
     }
 
-    /// What is written to it.
+    /// Returns its backing file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Whether it is served by this process, with faults at command.
+    /// True if this process serves it and can inject faults.
     pub fn is_served(&self) -> bool {
         self.nbd.is_some()
     }
 
-    /// The control of its faults and its counts.
+    /// Returns the control of its faults and counters.
     ///
     /// # Panics
     /// When it is a plain file: ask for `served()`.
@@ -122,12 +122,12 @@ impl LabDrive {
             .unwrap_or_else(|| panic!("{name} is a plain file; faults need served()"))
     }
 
-    /// Moves it: the slot it takes when it is plugged in or booted with next; None: the next free one.
+    /// Sets the slot for the next plugging or boot; None: the next free one.
     pub fn move_to(&mut self, slot: Option<u8>) {
         self.spec.slot = slot;
     }
 
-    /// qemu's arguments for this drive, at power on, in this slot.
+    /// Returns qemu's arguments for this drive at power on, in this slot.
     pub fn boot_args(&self, slot: u8) -> Vec<String> {
         let mut args = vec!["-blockdev".to_owned(), self.blockdev().to_string()];
         for device in qemu::boot_devices(&self.spec, slot) {
@@ -148,15 +148,15 @@ impl LabDrive {
         qemu::node(&self.spec)
     }
 
-    /// An NVMe drive with an EUI-64 leaves its namespace in qemu when its controller is unplugged.
+    /// True if its namespace stays in qemu when its controller is unplugged: for an NVMe drive with an EUI-64.
     fn namespace_stays(&self) -> bool {
         self.spec.kind == Kind::Nvme && self.spec.eui64.is_some()
     }
 
-    /// Plugs it into a running machine. That the guest sees it comes a moment later.
+    /// Plugs it into a running machine. The guest detects it a moment later.
     ///
     /// # Errors
-    /// A kind that cannot be, no slot free, or refused by qemu.
+    /// The kind has no hotplug, no slot is free, or qemu refused.
     pub fn plug(&self, qmp: &mut Qmp) -> Result<(), DriveError> {
         let name = self.name().to_owned();
         if self.spec.kind == Kind::Sata {
@@ -176,18 +176,18 @@ impl LabDrive {
         qmp.execute("blockdev-add", self.blockdev())
             .map_err(asked)?;
         if let Err(refused) = qmp.execute("device_add", qemu::controller(&self.spec, slot)) {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = qmp.execute("blockdev-del", json!({"node-name": self.node()}));
             return Err(asked(refused));
         }
         Ok(())
     }
 
-    /// Unplugs it, and waits until the guest has let it go.
+    /// Unplugs it, and waits until the guest has released it.
     ///
     /// # Errors
-    /// A kind that cannot be; it hangs or is cut (qemu would wait for its requests with the whole machine stopped: `resume`
-    /// or `die` first); or the guest does not let go.
+    /// The kind has no hotplug; the drive hangs or is cut (qemu would wait for its requests with the whole machine stopped: `resume` or
+    /// `die` first); or the guest does not release it.
     pub fn unplug(&self, qmp: &mut Qmp) -> Result<(), DriveError> {
         let name = self.name().to_owned();
         if self.spec.kind == Kind::Sata {
@@ -215,8 +215,8 @@ impl LabDrive {
         Ok(())
     }
 
-    /// Sets the critical warning of an NVMe drive's SMART log, a set of bits: 0x01 spare, 0x02 temperature, 0x04 reliability,
-    /// 0x08 read-only, 0x10 volatile memory backup. The guest is told nothing: it shows when the log is read.
+    /// Sets the critical warning of an NVMe drive's SMART log, a set of bits: 0x01 spare, 0x02 temperature, 0x04 reliability, 0x08
+    /// read-only, 0x10 volatile memory backup. The guest gets no event: it sees the bits when it reads the log.
     ///
     /// # Errors
     /// Not NVMe (qemu has no such fault for others), or not plugged in.
@@ -243,7 +243,7 @@ impl LabDrive {
     }
 }
 
-/// Swaps the slots that two drives of a kind asked for.
+/// Swaps the requested slots of two drives of a kind.
 pub fn swap_slots(one: &mut LabDrive, other: &mut LabDrive) {
     std::mem::swap(&mut one.spec.slot, &mut other.spec.slot);
 }

@@ -1,4 +1,4 @@
-//! A drive in qemu's words: the same JSON on the command line and over QMP.
+//! qemu's description of a drive: the same JSON on the command line and over QMP.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::{Backend, DriveSpec, Kind, slots};
 
-/// The block node that a drive's device uses.
+/// Returns the name of the block node that a drive's device uses.
 pub(super) fn node(spec: &DriveSpec) -> String {
     format!("{}-disk", spec.name)
 }
 
-/// The namespace of an NVMe drive that has one of its own.
+/// Returns the id of the namespace of an NVMe drive with a separate one.
 pub(super) fn namespace_id(spec: &DriveSpec) -> String {
     format!("{}-ns", spec.name)
 }
@@ -20,16 +20,16 @@ fn subsystem_id(spec: &DriveSpec) -> String {
     format!("{}-subsys", spec.name)
 }
 
-/// What is behind the device: for `-blockdev` and `blockdev-add`.
+/// Returns the backend of the device, for `-blockdev` and `blockdev-add`.
 pub(super) fn blockdev(spec: &DriveSpec, file: &Path, socket: Option<&Path>) -> Value {
     let below = match socket {
-        // Without a delay for reconnecting: a server that turns qemu away is an error at once, one that is silent keeps requests waiting.
+        // Without a reconnect delay: a server that rejects qemu is an error at once, one that is silent keeps requests waiting.
         Some(socket) => json!({
             "driver": "nbd",
             "reconnect-delay": 0,
             "server": {"type": "unix", "path": socket},
         }),
-        // What qemu wrote survives qemu: the host's own disk need not be waited for.
+        // Data that qemu wrote survives qemu, so flushing the host's disk is unnecessary.
         None => json!({
             "driver": "file",
             "filename": file,
@@ -46,7 +46,7 @@ pub(super) fn blockdev(spec: &DriveSpec, file: &Path, socket: Option<&Path>) -> 
     top
 }
 
-/// All devices of a drive that is there at power on.
+/// Returns all devices of a drive that is present at power on.
 pub(super) fn boot_devices(spec: &DriveSpec, slot: u8) -> Vec<Value> {
     let controller = controller(spec, slot);
     let Some(eui64) = spec.eui64 else {
@@ -59,14 +59,14 @@ pub(super) fn boot_devices(spec: &DriveSpec, slot: u8) -> Vec<Value> {
         "bus": spec.name,
         "nsid": 1,
         "eui64": eui64,
-        // qemu would make one up, another at each start.
+        // Otherwise qemu generates one, different at each start.
         "uuid": "00000000-0000-0000-0000-000000000000",
     });
     disk(&mut namespace, spec);
     vec![subsystem, controller, namespace]
 }
 
-/// The device that is plugged in: for `-device` and `device_add`.
+/// Returns the device that is plugged in, for `-device` and `device_add`.
 pub(super) fn controller(spec: &DriveSpec, slot: u8) -> Value {
     let mut device = json!({"id": spec.name, "serial": spec.serial});
     let port = slots::root_port(slot);
@@ -90,7 +90,7 @@ pub(super) fn controller(spec: &DriveSpec, slot: u8) -> Value {
     };
     device = merged(device, add);
     if spec.kind != Kind::Nvme {
-        // Errors are the guest's to see; by default qemu stops the machine when the host's disk is full.
+        // Errors are reported to the guest; by default qemu stops the machine when the host's disk is full.
         device = merged(device, json!({"rerror": "report", "werror": "report"}));
     }
     if let Some(wwn) = spec.wwn {
@@ -111,7 +111,7 @@ pub(super) fn controller(spec: &DriveSpec, slot: u8) -> Value {
     device
 }
 
-/// What the device that holds the medium is told.
+/// Adds the properties of the device that holds the medium.
 fn disk(device: &mut Value, spec: &DriveSpec) {
     let volatile = !matches!(
         spec.backend,

@@ -1,4 +1,4 @@
-//! Slots: which there are, who takes which at power on, and which are free in a running machine.
+//! Slots of drives: their assignment at power on, and the free ones of a running machine.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use super::{
     DriveError, DriveSpec, Kind,
 };
 
-/// PCIe root ports, for NVMe and virtio drives.
+/// Number of PCIe root ports, for NVMe and virtio drives.
 pub const ROOT_PORTS: u8 = 12;
-/// Ports of q35's AHCI.
+/// Number of ports of q35's AHCI.
 const SATA_PORTS: u8 = 6;
-/// Targets of virtio-scsi that qemu can address.
+/// Number of targets of virtio-scsi that qemu can address.
 const SCSI_TARGETS: u8 = 255;
-/// The bus of the SCSI drives.
+/// Bus of the SCSI drives.
 pub(super) const SCSI_BUS: &str = "scsi0.0";
 
-/// The id of a root port.
+/// Returns the id of a root port.
 pub fn root_port(slot: u8) -> String {
     format!("slot{slot}")
 }
 
-/// qemu's arguments for the buses that drives need. The AHCI, `ide.0` to `ide.5`, is q35's own.
+/// Returns qemu's arguments for the buses that drives need. The AHCI, `ide.0` to `ide.5`, is part of q35.
 pub fn bus_args() -> Vec<String> {
     let scsi = "virtio-scsi-pci,id=scsi0".to_owned();
     let ports = (0..ROOT_PORTS).map(|slot| {
@@ -37,7 +37,7 @@ pub fn bus_args() -> Vec<String> {
         .collect()
 }
 
-/// What shares its slots.
+/// A bus; its drives share one set of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Bus {
     Pcie,
@@ -60,7 +60,7 @@ impl Bus {
 struct Taken(BTreeSet<(Bus, u8)>);
 
 impl Taken {
-    /// The slot that was asked for, if it is free.
+    /// Takes the requested slot. Errs if it is taken or does not exist.
     fn asked(&mut self, spec: &DriveSpec, slot: u8) -> Result<u8, DriveError> {
         let (bus, count) = Bus::of(spec.kind);
         if slot < count && self.0.insert((bus, slot)) {
@@ -73,7 +73,7 @@ impl Taken {
         })
     }
 
-    /// The lowest free slot.
+    /// Takes the lowest free slot. Errs if there is none.
     fn lowest(&mut self, spec: &DriveSpec) -> Result<u8, DriveError> {
         let (bus, count) = Bus::of(spec.kind);
         (0..count)
@@ -85,7 +85,7 @@ impl Taken {
     }
 }
 
-/// A slot for each of the drives: those that ask for one get it, the others the lowest free ones in their order.
+/// Returns a slot for each drive: the requested one, else the lowest free one, in the order of the drives.
 pub(super) fn assign<'a>(
     drives: impl Iterator<Item = &'a DriveSpec> + Clone,
 ) -> Result<Vec<u8>, DriveError> {
@@ -100,7 +100,7 @@ pub(super) fn assign<'a>(
         .collect()
 }
 
-/// What is plugged into a running machine, as qemu says.
+/// Devices of a running machine, as reported by qemu.
 #[derive(Debug)]
 pub(super) struct Machine {
     devices: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl Machine {
         self.devices.contains(device)
     }
 
-    /// The slot for one more drive.
+    /// Returns the slot for a further drive.
     pub(super) fn place(&self, spec: &DriveSpec) -> Result<u8, DriveError> {
         let mut taken = Taken(self.taken.clone());
         match spec.slot {
@@ -122,7 +122,7 @@ impl Machine {
     }
 }
 
-/// Asks qemu what is plugged in where.
+/// Reads the devices and their slots from qemu.
 pub(super) fn look(qmp: &mut Qmp) -> Result<Machine, QmpError> {
     let mut machine = Machine {
         devices: BTreeSet::new(),
@@ -135,7 +135,7 @@ pub(super) fn look(qmp: &mut Qmp) -> Result<Machine, QmpError> {
             continue;
         };
         let id = text("name").to_owned();
-        // These are devices, but sit on no bus.
+        // These devices have no bus.
         if !kind.starts_with("nvme-subsys") {
             let path = format!("/machine/peripheral/{id}");
             let bus = get(qmp, &path, "parent_bus")?;

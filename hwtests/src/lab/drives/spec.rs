@@ -1,20 +1,20 @@
-//! What a test asks of a drive, checked against what qemu's device of that kind can be.
+//! Specification of a drive, checked against the capabilities of qemu's device of its kind.
 
 use std::{fmt, path::Path};
 
 use super::{super::nbd::Trim, DriveError};
 use crate::Trouble;
 
-/// The kinds of drives.
+/// Kind of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// An NVMe controller with one namespace. Its model and firmware are qemu's.
+    /// NVMe controller with one namespace. Its model and firmware are qemu's.
     Nvme,
-    /// On the chipset's AHCI; there from power on only. Its logical sector is 512.
+    /// SATA drive on the chipset's AHCI, without hotplug. Its logical sector is 512 bytes.
     Sata,
-    /// On a virtio-scsi bus; it looks like SAS but for the transport.
+    /// SCSI drive on a virtio-scsi bus; it looks like SAS except for the transport.
     Scsi,
-    /// virtio-blk: a serial and nothing more.
+    /// virtio-blk drive, which has a serial only.
     Virtio,
 }
 
@@ -29,16 +29,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is behind a drive.
+/// Backend of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// A sparse file: fast, without faults. qemu's locks keep it to one machine at a time.
+    /// Sparse file: fast, without faults. qemu's locks allow one machine at a time.
     File,
-    /// The same file, served by this process with faults at the test's command.
+    /// The same file, served by this process with fault injection.
     Nbd {
-        /// With a volatile cache; the guest sees "write back" and flushes.
+        /// True for a volatile cache; the guest sees "write back" and flushes.
         volatile: bool,
-        /// What a TRIM does.
+        /// Effect of a TRIM.
         trim: Trim,
     },
 }
@@ -46,7 +46,7 @@ pub enum Backend {
 /// Contents written to a drive before it is plugged in.
 type Contents = Box<dyn FnOnce(&Path) -> Result<(), Trouble> + Send>;
 
-/// A drive to be made.
+/// Specification of a drive.
 pub struct DriveSpec {
     pub(super) kind: Kind,
     pub(super) name: String,
@@ -66,8 +66,8 @@ pub struct DriveSpec {
 }
 
 impl DriveSpec {
-    /// A blank drive without moving parts, of 512-byte sectors, backed by a file; its serial is its name.
-    /// One character ("a") is no identity to the product, as zeros are none: name it with more.
+    /// Specifies a blank non-rotating drive with 512-byte sectors, backed by a file; its serial is its name. The product accepts neither a
+    /// single character ("a") nor zeros as identity, so the name must be longer.
     pub fn new(kind: Kind, name: &str, bytes: u64) -> Self {
         Self {
             kind,
@@ -88,101 +88,102 @@ impl DriveSpec {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its kind.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// As `new`.
+    /// Specifies an NVMe drive, like `new`.
     pub fn nvme(name: &str, bytes: u64) -> Self {
         Self::new(Kind::Nvme, name, bytes)
     }
 
-    /// As `new`.
+    /// Specifies a SATA drive, like `new`.
     pub fn sata(name: &str, bytes: u64) -> Self {
         Self::new(Kind::Sata, name, bytes)
     }
 
-    /// As `new`.
+    /// Specifies a SCSI drive, like `new`.
     pub fn scsi(name: &str, bytes: u64) -> Self {
         Self::new(Kind::Scsi, name, bytes)
     }
 
-    /// As `new`.
+    /// Specifies a virtio-blk drive, like `new`.
     pub fn virtio(name: &str, bytes: u64) -> Self {
         Self::new(Kind::Virtio, name, bytes)
     }
 
-    /// With this serial number: 20 characters, SCSI 36.
+    /// Sets the serial number: at most 20 characters, for SCSI 36.
     #[must_use]
     pub fn serial(mut self, serial: &str) -> Self {
         serial.clone_into(&mut self.serial);
         self
     }
 
-    /// With this world wide name, a NAA (its first digit is 5): SATA and SCSI.
+    /// Sets the world wide name, an NAA identifier (first digit 5), for SATA and SCSI.
     #[must_use]
     pub fn wwn(mut self, wwn: u64) -> Self {
         self.wwn = Some(wwn);
         self
     }
 
-    /// With this EUI-64: NVMe. Linux believes it after [`TRUST_EUI`](super::TRUST_EUI) only, and the drive must be there at power on.
-    /// An NGUID is not in qemu before version 9.
+    /// Sets the EUI-64, for NVMe. Linux trusts it only after [`TRUST_EUI`](super::TRUST_EUI), and the drive must be present at power on.
+    /// qemu has no NGUID before version 9.
     #[must_use]
     pub fn eui64(mut self, eui64: u64) -> Self {
         self.eui64 = Some(eui64);
         self
     }
 
-    /// With this model: SATA (40 characters) and SCSI (16).
+    /// Sets the model: for SATA (40 characters) and SCSI (16).
     #[must_use]
     pub fn model(mut self, model: &str) -> Self {
         self.model = Some(model.to_owned());
         self
     }
 
-    /// With this firmware revision: SATA (8 characters) and SCSI (4).
+    /// Sets the firmware revision: for SATA (8 characters) and SCSI (4).
     #[must_use]
     pub fn firmware(mut self, firmware: &str) -> Self {
         self.firmware = Some(firmware.to_owned());
         self
     }
 
-    /// A disk that turns so often a minute: SATA and SCSI. The others say what they always say (virtio-blk: rotational).
+    /// Makes it a disk with this many rotations per minute: for SATA and SCSI. The other kinds report a fixed value (virtio-blk:
+    /// rotational).
     #[must_use]
     pub fn rotating(mut self, rpm: u16) -> Self {
         self.rpm = Some(rpm);
         self
     }
 
-    /// With sectors of this size: logical, and physical at least as large. 512 or 4096.
+    /// Sets the sector sizes, 512 or 4096 bytes; physical must be at least logical.
     #[must_use]
     pub fn sector(mut self, logical: u32, physical: u32) -> Self {
         (self.logical, self.physical) = (logical, physical);
         self
     }
 
-    /// In this slot of its kind (NVMe and virtio: PCIe root port, shared; SATA: port; SCSI: target). Without: the lowest free one.
+    /// Requests this slot of its kind (NVMe and virtio: PCIe root port, shared; SATA: port; SCSI: target). Default: the lowest free one.
     #[must_use]
     pub fn slot(mut self, slot: u8) -> Self {
         self.slot = Some(slot);
         self
     }
 
-    /// Write-protected: SCSI and virtio.
+    /// Makes it write-protected: for SCSI and virtio.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;
         self
     }
 
-    /// Served by this process, with a volatile write cache and faults at command.
+    /// Serves it by this process, with a volatile write cache and fault injection.
     #[must_use]
     pub fn served(mut self) -> Self {
         self.backend = Backend::Nbd {
@@ -192,14 +193,14 @@ impl DriveSpec {
         self
     }
 
-    /// With this behind it.
+    /// Sets the backend.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// With contents: the closure is given the backing file.
+    /// Sets the contents: the closure gets the backing file before the drive is plugged.
     #[must_use]
     pub fn holding(
         mut self,
@@ -217,7 +218,7 @@ impl DriveSpec {
         }
     }
 
-    /// Refuses what the device cannot be, rather than make another one.
+    /// Errs for a specification that the device does not support.
     pub(super) fn check(&self) -> Result<(), DriveError> {
         let named = self
             .name
@@ -226,7 +227,7 @@ impl DriveSpec {
                 .name
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        // qemu's node names have 31 characters, and "-disk" is added.
+        // qemu's node names have at most 31 characters, including "-disk".
         self.text("name", if named { &self.name } else { "" }, 26)?;
         let (serial, model, firmware) = match self.kind {
             Kind::Scsi => (36, 16, 4),
@@ -302,13 +303,13 @@ impl fmt::Debug for DriveSpec {
 }
 
 impl Kind {
-    /// Shell, for the guest as root, to run before a drive of this kind hangs for longer than 30 s: it raises the time after which
-    /// Linux resets the device, which qemu would answer by waiting for its requests with the whole machine stopped.
-    /// None: Linux waits for ever by itself (virtio).
+    /// Returns shell commands for the guest as root, to run before a drive of this kind hangs for longer than 30 s: they raise the timeout
+    /// after which Linux resets the device, since qemu would handle a reset by waiting for its requests with the whole machine stopped.
+    /// None if Linux has no such timeout (virtio).
     pub fn patience(self, device: &str) -> Option<String> {
         let name = device.trim_start_matches("/dev/");
         match self {
-            // Milliseconds. A drive with an EUI-64 has its requests on the path's device.
+            // In milliseconds. A drive with an EUI-64 has its requests on the path's device.
             Self::Nvme => Some(format!(
                 "for q in /sys/class/block/{name}/queue /sys/class/block/$(echo {name} | sed s/n1/c*n1/)/queue; do \
                  [ ! -w $q/io_timeout ] || echo 3600000 > $q/io_timeout; done"

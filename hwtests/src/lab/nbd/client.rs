@@ -21,7 +21,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects as the oldest clients do, with EXPORT_NAME.
+    /// Connects with EXPORT_NAME, as the oldest clients do.
     pub(super) fn connect(drive: &NbdDrive) -> Self {
         let mut stream = UnixStream::connect(drive.socket()).unwrap();
         stream
@@ -47,14 +47,14 @@ impl Client {
         let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
         request.extend(flags.to_be_bytes());
         request.extend(command.to_be_bytes());
-        request.extend(offset.to_be_bytes()); // The cookie: tells answers apart.
+        request.extend(offset.to_be_bytes()); // The cookie, which identifies the answer.
         request.extend(offset.to_be_bytes());
         request.extend(length.to_be_bytes());
         request.extend(data);
         self.stream.write_all(&request).unwrap();
     }
 
-    /// The answer to the request at this offset: an error number, or data.
+    /// Reads the answer to the request with this offset: data, or an error number.
     pub(super) fn answer(&mut self, offset: u64, length: u32) -> io::Result<Result<Vec<u8>, u32>> {
         let mut head = [0; 16];
         self.stream.read_exact(&mut head)?;
@@ -69,7 +69,7 @@ impl Client {
         Ok(Ok(data))
     }
 
-    /// Whether an answer is there within this time.
+    /// True if an answer arrives within this time.
     pub(super) fn answered_within(&mut self, limit: Duration) -> bool {
         use std::os::fd::AsFd;
 

@@ -1,24 +1,24 @@
-//! What a drive holds: its medium (a sparse file) and, above it, a volatile write cache in
-//! memory, with every write that was not flushed in the order it came. No protocol here.
+//! Contents of a drive: its medium (a sparse file) and, above it, a volatile write cache in memory, with all unflushed writes in their
+//! order. Without the protocol.
 
 use std::{collections::BTreeMap, fs::File, io, ops::Range, os::unix::fs::FileExt};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-/// What a drive writes whole or not at all; everything larger can be torn. Also the unit of counting, whatever the logical sector.
+/// Unit that a drive writes atomically, bytes; a larger write can be torn. Also the unit of counting, whatever the logical sector.
 pub const TORN: u64 = 512;
 
-/// Sectors that the cache holds before it writes its oldest to the medium, as a real one does: 64 MiB.
+/// Capacity of the cache in sectors: 64 MiB. When full, it writes its oldest data to the medium, as a real one does.
 const CACHE_SECTORS: u64 = (64 << 20) / TORN;
 
-/// What came of the unflushed when the power went.
+/// Fate of the unflushed data at a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Writes of which at least a part was not flushed.
     pub writes: u64,
-    /// 512-byte parts of them.
+    /// Number of their 512-byte parts.
     pub sectors: u64,
-    /// Parts that reached the medium all the same.
+    /// Parts that reached the medium nevertheless.
     pub kept: u64,
 }
 
@@ -27,9 +27,9 @@ pub struct Cut {
 struct Write {
     first: u64,
     sectors: u64,
-    /// None: zeros.
+    /// Data; None: zeros.
     bytes: Option<Vec<u8>>,
-    /// Parts that a later write put on the medium itself: they must not come back over it.
+    /// Parts that a later write has put on the medium: they must not overwrite it.
     superseded: Vec<Range<u64>>,
 }
 
@@ -39,7 +39,7 @@ impl Write {
             .filter(|sector| !self.superseded.iter().any(|gone| gone.contains(sector)))
     }
 
-    /// Puts these of its sectors on the medium, adjacent ones together.
+    /// Writes these of its sectors to the medium, adjacent ones together.
     fn put(&self, file: &File, sectors: impl Iterator<Item = u64>) -> io::Result<()> {
         let mut run: Option<Range<u64>> = None;
         for sector in sectors {
@@ -67,16 +67,16 @@ impl Write {
     }
 }
 
-/// The medium and its cache. Offsets and lengths are bytes, multiples of 512, inside the drive.
+/// The medium and its cache. Offsets and lengths are in bytes, multiples of 512, within the drive.
 #[derive(Debug)]
 pub(super) struct Medium {
     file: File,
     volatile: bool,
-    /// By the order they came in.
+    /// By order of arrival.
     unflushed: BTreeMap<u64, Write>,
-    /// The newest unflushed write of each sector that has one.
+    /// Newest unflushed write of each sector that has one.
     newest: BTreeMap<u64, u64>,
-    /// Sectors held in `unflushed`, those written twice counted twice.
+    /// Number of sectors in `unflushed`; those written twice count twice.
     held: u64,
     next: u64,
 }
@@ -97,12 +97,12 @@ impl Medium {
         self.volatile
     }
 
-    /// Distinct sectors that a power cut could lose.
+    /// Returns the number of distinct sectors that a power cut could lose.
     pub(super) fn unflushed_sectors(&self) -> u64 {
         self.newest.len() as u64
     }
 
-    /// Which these are, as runs of sector numbers.
+    /// Returns these sectors, as ranges of sector numbers.
     pub(super) fn unflushed(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &sector in self.newest.keys() {
@@ -114,7 +114,7 @@ impl Medium {
         runs
     }
 
-    /// Writes that a power cut could lose a part of.
+    /// Returns the number of writes of which a power cut could lose a part.
     pub(super) fn unflushed_writes(&self) -> u64 {
         self.unflushed.len() as u64
     }
@@ -146,7 +146,7 @@ impl Medium {
     pub(super) fn write_zeroes(&mut self, offset: u64, length: u64, fua: bool) -> io::Result<()> {
         let (mut first, mut sectors) = (offset / TORN, length / TORN);
         if let Some(over) = sectors.checked_sub(CACHE_SECTORS).filter(|over| *over > 0) {
-            // More than the cache holds: everything before its last part is written out anyway.
+            // More than the cache holds: all but its last part is written out in any case.
             self.flush()?;
             self.take(first, over, None, true)?;
             (first, sectors) = (first + over, CACHE_SECTORS);
@@ -184,7 +184,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Forgets what is unflushed of these sectors: they have just been written to the medium.
+    /// Drops the unflushed data of these sectors, which have just been written to the medium.
     fn supersede(&mut self, gone: Range<u64>) {
         let cached: Vec<u64> = self.newest.range(gone.clone()).map(|(&at, _)| at).collect();
         if cached.is_empty() {
@@ -220,7 +220,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Puts everything on the medium.
+    /// Writes everything to the medium.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         for write in std::mem::take(&mut self.unflushed).into_values() {
             write.put(&self.file, write.live())?;
@@ -230,7 +230,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Switches the cache; what it holds is flushed when it is switched off.
+    /// Switches the cache on or off; flushes it before switching it off.
     pub(super) fn set_volatile(&mut self, volatile: bool) -> io::Result<()> {
         if !volatile {
             self.flush()?;
@@ -264,14 +264,14 @@ impl Medium {
     }
 }
 
-/// Zeros a part of the file and gives its space back to the host.
+/// Zeros a part of the file and frees its space on the host.
 fn zero(file: &File, offset: u64, length: u64) -> io::Result<()> {
     let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     let signed = |value: u64| i64::try_from(value).map_err(io::Error::other);
     Ok(fallocate(file, flags, signed(offset)?, signed(length)?)?)
 }
 
-/// A length inside one request, which is at most 32 MiB.
+/// Converts a length within one request, which is at most 32 MiB.
 fn index(bytes: u64) -> usize {
     usize::try_from(bytes).expect("a request fits in memory")
 }

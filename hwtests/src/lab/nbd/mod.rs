@@ -1,6 +1,5 @@
-//! A drive with a volatile write cache, served to a virtual machine over NBD by this
-//! process, whose faults a test controls while it is used: power cuts that lose or tear
-//! what was not flushed, errors at sectors, slowness, hanging. It counts what it is asked.
+//! A drive with a volatile write cache, served by this process to a virtual machine over NBD. A test injects faults while it is in use:
+//! power cuts that lose or tear unflushed data, errors of sectors, slowness, hanging. It counts its requests.
 
 mod medium;
 mod serve;
@@ -32,23 +31,23 @@ pub use wire::Command;
 use medium::Medium;
 use state::{Fuse, Shared};
 
-/// What a drive does with TRIM. The protocol leaves the contents undefined afterwards.
+/// Effect of TRIM. The protocol leaves the contents undefined afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trim {
-    /// The data stays: the drive that proves who took a discard for an erasure.
+    /// The data stays, which reveals code that relies on a discard to erase.
     Keeps,
-    /// Zeros, as volatile as a write.
+    /// Zeros the data, as volatile as a write.
     Zeroes,
 }
 
-/// How a drive is served.
+/// Options of a served drive.
 #[derive(Debug, Clone)]
 pub struct NbdOptions {
-    /// Writes are volatile until FLUSH or FUA. Without, each is on the medium when answered and FLUSH is not offered.
+    /// True: writes are volatile until FLUSH or FUA. False: each is on the medium when answered, and FLUSH is not offered.
     pub volatile: bool,
-    /// The smallest block that is read and written: 512 or 4096 bytes. Torn is always at 512.
+    /// Smallest block that is read and written: 512 or 4096 bytes. Tearing is always at 512.
     pub sector: u32,
-    /// See there.
+    /// Effect of TRIM.
     pub trim: Trim,
 }
 
@@ -62,34 +61,34 @@ impl Default for NbdOptions {
     }
 }
 
-/// Why a drive cannot be served or told.
+/// A drive cannot be served or controlled.
 #[derive(Debug, thiserror::Error)]
 pub enum NbdError {
-    /// The medium.
+    /// The file of the medium cannot be used.
     #[error("the drive's file {} cannot be used", path.display())]
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the operation.
         #[source]
         source: io::Error,
     },
-    /// The file is not a whole number of blocks, or the block is neither 512 nor 4096.
+    /// The file is not a whole number of blocks, or the block is neither 512 nor 4096 bytes.
     #[error(
         "a drive of {bytes} bytes cannot have blocks of {sector}: take 512 or 4096, and a multiple of it"
     )]
     Geometry {
-        /// Of the file.
+        /// Size of the file, bytes.
         bytes: u64,
-        /// As asked.
+        /// Requested block, bytes.
         sector: u32,
     },
-    /// The socket.
+    /// The socket cannot be created.
     #[error("cannot listen on {} (a path has at most 107 bytes)", path.display())]
     Socket {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// Error of the operation.
         #[source]
         source: io::Error,
     },
@@ -98,7 +97,7 @@ pub enum NbdError {
     Off,
 }
 
-/// A served drive: the handle that stops it when dropped. All methods work while it is used, from any thread.
+/// A served drive; serving ends on drop. All methods may be called while it is in use, from any thread.
 #[derive(Debug)]
 pub struct NbdDrive {
     shared: Arc<Shared>,
@@ -109,10 +108,10 @@ pub struct NbdDrive {
 }
 
 impl NbdDrive {
-    /// Serves a file, whose length is the drive's size, on a unix socket that is made.
+    /// Serves a file, whose length is the drive's size, on a new unix socket.
     ///
     /// # Errors
-    /// The file cannot be opened, its size does not fit, or the socket cannot be made.
+    /// The file cannot be opened, its size does not fit, or the socket cannot be created.
     pub fn serve(file: &Path, socket: &Path, options: &NbdOptions) -> Result<Self, NbdError> {
         let unusable = |source| NbdError::File {
             path: file.to_owned(),
@@ -145,17 +144,17 @@ impl NbdDrive {
         })
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The medium. It holds what was flushed; after a cut, all there is.
+    /// Returns the file of the medium. It has the flushed data; after a cut, all remaining data.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Counts since the drive was made, and what is unflushed now.
+    /// Returns counts since the drive was created, and the current unflushed data.
     pub fn stats(&self) -> Stats {
         let state = self.shared.lock();
         Stats {
@@ -166,19 +165,20 @@ impl NbdDrive {
         }
     }
 
-    /// The 512-byte sectors that a power cut now could lose, as runs of their numbers.
+    /// Returns the 512-byte sectors that a power cut now could lose, as ranges of sector numbers.
     pub fn unflushed(&self) -> Vec<Range<u64>> {
         self.shared.lock().medium.unflushed()
     }
 
-    /// The last requests (at most 4096 are kept), oldest first.
+    /// Returns the last requests, at most 4096, oldest first.
     pub fn log(&self, last: usize) -> Vec<Logged> {
         let state = self.shared.lock();
         let skip = state.log.len().saturating_sub(last);
         state.log.iter().skip(skip).copied().collect()
     }
 
-    /// Switches the volatile cache. Off, what it holds is flushed first. A client sees FLUSH offered or not when it connects next.
+    /// Switches the volatile cache on or off; flushes it before switching it off. A client sees the change in offered FLUSH when it
+    /// connects next.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -187,12 +187,12 @@ impl NbdDrive {
         done.map_err(|source| self.unusable(source))
     }
 
-    /// Cuts the power now: of what was not flushed, each 512-byte part of each write reaches the medium with this probability
-    /// (0: none, 1: all), in the order of writing, the same for the same seed. Nothing is answered any more; connections stay
-    /// open and silent, as a machine without power notices nothing. Kill the machine (SIGKILL), then `power_on`.
+    /// Cuts the power now: of the unflushed data, each 512-byte part of each write reaches the medium with this probability (0: none, 1:
+    /// all), in the order of writing, deterministically by `seed`. Requests are no longer answered; connections stay open, since a machine
+    /// without power does not close them. Kill the machine (SIGKILL), then call `power_on`.
     ///
     /// # Errors
-    /// Already cut, or the file cannot be written.
+    /// The power is cut already, or the file cannot be written.
     pub fn cut(&self, keep_probability: f64, seed: u64) -> Result<Cut, NbdError> {
         let mut state = self.shared.lock();
         if state.cut.is_some() {
@@ -206,7 +206,7 @@ impl NbdDrive {
         Ok(cut)
     }
 
-    /// Cuts the power, as `cut`, right after the n-th write or write-zeroes from now (0 is now): it is taken and not answered.
+    /// Cuts the power like `cut`, right after the n-th write or write-zeroes from now (0: now), which is carried out and not answered.
     ///
     /// # Errors
     /// As `cut`.
@@ -231,12 +231,12 @@ impl NbdDrive {
         Ok(())
     }
 
-    /// Gives up a cut that still waits for its write. True: there was one.
+    /// Cancels a cut that still waits for its write; returns true if there was one.
     pub fn disarm(&self) -> bool {
         self.shared.lock().fuse.take().is_some()
     }
 
-    /// Waits until the power is cut. None: not within this time.
+    /// Waits until the power is cut; None if it is not within this time.
     pub fn wait_cut(&self, limit: Duration) -> Option<Cut> {
         let state = self.shared.lock();
         let (state, _) = self
@@ -247,8 +247,8 @@ impl NbdDrive {
         state.cut
     }
 
-    /// Gives a drive its power back, after a cut or its death: old connections end, new ones are served (also a machine's that
-    /// was not killed). Hanging and waiting cuts are over; slowness and bad sectors stay.
+    /// Restores power after a cut or `die`: old connections end, new ones are served (also those of a machine that was not killed). Ends
+    /// hanging and armed cuts; slowness and bad sectors stay.
     pub fn power_on(&self) {
         let mut state = self.shared.lock();
         state.hang_up();
@@ -259,8 +259,8 @@ impl NbdDrive {
         self.shared.changed.notify_all();
     }
 
-    /// The drive dies: what waits fails, and everything else until `power_on`, since qemu tries to connect anew at each request
-    /// and is turned away. The cache stays as it is.
+    /// Makes the drive fail: pending requests fail, and all further ones until `power_on`, since qemu tries to reconnect at each request
+    /// and is rejected. Keeps the cache.
     pub fn die(&self) {
         let mut state = self.shared.lock();
         state.dead = true;
@@ -268,23 +268,23 @@ impl NbdDrive {
         self.shared.changed.notify_all();
     }
 
-    /// Makes it slow, or fast again.
+    /// Makes it slow; None: fast again.
     pub fn throttle(&self, throttle: Option<Throttle>) {
         self.shared.lock().throttle = throttle;
         self.shared.changed.notify_all();
     }
 
-    /// Lets requests at these sectors fail with EIO, besides those that already do.
+    /// Makes requests at these sectors fail with EIO, in addition to earlier ones.
     pub fn fail(&self, bad: BadSectors) {
         self.shared.lock().bad.push(bad);
     }
 
-    /// Lets flushes fail with EIO, or not any more.
+    /// Makes flushes fail with EIO, or succeed again.
     pub fn fail_flushes(&self, fail: bool) {
         self.shared.lock().fail_flushes = fail;
     }
 
-    /// No sector and no flush fails any more.
+    /// Removes all bad sectors, and makes flushes succeed.
     pub fn heal(&self) {
         let mut state = self.shared.lock();
         state.bad.clear();
@@ -296,29 +296,29 @@ impl NbdDrive {
         self.shared.lock().hung = true;
     }
 
-    /// Answers again.
+    /// Answers requests again.
     pub fn resume(&self) {
         self.shared.lock().hung = false;
         self.shared.changed.notify_all();
     }
 
-    /// Hanging now.
+    /// True if it hangs.
     pub fn is_hung(&self) -> bool {
         self.shared.lock().hung
     }
 
-    /// Does not answer its clients: it hangs, or its power is cut and they still wait.
+    /// True if it does not answer its clients: it hangs, or its power is cut and they still wait.
     pub fn is_silent(&self) -> bool {
         let state = self.shared.lock();
         (state.hung || state.cut.is_some()) && !state.streams.is_empty()
     }
 
-    /// Without power now.
+    /// True if its power is cut.
     pub fn is_cut(&self) -> bool {
         self.shared.lock().cut.is_some()
     }
 
-    /// Waits until this many requests wait for an answer: the proof that somebody really hangs. False: not within this time.
+    /// Waits until this many requests wait for an answer, which proves that a client hangs; false if not within this time.
     pub fn wait_pending(&self, requests: u64, limit: Duration) -> bool {
         crate::wait::poll(limit, || {
             (self.shared.lock().stats.pending >= requests).then_some(())

@@ -1,4 +1,4 @@
-//! The threads of a served drive: one takes clients, one talks with each.
+//! Threads of a served drive: one accepts clients, one serves each client.
 
 use std::{
     io,
@@ -12,7 +12,7 @@ use super::{
     wire::{self, Command},
 };
 
-/// Takes clients until the drive is dropped.
+/// Accepts clients until the drive is dropped.
 pub(super) fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
     let mut clients: Vec<JoinHandle<()>> = Vec::new();
     let mut number = 0;
@@ -43,7 +43,7 @@ pub(super) fn accept(listener: &UnixListener, drive: &Arc<Shared>) {
         drop(state);
         let (drive, id) = (Arc::clone(drive), number);
         clients.push(thread::spawn(move || {
-            // A client that leaves without a word, or talks nonsense, ends its connection only.
+            // A client that disconnects or violates the protocol ends only its own connection.
             let _ = converse(stream, &drive, generation);
             drive.lock().streams.retain(|(other, _)| *other != id);
         }));

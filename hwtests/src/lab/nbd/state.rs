@@ -1,5 +1,5 @@
-//! What a served drive does with a request: waits (hung, throttled), refuses (errors at
-//! sectors), carries out, counts and notes it. Shared by its connections and its handle.
+//! Processing of a served drive's requests: delays (hung, throttled), errors of sectors, execution, counting and logging. Shared by its
+//! connections and its handle.
 
 use std::{
     collections::VecDeque,
@@ -16,17 +16,17 @@ use super::{
     wire::{Command, Errno, Export, MAX_PAYLOAD, Request},
 };
 
-/// Requests that are remembered.
+/// Number of requests that are logged.
 const LOG: usize = 4096;
 
-/// Counts since the drive was made.
+/// Counts since the drive was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Reads answered.
     pub reads: u64,
-    /// Writes taken, without write-zeroes.
+    /// Writes executed, without write-zeroes.
     pub writes: u64,
-    /// Flushes done.
+    /// Flushes executed.
     pub flushes: u64,
     /// Writes and write-zeroes with FUA.
     pub fua: u64,
@@ -36,58 +36,58 @@ pub struct Stats {
     pub zeroes: u64,
     /// Requests answered with an error.
     pub failed: u64,
-    /// Bytes of the reads.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes of the writes.
+    /// Bytes written.
     pub bytes_written: u64,
     /// Distinct 512-byte sectors that a power cut now could lose.
     pub unflushed_sectors: u64,
-    /// Writes that a power cut now could lose a part of.
+    /// Writes of which a power cut now could lose a part.
     pub unflushed_writes: u64,
     /// Requests that wait for an answer.
     pub pending: u64,
     /// Clients connected.
     pub connections: u64,
-    /// The drive's own file could not be read or written: the test's fault, not an injected one.
+    /// Errors of the drive's own file: a defect of the test environment, not an injected one.
     pub file_errors: u64,
 }
 
-/// Sectors that answer with EIO.
+/// Sectors whose requests fail with EIO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSectors {
-    /// In units of 512 bytes.
+    /// Range in units of 512 bytes.
     pub sectors: Range<u64>,
-    /// Reads fail.
+    /// True if reads fail.
     pub reads: bool,
-    /// Writes, write-zeroes and trims fail.
+    /// True if writes, write-zeroes and trims fail.
     pub writes: bool,
 }
 
-/// How slow a drive is. Requests are served one after the other.
+/// Slowness of a drive. Requests are served sequentially.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttle {
-    /// Bytes a second of reads, writes and write-zeroes.
+    /// Bytes per second of reads, writes and write-zeroes.
     pub bytes_per_second: Option<u64>,
-    /// Added to each request.
+    /// Latency added to each request.
     pub latency: Duration,
-    /// Added to each read instead.
+    /// Latency added to each read instead.
     pub read_latency: Option<Duration>,
 }
 
-/// A request, as it is remembered.
+/// A logged request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged {
-    /// Since the drive was made.
+    /// Time since the drive was created.
     pub at: Duration,
-    /// What was asked.
+    /// Command of the request.
     pub command: Command,
-    /// With FUA.
+    /// True with FUA.
     pub fua: bool,
-    /// Bytes.
+    /// Offset, bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub length: u32,
-    /// Answered without an error.
+    /// True if answered without an error.
     pub ok: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) struct Fuse {
     pub(super) seed: u64,
 }
 
-/// Everything that changes.
+/// The mutable state.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) medium: Medium,
@@ -107,13 +107,13 @@ pub(super) struct State {
     pub(super) cut: Option<Cut>,
     pub(super) fuse: Option<Fuse>,
     pub(super) hung: bool,
-    /// Clients are turned away.
+    /// True if clients are rejected.
     pub(super) dead: bool,
     pub(super) throttle: Option<Throttle>,
     pub(super) bad: Vec<BadSectors>,
     pub(super) fail_flushes: bool,
     pub(super) log: VecDeque<Logged>,
-    /// Connections of an earlier generation are over.
+    /// Connections of earlier generations are ended.
     pub(super) generation: u64,
     pub(super) streams: Vec<(u64, UnixStream)>,
     pub(super) closed: bool,
@@ -163,7 +163,7 @@ impl Shared {
         self.state.lock().expect("no holder panics")
     }
 
-    /// What a client is offered now.
+    /// Returns the export that clients are offered now.
     pub(super) fn export(&self) -> Export {
         Export {
             bytes: self.bytes,
@@ -172,7 +172,7 @@ impl Shared {
         }
     }
 
-    /// Does what a request asks. None: it is never answered, the power is cut or the connection over.
+    /// Executes a request. None if it is never answered: the power is cut or the connection ended.
     pub(super) fn carry_out(
         &self,
         generation: u64,
@@ -208,7 +208,7 @@ impl Shared {
         Some(answer)
     }
 
-    /// Waits while the drive hangs and for as long as it is slow.
+    /// Waits while the drive hangs, and for its latency.
     fn wait_turn<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
@@ -306,7 +306,7 @@ impl Shared {
         Ok(data)
     }
 
-    /// Waits until a connection that gets no answers any more is to be closed.
+    /// Waits until a connection that gets no more answers is to be closed.
     pub(super) fn wait_over(&self, generation: u64) {
         let state = self.lock();
         let _state = self
@@ -323,7 +323,7 @@ impl State {
         self.closed || self.cut.is_some() || self.generation != generation
     }
 
-    /// An error of the drive's own file becomes EIO, and is counted apart.
+    /// Turns an error of the drive's own file into EIO, and counts it separately.
     fn file_result(&mut self, done: io::Result<()>) -> Result<(), Errno> {
         done.map_err(|_| {
             self.stats.file_errors += 1;
@@ -331,7 +331,7 @@ impl State {
         })
     }
 
-    /// One write is done: true when it was the one that the cut waited for.
+    /// Counts a completed write; returns true if an armed cut was executed at it.
     fn burn_fuse(&mut self) -> bool {
         let Some(fuse) = &mut self.fuse else {
             return false;
@@ -343,15 +343,15 @@ impl State {
         let (keep, seed) = (fuse.keep, fuse.seed);
         self.fuse = None;
         let done = self.medium.cut(keep, seed).map(|cut| self.cut = Some(cut));
-        // Without the medium there is nothing to cut: the write fails and the count tells.
+        // If the medium cannot be written, nothing is cut: the write fails, and the error is counted.
         self.file_result(done).is_ok()
     }
 
-    /// Ends all connections there are.
+    /// Ends all connections.
     pub(super) fn hang_up(&mut self) {
         self.generation += 1;
         for (_, stream) in self.streams.drain(..) {
-            // Not connected any more is as good.
+            // It may be disconnected already.
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
     }

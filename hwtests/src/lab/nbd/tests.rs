@@ -1,4 +1,4 @@
-//! What a served drive must do, seen by a client and in its file.
+//! Tests of a served drive through a client and its file.
 
 use std::{fs, io::Read, os::unix::net::UnixStream, path::PathBuf, time::Instant};
 
@@ -40,12 +40,12 @@ impl Stand {
         Client::connect(&self.drive)
     }
 
-    /// 512 bytes of the medium.
+    /// Returns 512 bytes of the medium.
     fn medium(&self, sector: usize) -> Vec<u8> {
         fs::read(self.drive.file()).unwrap()[sector * 512..][..512].to_vec()
     }
 
-    /// Numbers of the sectors that are not zero on the medium.
+    /// Returns the numbers of the sectors that are not zero on the medium.
     fn written(&self) -> Vec<usize> {
         let medium = fs::read(self.drive.file()).unwrap();
         let sectors = medium.chunks(512).enumerate();

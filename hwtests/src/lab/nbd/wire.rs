@@ -1,5 +1,5 @@
-//! The NBD protocol as bytes: the fixed newstyle handshake, requests and simple replies.
-//! Numbers are those of the NBD project's `doc/proto.md`.
+//! Encoding of the NBD protocol: the fixed newstyle handshake, requests and simple replies. Numbers are those of the NBD project's
+//! `doc/proto.md`.
 
 use std::io::{self, Read, Write};
 
@@ -19,16 +19,16 @@ const REP_ERR_UNSUP: u32 = 0x8000_0001;
 const INFO_EXPORT: u16 = 0;
 const INFO_BLOCK_SIZE: u16 = 3;
 
-/// NBD_FLAG_HAS_FLAGS, SEND_TRIM, SEND_WRITE_ZEROES: always. CAN_MULTI_CONN: all connections share one cache.
+/// NBD_FLAG_HAS_FLAGS, SEND_TRIM, SEND_WRITE_ZEROES, and CAN_MULTI_CONN, since all connections share one cache.
 const FLAGS: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 8;
-/// NBD_FLAG_SEND_FLUSH, SEND_FUA: with a volatile cache.
+/// NBD_FLAG_SEND_FLUSH and SEND_FUA, for a volatile cache.
 const FLAGS_VOLATILE: u16 = 1 << 2 | 1 << 3;
 
 const CMD_FLAG_FUA: u16 = 1;
 
-/// The longest read or write, the protocol's default: 32 MiB.
+/// Longest read or write, bytes; the protocol's default, 32 MiB.
 pub(super) const MAX_PAYLOAD: u32 = 32 << 20;
-/// An option carries an export name of at most 4096 bytes and a few numbers.
+/// Longest option, bytes: an export name of at most 4096 bytes and a few numbers.
 const MAX_OPTION: u32 = 8192;
 
 /// NBD's error numbers.
@@ -39,14 +39,14 @@ pub(super) enum Errno {
     Enospc = 28,
 }
 
-/// What a client asks for.
+/// Command of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
     /// NBD_CMD_READ.
     Read,
     /// NBD_CMD_WRITE.
     Write,
-    /// NBD_CMD_DISC: the client leaves.
+    /// NBD_CMD_DISC: the client disconnects.
     Disconnect,
     /// NBD_CMD_FLUSH.
     Flush,
@@ -54,7 +54,7 @@ pub enum Command {
     Trim,
     /// NBD_CMD_WRITE_ZEROES.
     WriteZeroes,
-    /// Anything else, by its number.
+    /// Any other command, by number.
     Unknown(u16),
 }
 
@@ -64,20 +64,20 @@ pub(super) struct Request {
     pub(super) command: Command,
     pub(super) fua: bool,
     pub(super) cookie: u64,
-    /// Bytes.
+    /// Offset, bytes.
     pub(super) offset: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub(super) length: u32,
     /// The data of a write.
     pub(super) data: Vec<u8>,
 }
 
-/// What is offered to a client.
+/// Properties of the drive that clients are offered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Export {
     pub(super) bytes: u64,
     pub(super) volatile: bool,
-    /// The smallest block, bytes.
+    /// Smallest block, bytes.
     pub(super) block: u32,
 }
 
@@ -87,7 +87,7 @@ impl Export {
     }
 }
 
-/// Greets a client. True: it goes on to transmission; false: it left.
+/// Performs the handshake; returns true if transmission follows, false if the client disconnects.
 pub(super) fn handshake(stream: &mut (impl Read + Write), export: &Export) -> io::Result<bool> {
     // NBD_FLAG_FIXED_NEWSTYLE and NBD_FLAG_NO_ZEROES.
     stream.write_all(b"NBDMAGICIHAVEOPT\x00\x03")?;
@@ -129,7 +129,7 @@ pub(super) fn handshake(stream: &mut (impl Read + Write), export: &Export) -> io
                 }
             }
             OPT_LIST => {
-                // One export, whose name is empty.
+                // There is one export, with an empty name.
                 reply_option(stream, option, REP_SERVER, &[0; 4])?;
                 reply_option(stream, option, REP_ACK, &[])?;
             }
@@ -152,7 +152,7 @@ fn reply_option(stream: &mut impl Write, option: u32, reply: u32, data: &[u8]) -
     stream.write_all(&answer)
 }
 
-/// The next request.
+/// Reads the next request.
 pub(super) fn request(stream: &mut impl Read) -> io::Result<Request> {
     let magic = u32::from_be_bytes(take(stream)?);
     if magic != REQUEST_MAGIC {
@@ -189,7 +189,7 @@ pub(super) fn request(stream: &mut impl Read) -> io::Result<Request> {
     })
 }
 
-/// A simple reply: data of a read, or an error.
+/// Sends a simple reply: data of a read, or an error.
 pub(super) fn reply(
     stream: &mut impl Write,
     cookie: u64,

@@ -1,4 +1,4 @@
-//! Fuzz target: what h2 is given of any bytes that a client sends.
+//! Fuzz target: the bytes that h2 receives for any bytes of a client.
 
 use loona_hpack::{Decoder, Encoder};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::fuzzing::Target;
 
-/// Of one step: a list of headers at the limit, or what stands for one that is over it, and their frames.
+/// Largest output of one step: a list of headers at the limit, or the replacement of one that exceeds it, with their frames.
 const MOST_OUTPUT: usize = 24 << 10;
 
 pub fn targets() -> Vec<Target> {
@@ -46,7 +46,7 @@ fn connections() -> Vec<Vec<u8>> {
     ]
 }
 
-/// All that comes out, when the input arrives in pieces of so many bytes.
+/// Returns the whole output when the input arrives in pieces of `piece` bytes.
 fn output(data: &[u8], piece: usize) -> Vec<u8> {
     let mut rewriter = Rewriter::new();
     let mut output = Vec::new();
@@ -73,8 +73,8 @@ fn output(data: &[u8], piece: usize) -> Vec<u8> {
     output
 }
 
-/// However the bytes are cut, the same comes out: frames that h2 reads without a table of its own, and whose only authority is
-/// ours.
+/// Checks that the output does not depend on how the input is split, and that every header block in it decodes without an earlier dynamic
+/// table and has no authority but `localhost`.
 fn rewritten(data: &[u8]) {
     let whole = output(data, usize::MAX);
     for piece in [1, 7] {
@@ -86,7 +86,7 @@ fn rewritten(data: &[u8]) {
     let (frames, _) = split(rest);
     let mut block: Option<(u32, Vec<u8>)> = None;
     for (header, payload) in frames {
-        // What stands for an error is passed as it came, and h2 decodes none of it: a part of another stream's block, too.
+        // The frame that causes an error is passed unchanged, and h2 decodes none of it, e.g. a part of another stream's block.
         let is_ours = header.len <= MAX_FRAME && header.flags & (PADDED | PRIORITY) == 0;
         match (header.kind, &mut block) {
             (HEADERS, None) if is_ours => block = Some((header.stream, payload)),

@@ -1,9 +1,9 @@
 //! Connections on unix sockets whose clients may send any `:authority`.
 //!
-//! grpc-go sends the socket's path, percent-encoded, when a caller gives it the bare path: the kubelet's plugin
-//! watcher does (kubernetes#108254, #109081), and so does Python's grpcio. h2, the HTTP/2 of hyper and tonic, resets every
-//! request whose authority it cannot parse with PROTOCOL_ERROR, and has no option for it (hyperium/h2#442). So the authority is
-//! replaced before h2 reads it; a unix socket has no host, and no service here looks at it.
+//! grpc-go sends the socket's path, percent-encoded, when a caller gives it the bare path: the kubelet's plugin watcher does
+//! (kubernetes#108254, #109081), and so does Python's grpcio. h2, the HTTP/2 of hyper and tonic, resets every request whose authority it
+//! cannot parse with PROTOCOL_ERROR, and has no option for it (hyperium/h2#442). So the authority is replaced before h2 reads it; a unix
+//! socket has no host, and no service here uses the authority.
 //!
 //! This module can go when h2 accepts such an authority, or lets a server ignore it.
 
@@ -28,7 +28,7 @@ use rewrite::{Rewriter, Step};
 
 const INPUT: usize = 8 * 1024;
 
-/// The connections of a socket, for tonic to serve.
+/// Returns the connections of a socket, for tonic to serve.
 pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<AnyAuthority>> {
     #[allow(clippy::disallowed_methods, reason = "the one place")]
     let connections = UnixListenerStream::new(listener);
@@ -41,14 +41,14 @@ pub struct AnyAuthority {
     rewriter: Rewriter,
     input: Buffer,
     output: Buffer,
-    // Nothing more is read.
+    // End of input: nothing more is read from the socket.
     ended: bool,
 }
 
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    // Those before are used up.
+    // Bytes before this index are consumed.
     at: usize,
 }
 

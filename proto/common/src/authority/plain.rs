@@ -1,19 +1,19 @@
-//! Header blocks without Huffman coding. The decoder builds its table of codes anew for each coded string, which takes longer
-//! than all the rest of a call, so the strings are decoded before it sees them.
+//! Header blocks without Huffman coding. The decoder rebuilds its table of codes for each coded string, which takes longer than the rest of
+//! a call, so strings are decoded before it sees them.
 
 use super::rewrite::write_string;
 
-/// The most bytes of an integer; the decoder refuses longer ones.
+/// Longest encoding of an integer, bytes; the decoder refuses longer ones.
 const MAX_INTEGER: usize = 5;
 const HUFFMAN: u8 = 0x80;
 
-/// The same fields with plain strings. None where the block is not made of whole fields, or a string is not coded as it should
-/// be: the decoder says what is wrong.
+/// Returns the same fields with uncoded strings. None if the block does not consist of whole fields, or a string is not validly coded: the
+/// decoder then gets the original and reports the error.
 pub(super) fn plain(block: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(2 * block.len());
     let mut rest = block;
     while let Some(first) = rest.first() {
-        // RFC 7541, 6: an indexed field, one to be indexed, a new size of the table, one that is not indexed.
+        // RFC 7541, section 6: indexed field, literal with indexing, table size update, literal without indexing.
         let (prefix, is_literal) = match first.leading_zeros() {
             0 => (7, false),
             1 => (6, true),
@@ -25,7 +25,7 @@ pub(super) fn plain(block: &[u8]) -> Option<Vec<u8>> {
         plain.extend_from_slice(integer);
         rest = after;
         if is_literal {
-            // The name, unless the index has it, and the value.
+            // The name, unless it is indexed, and the value.
             for _ in 0..if index == 0 { 2 } else { 1 } {
                 rest = string(rest, &mut plain)?;
             }
@@ -34,7 +34,7 @@ pub(super) fn plain(block: &[u8]) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// RFC 7541, 5.1: the value, and how many bytes it takes.
+/// Reads an integer (RFC 7541, section 5.1); returns it and its length in bytes. None if it is incomplete or longer than `MAX_INTEGER`.
 fn integer(input: &[u8], prefix: u32) -> Option<(usize, usize)> {
     let most = (1_usize << prefix) - 1;
     let mut value = usize::from(*input.first()?) & most;
@@ -50,7 +50,7 @@ fn integer(input: &[u8], prefix: u32) -> Option<(usize, usize)> {
     None
 }
 
-/// RFC 7541, 5.2: writes the string; what is after it.
+/// Appends a string uncoded to `plain` (RFC 7541, section 5.2); returns the input after it.
 fn string<'a>(input: &'a [u8], plain: &mut Vec<u8>) -> Option<&'a [u8]> {
     let (len, used) = integer(input, 7)?;
     let (string, after) = input.get(used..)?.split_at_checked(len)?;
@@ -62,7 +62,8 @@ fn string<'a>(input: &'a [u8], plain: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(after)
 }
 
-/// The library takes some padding that is none; what it makes of the text again shows that.
+/// Decodes a Huffman-coded string; None if its padding is invalid, which the library accepts: encoding the text again does not give the
+/// input then.
 fn decoded(string: &[u8]) -> Option<Vec<u8>> {
     let (mut text, mut again) = (Vec::with_capacity(2 * string.len()), Vec::new());
     httlib_huffman::decode(string, &mut text, httlib_huffman::DecoderSpeed::FiveBits).ok()?;
@@ -99,7 +100,7 @@ mod tests {
             assert!(plain.len() > block.len());
             assert_eq!(super::plain(&plain).unwrap(), plain, "once more");
         }
-        // An index of what was not inserted.
+        // An index that was not inserted.
         let plain = plain(CODED[3]).unwrap();
         assert_eq!((fields(&plain), fields(CODED[3])), (Err(()), Err(())));
     }

@@ -15,7 +15,7 @@ use super::{
     plain::plain,
 };
 
-/// What grpc sends for a unix socket, which has no host.
+/// The authority that grpc sends for a unix socket, which has no host.
 const AUTHORITY: &[u8] = b"localhost";
 /// "PRI * HTTP/2.0…": h2 checks it.
 const PREFACE: usize = 24;
@@ -36,24 +36,24 @@ const WAY_OVERSIZE: [u8; 2048] = [FILLER; 2048];
 /// No index is 0: h2 answers with a connection error.
 const UNDECODABLE: [u8; 1] = [0x80];
 
-/// What becomes of the input.
+/// Result of one step for the front of its input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// This many bytes are output as they are.
+    /// Output this many bytes of the input unchanged.
     Pass(usize),
-    /// This many bytes are used up; what they became was appended to the output.
+    /// Consumed this many bytes of the input; their replacement is appended to the output.
     Take(usize),
-    /// The rest of the connection is not read.
+    /// Read no more of the connection.
     End,
 }
 
 #[derive(Debug)]
 enum State {
-    /// In the preface, or in a frame that passes.
+    /// In the preface or in a frame that passes unchanged, with this many bytes left.
     Pass(usize),
     /// In a frame's header.
     Header,
-    /// In the payload of a frame with a part of a header block.
+    /// In the payload of a frame with a part of a header block, with this many bytes left.
     Block(usize),
 }
 
@@ -69,15 +69,15 @@ impl State {
 /// Replaces the authority of every request on one connection.
 pub(super) struct Rewriter {
     state: State,
-    // The bytes of the next frame's header.
+    // Bytes of the next frame's header that were read so far.
     header: Vec<u8>,
-    // The HEADERS frame that a block began with, until the block ends.
+    // HEADERS frame of the block that is being read.
     open: Option<FrameHeader>,
     last_part: bool,
     block: Vec<u8>,
     continuations: usize,
     decoder: Decoder<'static>,
-    // After a protocol error: nothing but the frame that passes.
+    // After a protocol error only the rest of the current frame is passed.
     failed: bool,
 }
 
@@ -97,8 +97,8 @@ impl Rewriter {
         }
     }
 
-    /// Takes from the front of `input`, which is not empty: one byte at least, and no more than one header block,
-    /// which bounds what is appended to `output`.
+    /// Processes the front of `input`, which must not be empty: at least one byte, and at most one header block, which bounds the bytes
+    /// appended to `output`.
     pub(super) fn step(&mut self, input: &[u8], output: &mut Vec<u8>) -> Step {
         match self.state {
             State::Header if self.failed => Step::End,
@@ -128,10 +128,11 @@ impl Rewriter {
         }
     }
 
-    /// The connection ends here. What was cut off stays cut off: h2 tells that from an orderly end.
+    /// Handles the end of the input. A frame that was cut off stays incomplete in the output, since h2 distinguishes that from an orderly
+    /// end.
     pub(super) fn finish(&mut self, output: &mut Vec<u8>) {
         match self.open {
-            // It lacks its only byte.
+            // A frame without its only byte.
             Some(open) => {
                 output.extend_from_slice(&FrameHeader::new(HEADERS, 0, open.stream, 1).bytes());
             }
@@ -243,8 +244,8 @@ impl Rewriter {
     }
 }
 
-/// Leaves the fragment of a HEADERS frame's payload: padding and priority, which h2 ignores, go. False when
-/// they do not fit in the payload.
+/// Reduces the payload of a HEADERS frame to its fragment: removes padding and priority, which h2 ignores. Returns false if they do not fit
+/// in the payload.
 fn strip(flags: u8, payload: &mut Vec<u8>) -> bool {
     let padded = usize::from(flags & PADDED != 0);
     let prefix = padded + if flags & PRIORITY != 0 { 5 } else { 0 };
@@ -280,7 +281,7 @@ fn write_block(stream: u32, flags: u8, block: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// RFC 7541, 5.2, without Huffman coding.
+/// Appends a string literal without Huffman coding (RFC 7541, section 5.2).
 pub(super) fn write_string(string: &[u8], output: &mut Vec<u8>) {
     const PREFIX: usize = 127;
     if string.len() < PREFIX {

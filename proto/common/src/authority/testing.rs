@@ -1,4 +1,4 @@
-//! HTTP/2 as a client writes it, by hand, since no client crate lets one send such an authority.
+//! HTTP/2 of a client, encoded by hand, since no client crate can send such an authority.
 
 #[cfg(test)]
 use loona_hpack::Decoder;
@@ -6,7 +6,7 @@ use loona_hpack::Decoder;
 use super::frame::{FRAME_HEADER, FrameHeader};
 
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// What the kubelet's plugin watcher sends.
+/// The authority that the kubelet's plugin watcher sends.
 pub(super) const PATH_AUTHORITY: &str = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx-reg.sock";
 
 pub(super) type Fields = Vec<(String, String)>;
@@ -16,7 +16,7 @@ pub(super) fn fields(list: &[(&str, &str)]) -> Fields {
     list.iter().map(owned).collect()
 }
 
-/// A gRPC request, as grpc-go orders its fields.
+/// Returns the fields of a gRPC request in the order of grpc-go.
 pub(super) fn request(authority: &str, path: &str) -> Fields {
     fields(&[
         (":method", "POST"),
@@ -43,7 +43,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Whole frames, and what is left of the last one.
+/// Splits bytes into whole frames and the rest.
 pub(super) fn split(mut bytes: &[u8]) -> (Vec<(FrameHeader, Vec<u8>)>, Vec<u8>) {
     let mut frames = Vec::new();
     while let Some((header, rest)) = bytes.split_first_chunk::<FRAME_HEADER>() {
@@ -57,7 +57,7 @@ pub(super) fn split(mut bytes: &[u8]) -> (Vec<(FrameHeader, Vec<u8>)>, Vec<u8>) 
     (frames, bytes.to_vec())
 }
 
-/// The fields of a block that neither reads the dynamic table nor writes to it.
+/// Decodes a block, and checks that it neither reads the dynamic table nor writes to it.
 #[cfg(test)]
 pub(super) fn decode_stateless(block: &[u8]) -> Fields {
     const FIRST_DYNAMIC: u8 = 0x80 | 62;

@@ -1,4 +1,4 @@
-//! What clients see over a real socket, served by tonic.
+//! Tests over a real socket, served by tonic.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ const PROTOCOL_ERROR: u32 = 1;
 const FRAME_SIZE_ERROR: u32 = 6;
 const ENHANCE_YOUR_CALM: u32 = 11;
 const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
-/// Only ends a broken test.
+/// Limits a test that fails.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 async fn serve() -> (TempDir, UnixStream) {
@@ -62,7 +62,7 @@ async fn connect(path: &Path) -> UnixStream {
     client
 }
 
-/// A unary call with an empty message.
+/// Encodes a unary call with an empty message.
 fn call(encoder: &mut Encoder<'static>, stream: u32, fields: &Fields) -> Vec<u8> {
     let block = encoder.encode(borrowed(fields));
     [
@@ -248,7 +248,7 @@ async fn many_calls_at_once_with_large_metadata_are_answered() {
     let (dir, _) = serve().await;
     let channel = dial::once(&dir.path().join("csi.sock")).await.unwrap();
     let mut calls = JoinSet::new();
-    // More than the dynamic table holds.
+    // Larger than the dynamic table.
     let large: Arc<str> = "v".repeat(6000).into();
     for n in 0..64 {
         let mut client = IdentityClient::new(channel.clone());

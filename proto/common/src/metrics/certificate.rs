@@ -1,4 +1,4 @@
-//! Until when the program's own certificate is valid. A trusted CA has no series: TLS does not look at a CA's own validity.
+//! Validity of the program's own certificate. Trusted CAs have no series: TLS does not check a CA's own validity.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -19,17 +19,17 @@ pub(super) const EXPIRATION: Def = gauge(
     &[],
 );
 
-/// The credentials of a program, once it has read them. Clones share them.
+/// Credentials of a program, set once it has read them. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Certificate(Arc<OnceLock<Credentials>>);
 
 impl Certificate {
-    /// These are in use from now on, and follow their files themselves. A program has one set of them: the first ones stay.
+    /// Sets the credentials, which follow their files themselves. A program has one set: later calls change nothing.
     pub fn of(&self, credentials: &Credentials) {
         let _ = self.0.set(credentials.clone());
     }
 
-    /// Puts its series in.
+    /// Puts the two series into `into`; none without an own certificate.
     pub fn put(&self, into: &mut Families) {
         if let Some(validity) = self.0.get().and_then(Credentials::own_validity) {
             put(validity, into);

@@ -1,5 +1,5 @@
-//! The series of one scrape: names, types and help from tables, label values from what is known now. A series that
-//! is put twice is there once, since Prometheus refuses a whole scrape for one duplicate.
+//! The series of one scrape: names, types and help from tables, label values from the current state. A series that is put twice appears
+//! once, since Prometheus refuses a whole scrape for one duplicate.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use prometheus::{
     proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType},
 };
 
-/// What a name stands for. The same everywhere it is used.
+/// Definition of a metric, the same wherever its name is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Def {
-    /// With its unit, as Prometheus wants it.
+    /// Name with the unit as suffix, by Prometheus' conventions.
     pub name: &'static str,
     /// One sentence.
     pub help: &'static str,
-    /// Whether it only grows.
+    /// True for a counter, false for a gauge.
     pub counter: bool,
-    /// Names of its labels, in the order in which values are given.
+    /// Label names, in the order of the values.
     pub labels: &'static [&'static str],
 }
 
-/// A number that goes up and down.
+/// Defines a gauge.
 pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Def {
     Def {
         name,
@@ -31,7 +31,7 @@ pub const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'s
     }
 }
 
-/// A number that only grows until the process, or the drive, begins anew.
+/// Defines a counter: it only increases until the process, or the drive, is reset.
 pub const fn counter(
     name: &'static str,
     help: &'static str,
@@ -45,17 +45,17 @@ pub const fn counter(
     }
 }
 
-/// The value of a series whose labels say it all.
+/// Value of an info metric, whose labels have the information.
 pub const fn one() -> f64 {
     1.0
 }
 
-/// 1 for true, 0 for false.
+/// Returns 1 for true, 0 for false.
 pub fn truth(is: bool) -> f64 {
     f64::from(u8::from(is))
 }
 
-/// A count or a size; beyond 2^53 it is rounded.
+/// Returns a count or a size; rounded above 2^53.
 pub fn number(value: u64) -> f64 {
     value as f64
 }
@@ -63,7 +63,7 @@ pub fn number(value: u64) -> f64 {
 #[derive(Debug)]
 struct Family {
     def: Def,
-    // By label values, so that none is there twice.
+    // By label values, so that no series is there twice.
     series: BTreeMap<Vec<String>, f64>,
 }
 
@@ -71,18 +71,17 @@ struct Family {
 #[derive(Debug, Default)]
 pub struct Families {
     families: BTreeMap<&'static str, Family>,
-    // Made by the library: histograms and what is known of the process.
+    // Built by the library: histograms and the process collector.
     ready: Vec<MetricFamily>,
 }
 
-/// A scrape could not be written.
+/// A scrape could not be encoded.
 #[derive(Debug, thiserror::Error)]
 #[error("the metrics cannot be written as text")]
 pub struct EncodeError(#[from] prometheus::Error);
 
 impl Families {
-    /// Puts one series in; the same labels again replace its value. Label values are given in the order of the
-    /// definition; missing ones are empty, which to Prometheus is the same as not there.
+    /// Puts one series in, or replaces its value if the labels are the same. Label values must be in the order of the definition.
     pub fn put(&mut self, def: &Def, labels: &[&str], value: f64) {
         debug_assert_eq!(def.labels.len(), labels.len(), "{}", def.name);
         let family = self.families.entry(def.name).or_insert_with(|| Family {
@@ -93,7 +92,7 @@ impl Families {
         family.series.insert(labels, value);
     }
 
-    /// Puts it in if there is a value.
+    /// Like [`put`](Self::put); does nothing without a value.
     pub fn put_known(&mut self, def: &Def, labels: &[&str], value: Option<f64>) {
         if let Some(value) = value {
             self.put(def, labels, value);
@@ -105,7 +104,7 @@ impl Families {
         self.ready.extend(ready);
     }
 
-    /// How many series there are of the tables; without histograms and the process.
+    /// Returns the number of series from definitions; without histograms and the process collector.
     pub fn len(&self) -> usize {
         self.families
             .values()
@@ -113,22 +112,22 @@ impl Families {
             .sum()
     }
 
-    /// Whether there is none.
+    /// True if `len` is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// As text, in the format that every Prometheus reads (0.0.4).
+    /// Encodes all series in Prometheus' text format, version 0.0.4.
     pub fn encode(self) -> Result<String, EncodeError> {
         let mut families: Vec<MetricFamily> = self.families.into_values().map(family).collect();
         families.extend(self.ready);
-        // The encoder takes none without series.
+        // The encoder refuses families without series.
         families.retain(|family| !family.get_metric().is_empty());
         Ok(TextEncoder::new().encode_to_string(&families)?)
     }
 }
 
-/// The content type of `encode`'s text.
+/// Returns the content type of `encode`'s text.
 pub fn content_type() -> String {
     format!("{}; charset=utf-8", TextEncoder::new().format_type())
 }

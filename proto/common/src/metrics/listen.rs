@@ -1,21 +1,20 @@
-//! Where HTTP is served, for metrics or probes: a TCP address, a unix socket, or nowhere.
+//! Addresses at which HTTP is served, for metrics or probes: a TCP address, a unix socket, or none.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use crate::local::{MAX_SOCKET_PATH, is_socket_path};
 
-/// Where HTTP is served.
+/// Address of an HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
-    /// At this address.
     Tcp(SocketAddr),
-    /// On this unix socket, made with mode 0600.
+    /// Path of a unix socket, created with mode 0600.
     Unix(PathBuf),
-    /// Nowhere.
+    /// Not served.
     Off,
 }
 
-/// It says none of these.
+/// A text that is none of these.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{given:?} is not an address to serve HTTP at: give ADDRESS:PORT (127.0.0.1:9810, [::1]:9810), an absolute path of a unix \

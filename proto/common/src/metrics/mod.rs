@@ -1,8 +1,8 @@
 //! Metrics and their server, shared by controller and agent.
 //!
-//! `families` collects series of one scrape so that none is there twice, `rpc` counts calls as they end, `server`
-//! serves it all over HTTP, `listen` says where, `certificate` says when one's own expires. A scrape reads memory and
-//! /proc/self, and nothing else: it starts no process, asks no drive and waits for nobody.
+//! `families` collects the series of one scrape without duplicates, `rpc` counts calls as they end, `server` serves it all over HTTP,
+//! `listen` parses addresses, `certificate` has the validity of the own certificate. A scrape reads memory and /proc/self, and nothing
+//! else: it starts no process, does no I/O on a drive and waits for no peer.
 
 pub mod certificate;
 pub mod families;
@@ -29,7 +29,7 @@ const READY: Def = gauge(
     &[],
 );
 
-/// The definitions that both programs share.
+/// Definitions that both programs share.
 pub const DEFINITIONS: &[Def] = &[
     BUILD,
     READY,
@@ -37,7 +37,7 @@ pub const DEFINITIONS: &[Def] = &[
     certificate::EXPIRATION,
 ];
 
-/// What runs here.
+/// Puts `drivebay_build_info` in.
 pub fn build(into: &mut Families, component: &str, version: &str) {
     into.put(&BUILD, &[component, version], one());
 }

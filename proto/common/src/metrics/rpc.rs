@@ -1,4 +1,4 @@
-//! Calls as they end: how many, with which code, and how long they took. Counted where they are logged.
+//! Counts and durations of calls by method and code, recorded where calls are logged.
 
 use std::{
     sync::LazyLock,
@@ -11,7 +11,7 @@ use prometheus::{
 };
 use tonic::Code;
 
-/// From answers out of memory to those that wait for a slow drive, seconds; the kubelet gives up after 120.
+/// Seconds, from answers out of memory to those that wait for a slow drive; the kubelet's timeout is 120.
 const BUCKETS: [f64; 11] = [
     0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0,
 ];
@@ -28,7 +28,7 @@ struct Registered {
     calls: Option<Calls>,
 }
 
-// One process is one program: its calls are counted in one place, whichever service took them.
+// Global, since one process is one program: all its services count in one place.
 static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     let registry = Registry::new();
     let calls = match register(&registry) {
@@ -72,7 +72,7 @@ fn register(registry: &Registry) -> prometheus::Result<Calls> {
     })
 }
 
-/// A call that is running; dropped before `ended`, its caller went away and it counts as Canceled.
+/// A running call. If it is dropped without `ended`, the client has cancelled it and it counts as Canceled.
 #[derive(Debug)]
 pub struct Running {
     method: &'static str,
@@ -80,7 +80,7 @@ pub struct Running {
     began: Instant,
 }
 
-/// A call begins. `method` is one of the program's own words, so that there are not many.
+/// Starts counting a call. `method` must be a constant of the program, which bounds the number of label values.
 pub fn start(method: &'static str) -> Running {
     if let Some(calls) = &REGISTERED.calls {
         calls.running.with_label_values(&[method]).inc();
@@ -93,7 +93,7 @@ pub fn start(method: &'static str) -> Running {
 }
 
 impl Running {
-    /// It ended with this code; how long it took.
+    /// Sets the code that the call ended with; returns its duration.
     pub fn ended(mut self, code: Code) -> Duration {
         self.code = Some(code);
         self.began.elapsed()
@@ -120,12 +120,12 @@ impl Drop for Running {
     }
 }
 
-/// Calls and the process itself (processor time, memory, open files), for a scrape.
+/// Returns the families of calls and of the process (CPU time, memory, open files), for a scrape.
 pub fn gather() -> Vec<MetricFamily> {
     REGISTERED.registry.gather()
 }
 
-/// A code as the sidecars' metrics write it, so that one query reads both.
+/// Returns a code's name as in the metrics of the CSI sidecars, so that one query matches both.
 pub fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

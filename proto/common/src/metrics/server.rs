@@ -1,5 +1,4 @@
-//! A small HTTP server for /metrics, /healthz and /readyz. Nothing else depends on it: where it cannot listen, that is
-//! logged and tried again, and everything else runs on.
+//! A small HTTP server for /metrics, /healthz and /readyz. Nothing else depends on it: if it cannot listen, it logs that and retries.
 //!
 //! Each connection is for one request and ends within [`DEADLINE`]. Beyond [`CONNECTIONS`] the oldest is closed:
 //! clients that open connections and send nothing must not keep a liveness probe waiting until it fails.
@@ -32,28 +31,28 @@ use crate::{
     socket::{self, Bound},
 };
 
-/// Connections at a time.
+/// Largest number of open connections.
 pub const CONNECTIONS: usize = 16;
-/// A connection ends within this; Prometheus itself gives up after 10 s unless told otherwise.
+/// Longest lifetime of a connection; Prometheus' default scrape timeout is 10 s.
 pub const DEADLINE: Duration = Duration::from_secs(10);
-/// The request has come within this.
+/// Longest time for the request's header to arrive.
 const HEADER: Duration = Duration::from_secs(5);
-/// A request's header is no larger, bytes; the library's least.
+/// Largest request header, bytes; the smallest limit that the library accepts.
 const HEADER_BYTES: usize = 8 << 10;
-/// /healthz is answered within this: less than the timeout of a probe, so that the probe gets the answer.
+/// Limit of the liveness check of /healthz: shorter than a probe's timeout, so that the probe gets the answer.
 const LIVENESS: Duration = Duration::from_secs(3);
-/// An address that is taken is tried again after this.
+/// Pause before listening is retried.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is served. Both methods answer from memory, at once.
+/// State that the server exposes. Both methods must return at once, from memory.
 pub trait Exposed: Send + Sync + 'static {
     /// Puts every series in.
     fn collect(&self, into: &mut Families);
-    /// Whether the program can do its work yet.
+    /// True if the program is ready to serve.
     fn ready(&self) -> bool;
 }
 
-/// What is served at one address.
+/// Pages that are served at one address.
 #[derive(Clone)]
 pub struct Pages {
     exposed: Arc<dyn Exposed>,
@@ -62,7 +61,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// /metrics, /healthz and /readyz.
+    /// Serves /metrics, /healthz and /readyz.
     pub fn all(exposed: Arc<dyn Exposed>, liveness: Liveness) -> Self {
         Self {
             exposed,
@@ -71,7 +70,7 @@ impl Pages {
         }
     }
 
-    /// /healthz and /readyz of these pages, for an address that more clients can reach than may read metrics.
+    /// Returns /healthz and /readyz of these pages, for an address reachable by clients that must not read metrics.
     pub fn probes(&self) -> Self {
         Self {
             metrics: false,
@@ -93,10 +92,10 @@ enum Listener {
     Unix(Bound),
 }
 
-/// Why there is no listening, in one line.
+/// Reason for which the server does not listen, in one line.
 type Why = String;
 
-/// Serves until `stop`. An address that cannot be had is tried again for as long.
+/// Serves until `stop`; retries as long as the address cannot be bound. Returns at once for `Listen::Off`.
 pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
     if listen == Listen::Off {
         return;
@@ -115,7 +114,7 @@ pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
             }
             Err(why) => why,
         };
-        // Once, and again when it is another reason.
+        // Log each reason once until it changes.
         if said.as_ref() != Some(&ended) {
             tracing::error!(
                 %listen,
@@ -152,7 +151,7 @@ async fn bind(listen: &Listen) -> Result<Listener, Why> {
     }
 }
 
-// Ends when no more connections can be taken.
+// Returns when no more connections can be accepted.
 async fn accept(listener: Listener, pages: &Pages) -> io::Error {
     enum Stream {
         Tcp(TcpStream),
@@ -169,7 +168,7 @@ async fn accept(listener: Listener, pages: &Pages) -> io::Error {
         };
         let stream = match accepted {
             Ok(stream) => stream,
-            // The other end was gone before it was taken.
+            // The client closed the connection before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => return error,
         };
@@ -227,7 +226,7 @@ async fn respond(method: &Method, path: &str, pages: &Pages) -> Response<Full<By
         "/metrics" if pages.metrics => metrics(pages.exposed.as_ref()),
         "/healthz" => match pages.liveness.check_shared(LIVENESS).await {
             Ok(()) => text(StatusCode::OK, "ok\n"),
-            // The reason is logged; whoever reaches this address need not read it.
+            // The reason is logged, and not shown to clients of this address.
             Err(_) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the CSI socket does not answer\n",
@@ -267,7 +266,7 @@ fn metrics(exposed: &dyn Exposed) -> Response<Full<Bytes>> {
     }
 }
 
-/// All that a scrape of this shows.
+/// Returns all families of a scrape.
 pub fn scrape(exposed: &dyn Exposed) -> Families {
     let mut families = Families::default();
     exposed.collect(&mut families);

@@ -40,7 +40,7 @@ async fn connect(path: &std::path::Path) -> UnixStream {
     }
 }
 
-/// Pages of a process whose CSI socket is in this directory.
+/// Returns the pages of a process whose CSI socket is in this directory.
 fn pages(dir: &std::path::Path, ready: bool) -> Pages {
     let liveness = Liveness::new(dir.join("csi.sock"), async || Ok(()));
     Pages::all(Arc::new(Told(ready)), liveness)
@@ -149,7 +149,7 @@ async fn nonsense_and_large_headers_end_their_own_connection_only() {
         ),
     ] {
         let mut stream = connect(&served.path).await;
-        // It may be closed before all is written.
+        // The server may close the connection before all is written.
         let _ = stream.write_all(nonsense.as_bytes()).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -187,7 +187,7 @@ async fn healthz_fails_when_nobody_answers_at_the_csi_socket_and_recovers() {
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(get(&path, "/readyz").await.starts_with("HTTP/1.1 200 "));
 
-    // A process that accepts connections and never answers.
+    // A server that accepts connections and never answers.
     let hung = tokio::net::UnixListener::bind(dir.path().join("csi.sock")).unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let began = std::time::Instant::now();
@@ -231,7 +231,7 @@ async fn an_address_that_is_taken_is_tried_again_until_it_is_free() {
         pages(std::path::Path::new("/nonexistent"), true),
         stop.clone(),
     ));
-    // In the queue of the one who has it: answered by nobody, so it says nothing of ours.
+    // The connection stays in the backlog of the other listener; no response comes from this server.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!serving.is_finished());
     drop(taken);

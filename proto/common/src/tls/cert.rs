@@ -1,4 +1,4 @@
-//! What a certificate says: the node it is for, and from when until when.
+//! Reading of certificates: node id, key fingerprint and validity.
 
 use std::{
     fmt,
@@ -13,9 +13,9 @@ use x509_parser::{
 
 use crate::units::count;
 
-/// What precedes the node id in the URI name of a node's certificate.
+/// Prefix of the node id in the URI name of a node's certificate.
 pub const NODE_URI: &str = "drivebay://node/";
-/// Scheme of all our URI names; any of it that is not a node's is a mistake, not somebody else's name.
+/// Scheme of all of Drivebay's URI names. One with this scheme that is not a node's is an error, not another program's name.
 const SCHEME: &str = "drivebay:";
 
 /// Bytes that are not an X.509 certificate.
@@ -23,19 +23,16 @@ const SCHEME: &str = "drivebay:";
 #[error("not an X.509 certificate: {0}")]
 pub struct NotACertificate(String);
 
-/// A certificate that says of no node, or not clearly, that it is its own.
+/// The certificate has no valid node id, or more than one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NoNodeId {
-    /// It cannot be read.
     #[error(transparent)]
     NotACertificate(#[from] NotACertificate),
-    /// No such name.
     #[error("the certificate names no node: it has no URI name {NODE_URI}<node id>")]
     Missing,
-    /// More than one.
     #[error("the certificate names {}; a node's certificate names one", count(*.0, "node"))]
     Several(usize),
-    /// A URI of ours that is not a node's.
+    /// A URI name of Drivebay's scheme that is not a node's.
     #[error(
         "the certificate's name {0:?} is not {NODE_URI}<node id> (1 to 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit)"
     )]
@@ -52,16 +49,16 @@ impl fmt::Display for KeyFingerprint {
     }
 }
 
-/// From when until when a certificate is valid.
+/// Period in which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
-    /// Its first second.
+    /// First second.
     pub from: SystemTime,
-    /// Its last second.
+    /// Last second.
     pub until: SystemTime,
 }
 
-/// A point in time as operators read it: `2027-01-31 12:00 UTC`.
+/// A point in time, displayed for users as `2027-01-31 12:00 UTC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UtcTime(pub SystemTime);
 
@@ -90,13 +87,12 @@ impl fmt::Display for UtcTime {
     }
 }
 
-/// The node that this certificate was made for: the one URI name `drivebay://node/<node id>` in it. URI names of
-/// other schemes do not matter.
+/// Returns the node id of a certificate: that of the one URI name `drivebay://node/<node id>` in it. Ignores URI names of other schemes.
 ///
-/// It says nothing about whether the certificate is to be believed; that is the handshake's work.
+/// Does not verify the certificate; the handshake does.
 ///
 /// # Errors
-/// [`NoNodeId`], when there is none, more than one, or one that is not spelt exactly so.
+/// [`NoNodeId`], if there is no such name, more than one, or one with an invalid node id.
 pub fn node_id(certificate: &CertificateDer<'_>) -> Result<String, NoNodeId> {
     let certificate = parse(certificate)?;
     let names = certificate
@@ -125,7 +121,7 @@ pub fn node_id(certificate: &CertificateDer<'_>) -> Result<String, NoNodeId> {
     }
 }
 
-/// The fingerprint of its public key. It says nothing about whether the certificate is to be believed.
+/// Returns the fingerprint of the certificate's public key. Does not verify the certificate.
 ///
 /// # Errors
 /// [`NotACertificate`].
@@ -140,7 +136,7 @@ pub fn key_fingerprint(
         .map_err(|_| NotACertificate("its key has no SHA-256".to_owned()))
 }
 
-/// When this certificate expires: its last second.
+/// Returns the last second in which this certificate is valid.
 ///
 /// # Errors
 /// [`NotACertificate`].
@@ -148,7 +144,7 @@ pub fn expires(certificate: &CertificateDer<'_>) -> Result<SystemTime, NotACerti
     validity(certificate).map(|validity| validity.until)
 }
 
-/// From when until when this certificate is valid.
+/// Returns the period in which this certificate is valid.
 ///
 /// # Errors
 /// [`NotACertificate`].
@@ -161,7 +157,7 @@ pub fn validity(certificate: &CertificateDer<'_>) -> Result<Validity, NotACertif
     })
 }
 
-/// The certificate, and nothing behind it.
+/// Parses a certificate; errs if there are bytes after it.
 pub fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, NotACertificate> {
     let (rest, certificate) = X509Certificate::from_der(der.as_ref())
         .map_err(|error| NotACertificate(error.to_string()))?;

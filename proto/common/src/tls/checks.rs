@@ -1,5 +1,5 @@
-//! From the files' bytes to what TLS works with: checked, so that a mistake shows at the start and on the host
-//! that it was made on, not as a peer's refusal.
+//! Checks of the files' contents, and the TLS configurations made of them: a mistake is found at the start and on the host it was made on,
+//! not as a peer's refusal.
 
 use std::{fmt, path::Path, sync::Arc, time::SystemTime};
 
@@ -22,15 +22,15 @@ use super::{
     files::{self, Contents, OwnContents, OwnFiles, TlsSource},
 };
 
-/// HTTP/2, which is all that is spoken over these connections.
+/// ALPN protocol of HTTP/2, the only one of these connections.
 const ALPN: &[u8] = b"h2";
 
-/// Which side the own certificate is for.
+/// Side that the own certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A controller's: for servers, with the names that agents dial.
+    /// A controller: its certificate is for servers, with the names that agents dial.
     Controller,
-    /// A node's: for clients, with its node id.
+    /// A node: its certificate is for clients, with its node id.
     Agent,
 }
 
@@ -56,23 +56,23 @@ impl fmt::Display for Role {
     }
 }
 
-/// What one reading of the files amounts to.
+/// Result of reading and checking the files once.
 pub(super) struct Checked {
     pub(super) contents: Contents,
     pub(super) own: Option<Own>,
     pub(super) roots: Arc<RootCertStore>,
     pub(super) clients: Arc<dyn ClientCertVerifier>,
     pub(super) server: Arc<ServerConfig>,
-    /// The same, for clients that may have no certificate.
+    /// Like `server`, for clients that may have no certificate.
     pub(super) open_server: Arc<ServerConfig>,
     pub(super) client: Arc<ClientConfig>,
 }
 
-/// A certificate of one's own.
+/// The own certificate and key.
 pub(super) struct Own {
     pub(super) leaf: CertificateDer<'static>,
     pub(super) validity: Validity,
-    /// An agent's.
+    /// Node id; None for a controller.
     pub(super) node: Option<String>,
     pair: Arc<SingleCertAndKey>,
 }
@@ -130,7 +130,7 @@ impl Checked {
                 .with_client_cert_verifier(clients);
             let mut server = match &own {
                 Some(own) => builder.with_cert_resolver(own.pair.clone()),
-                // Nobody can be served: it has no certificate.
+                // Refuses every handshake: there is no certificate.
                 None => builder.with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new())),
             };
             server.alpn_protocols = vec![ALPN.to_vec()];
@@ -163,13 +163,13 @@ impl Checked {
         })
     }
 
-    /// An agent's, in its own certificate.
+    /// Returns the node id in the own certificate of an agent.
     pub(super) fn node(&self) -> Option<&str> {
         self.own.as_ref()?.node.as_deref()
     }
 }
 
-/// Whether a controller with this certificate is believed now, whatever its name.
+/// Verifies a controller's certificate against `roots` now, for any name.
 pub(super) fn verify_controller(
     roots: &RootCertStore,
     leaf: &CertificateDer<'_>,
@@ -185,9 +185,8 @@ pub(super) fn verify_controller(
     )
 }
 
-/// The CAs. A certificate that is no CA's would be trusted as one in this place, so it is refused. Their own
-/// validity is not looked at, as TLS does not either: none of the certificates that `drivebay-controller certs` makes
-/// outlives its CA.
+/// Reads the trusted CAs. Errs if a certificate is not a CA's, since it would be trusted as one. Does not check the CAs' own validity, as
+/// TLS does not: none of the certificates that `drivebay-controller certs` makes outlives its CA.
 fn trusted(path: &Path, bytes: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for (index, der) in files::certificates(path, bytes)?.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Who this process is in TLS and whom it trusts, exchanged while it runs.
+//! Credentials of this process in TLS, and the CAs it trusts, replaced while it runs.
 
 use std::{
     fmt,
@@ -21,12 +21,11 @@ use super::{
     follow,
 };
 
-/// How often an expiry is compared with the clock.
+/// Longest pause between two comparisons of an expiry with the clock.
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Certificate, key and trusted CAs, as they were when the files were last read whole and in order. Clones share
-/// them.
+/// Certificate, key and trusted CAs, as of the last time that the files were read completely and were valid. Clones share them.
 #[derive(Clone)]
 pub struct Credentials {
     shared: Arc<Shared>,
@@ -39,7 +38,7 @@ struct Shared {
     trust: watch::Sender<u64>,
 }
 
-/// What a reading of the files has changed.
+/// Files that changed since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) own: bool,
@@ -62,12 +61,11 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Reads and checks the files: whole, key and certificate a pair, valid now, signed by one of the CAs and
-    /// meant for this role; an agent's certificate names its node. A key that other users can read is warned of
-    /// in the log.
+    /// Reads and checks the files: complete, key and certificate a pair, valid now, signed by one of the CAs and for this role; an agent's
+    /// certificate must have a node id. Logs a warning for a key that other users can read.
     ///
     /// # Errors
-    /// [`TlsError`]: the first thing that is wrong.
+    /// [`TlsError`] of the first check that fails.
     pub async fn load(files: impl Into<TlsSource>, role: Role) -> Result<Self, TlsError> {
         let files = files.into();
         let contents = files.read().await?;
@@ -83,20 +81,19 @@ impl Credentials {
         })
     }
 
-    /// Reads the files again; `true` if they have changed and what is in them is in force now.
+    /// Reads the files again. Returns true if they have changed; their new contents are in force then.
     ///
-    /// A certificate and a key that are not a pair (one of them is replaced already, the other not yet) are an
-    /// error like any other; ask again a little later.
+    /// A certificate and a key that are not a pair, while only one of them is replaced, are an error like any other; the caller should
+    /// retry.
     ///
     /// # Errors
-    /// [`TlsError`]; all that was in force stays so, the trusted CAs too: a CA that should be trusted no longer
-    /// still is until the files are in order.
+    /// [`TlsError`]; everything stays in force then, including the CAs: one that was removed stays trusted until all files are valid.
     pub async fn refresh(&self) -> Result<bool, TlsError> {
         self.reread().await.map(Change::any)
     }
 
-    /// Refreshes every so often until `stop`, and says in the log, once each: what changed, what is wrong with
-    /// the files, and (daily) that the own certificate expires soon.
+    /// Refreshes every `every` until `stop`. Logs, once each: changes, errors of the files, and (daily) that the own certificate expires
+    /// soon.
     pub async fn follow(self, every: Duration, stop: CancellationToken) {
         follow::run(self, every, stop).await;
     }
@@ -125,7 +122,7 @@ impl Credentials {
             own: former.own != now.own,
             trust: former.ca != now.ca,
         };
-        // After the exchange: whoever wakes up finds the new CAs in force.
+        // After the replacement: tasks that this wakes must find the new CAs in force.
         if change.trust {
             shared.trust.send_modify(|count| *count += 1);
         }
@@ -135,37 +132,37 @@ impl Credentials {
         Ok(change)
     }
 
-    /// For accepting connections: TLS 1.3, a client certificate signed by the CA and meant for clients is
-    /// required, ALPN h2, no resumption. Take it anew for every connection.
+    /// Returns the configuration for accepting connections: TLS 1.3, a client certificate that is signed by a CA and for clients is
+    /// required, ALPN h2, no resumption. Must be requested again for every connection.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.checked().server.clone()
     }
 
-    /// The same, for clients that may have no certificate and show otherwise who they are.
+    /// The same for clients that may have no certificate; the caller must authenticate those in another way.
     pub fn open_server_config(&self) -> Arc<ServerConfig> {
         self.checked().open_server.clone()
     }
 
-    /// For dialling: TLS 1.3, the server's certificate must be signed by the CA, be meant for servers and have
-    /// the name dialled; ALPN h2, no resumption. Take it anew for every connection.
+    /// Returns the configuration for dialling: TLS 1.3, the server's certificate must be signed by a CA, be for servers and have the
+    /// dialled name; ALPN h2, no resumption. Must be requested again for every connection.
     ///
-    /// In TLS 1.3 the client is done before the server has seen its certificate: a refusal comes as an error of
-    /// the first read, which [`super::explain()`] puts into words too.
+    /// In TLS 1.3 the client completes the handshake before the server has verified its certificate: a refusal is an error of the first
+    /// read, which [`super::explain()`] explains too.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.checked().client.clone()
     }
 
-    /// Counts changes of the CA file. Take the receiver before accepting, and ask [`Self::still_trusts`] about
-    /// every session at each change, and once when a session is entered where changes are acted on: a handshake
-    /// that was under way at the change may have ended under the former CAs. [`Self::until_distrusted`] does all that.
+    /// Returns a counter of changes of the CA file. Subscribe before accepting, and call [`Self::still_trusts`] for every session at each
+    /// change, and once when the session is registered: a handshake during the change may have used the former CAs.
+    /// [`Self::until_distrusted`] does all that.
     pub fn trust_changes(&self) -> watch::Receiver<u64> {
         self.shared.trust.subscribe()
     }
 
-    /// Whether a peer of this role with this chain (its own certificate first, as TLS gives it) would be believed now.
+    /// Verifies the chain of a peer of this role (its own certificate first, as in TLS) against the CAs in force, now.
     ///
     /// # Errors
-    /// [`TlsError::NotTrusted`] or [`TlsError::NoChain`], in an operator's words.
+    /// [`TlsError::NotTrusted`] or [`TlsError::NoChain`], with messages for an operator.
     pub fn still_trusts(&self, chain: &[CertificateDer<'_>], peer: Role) -> Result<(), TlsError> {
         let [leaf, intermediates @ ..] = chain else {
             return Err(TlsError::NoChain);
@@ -181,8 +178,8 @@ impl Credentials {
         verified.map_err(|source| TlsError::NotTrusted { source })
     }
 
-    /// Waits until a session with a peer of this role and this chain has to end: its certificate has expired, or its
-    /// CA was taken away, also before this was called. Says why.
+    /// Waits until a session with a peer of this role and this chain must end, and returns the reason: its certificate expired or its CA
+    /// was removed, possibly before this call.
     pub async fn until_distrusted(&self, chain: &[CertificateDer<'_>], peer: Role) -> String {
         let mut changes = self.trust_changes();
         loop {
@@ -195,13 +192,12 @@ impl Credentials {
                 Some(Err(error)) => return error.to_string(),
                 None => return TlsError::NoChain.to_string(),
             };
-            // Looked at anew each time, since the clock may be set. Certificates count in whole seconds, and are good
-            // for the whole of their last one.
+            // At most `LOOK_AT_CLOCK`, since the clock may be set. A certificate is valid until the end of its last second.
             let look = (left + SECOND).min(LOOK_AT_CLOCK);
             tokio::select! {
                 () = tokio::time::sleep(look) => {}
                 changed = changes.changed() => {
-                    // The sender is in this.
+                    // Never: `self` holds the sender.
                     if changed.is_err() {
                         return std::future::pending().await;
                     }
@@ -210,28 +206,27 @@ impl Credentials {
         }
     }
 
-    /// The own certificate, if there is one.
+    /// Returns the own certificate, if there is one.
     pub fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.checked().own.as_ref().map(|own| own.leaf.clone())
     }
 
-    /// The node id in an agent's own certificate; it stays the same for as long as this lives. None for a
-    /// controller.
+    /// Returns the node id in an agent's own certificate, which never changes; None for a controller.
     pub fn own_node(&self) -> Option<String> {
         self.checked().node().map(str::to_owned)
     }
 
-    /// When the own certificate expires, if there is one.
+    /// Returns the last second in which the own certificate is valid, if there is one.
     pub fn valid_until(&self) -> Option<SystemTime> {
         self.own_validity().map(|validity| validity.until)
     }
 
-    /// Where all this was read from.
+    /// Returns the paths of the files.
     pub fn files(&self) -> &TlsSource {
         &self.shared.files
     }
 
-    /// From when until when the own certificate is valid, if there is one.
+    /// Returns the period in which the own certificate is valid, if there is one.
     pub fn own_validity(&self) -> Option<Validity> {
         self.checked().own.as_ref().map(|own| own.validity)
     }

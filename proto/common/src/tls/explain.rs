@@ -1,4 +1,4 @@
-//! A failed handshake in an operator's words: what does not fit, on which side, and what to do.
+//! Explanations of failed handshakes for operators: the cause, its side, and the remedy.
 
 use std::{
     error::Error,
@@ -12,11 +12,11 @@ use rustls::{
 
 use super::cert::UtcTime;
 
-/// Errors within errors that are looked through for the one of TLS.
+/// Largest number of nested errors that are searched for one of TLS.
 const DEPTH: usize = 16;
 
-/// Why a handshake failed, or a connection right after it: in TLS 1.3 a client reads of its refusal only then. Takes
-/// the error of a handshake ([`io::Error`]) or any error that one is the cause of; what is not TLS's is said in its own words.
+/// Explains why a handshake failed, or a connection right after it: in TLS 1.3 a client learns of its refusal only then. Takes the error of
+/// a handshake ([`io::Error`]) or any error that has it as a source; an error that is not of TLS is returned with its sources in one line.
 pub fn explain(error: &(dyn Error + 'static)) -> String {
     let mut next = Some(error);
     let mut connection = None;
@@ -28,7 +28,7 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
         next = match error.downcast_ref::<io::Error>() {
             Some(io) => {
                 connection = connection.or(of_connection(io));
-                // Its source() is already the source of what it holds.
+                // The source() of an io::Error is already the source of the error that it holds.
                 io.get_ref().map(|held| held as &(dyn Error + 'static))
             }
             None => error.source(),
@@ -49,7 +49,7 @@ fn of_connection(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// The same, of the error itself.
+/// Explains an error of rustls.
 pub(super) fn of_rustls(error: &rustls::Error) -> String {
     match error {
         rustls::Error::NoCertificatesPresented => {
@@ -115,7 +115,7 @@ fn of_certificate(error: &CertificateError) -> String {
     }
 }
 
-/// What the peer says of this side.
+/// Explains an alert: the peer's refusal of this side.
 fn of_alert(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => {
@@ -147,7 +147,7 @@ fn of_alert(alert: AlertDescription) -> String {
 }
 
 fn moment(time: UnixTime) -> UtcTime {
-    // The verifier's times are seconds since 1970; one too far away for the clock is shown as 1970.
+    // Seconds since 1970; a time beyond the clock's range is shown as 1970.
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(time.as_secs()));
     UtcTime(time.unwrap_or(SystemTime::UNIX_EPOCH))
 }

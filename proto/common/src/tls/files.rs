@@ -15,30 +15,30 @@ use tokio::io::AsyncReadExt;
 
 use super::error::TlsError;
 
-/// More than any chain or bundle that is meant: a certificate has some 1 to 4 KiB.
+/// Largest file, bytes. A certificate has about 1 to 4 KiB, so no chain or bundle comes near it.
 pub(super) const MAX_BYTES: u64 = 1 << 20;
-/// The files are small and near; whatever takes longer hangs.
+/// Limit of one read: the files are small, so a longer one is unresponsive storage.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Where certificates and key are, each in PEM form.
+/// Paths of certificates and key, each in PEM form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The CA certificates that are trusted: one, or several while one CA follows another.
+    /// Trusted CA certificates: one, or several while one CA replaces another.
     pub ca: PathBuf,
-    /// The own certificate, followed by intermediate ones if the CA did not sign it itself.
+    /// The own certificate, followed by intermediate ones if no CA signed it directly.
     pub cert: PathBuf,
-    /// The own certificate's private key; nobody but this process's user should be able to read it.
+    /// Private key of the own certificate; only this process's user should be able to read it.
     pub key: PathBuf,
 }
 
-/// The same, or the CA certificates alone: of an agent that shows by a token who it is.
+/// The same, or the CA certificates alone, for an agent that authenticates with a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSource {
     pub ca: PathBuf,
     pub own: Option<OwnFiles>,
 }
 
-/// Where a certificate of one's own is, and its key.
+/// Paths of the own certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnFiles {
     pub cert: PathBuf,
@@ -52,7 +52,7 @@ impl From<TlsFiles> for TlsSource {
     }
 }
 
-/// The files' bytes as they were read.
+/// Contents of the files.
 #[derive(PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) ca: Vec<u8>,
@@ -66,7 +66,7 @@ pub(super) struct OwnContents {
 }
 
 impl TlsSource {
-    /// The file to name when something is wrong with what TLS presents or trusts.
+    /// Returns the file to name in errors of setting up TLS.
     pub(super) fn first(&self) -> &Path {
         self.own.as_ref().map_or(&self.ca, |own| &own.cert)
     }
@@ -85,10 +85,10 @@ impl TlsSource {
         })
     }
 
-    /// Says so in the log if more users than need to can read the key.
+    /// Logs a warning if more users than necessary can read the key.
     pub(super) async fn warn_if_exposed(&self) {
         let Some(own) = &self.own else { return };
-        // Only a note: that the file can be read was seen just now.
+        // A failure is ignored: the file was readable just before.
         let Ok(file) = tokio::fs::metadata(&own.key).await else {
             return;
         };
@@ -104,8 +104,8 @@ impl TlsSource {
     }
 }
 
-/// Whether others than the one who needs the key can read or replace it. A file that belongs to somebody else
-/// is read through its group: that is how Kubernetes hands a secret to a process that is not root.
+/// True if users other than the process's can read or replace the file. A file of another owner may be readable through its group:
+/// Kubernetes passes secrets to processes that are not root in this way.
 fn is_exposed(mode: u32, owner: u32, own: Option<u32>) -> bool {
     mode & 0o007 != 0 || (mode & 0o070 != 0 && own.is_none_or(|own| own == owner))
 }
@@ -116,13 +116,13 @@ async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
         source,
     };
     let reading = async {
-        // A pipe would make the open wait for its other end.
+        // Opening a FIFO would block until it has a writer.
         if !tokio::fs::metadata(path).await?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
         let file = tokio::fs::File::open(path).await?;
         let mut bytes = Vec::new();
-        // One more than allowed, to tell "just fits" from "cut off".
+        // One byte more than allowed, to detect a longer file.
         file.take(MAX_BYTES + 1).read_to_end(&mut bytes).await?;
         Ok(bytes)
     };
@@ -143,7 +143,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// All certificates in a file, at least one.
+/// Returns all certificates in a file, at least one.
 pub(super) fn certificates(
     path: &Path,
     bytes: &[u8],
@@ -160,7 +160,7 @@ pub(super) fn certificates(
     Ok(certificates)
 }
 
-/// The private key in a file.
+/// Returns the first private key in a file.
 pub(super) fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
         pem::Error::NoItemsFound => TlsError::NoPem {
@@ -171,7 +171,7 @@ pub(super) fn private_key(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'st
     })
 }
 
-// Only what is wrong: a key's lines must not reach a log.
+// Without any contents: lines of a key must not reach a log.
 fn damaged(path: &Path, error: &pem::Error) -> TlsError {
     let why = match error {
         pem::Error::MissingSectionEnd { .. } => "a -----BEGIN has no -----END".to_owned(),

@@ -1,4 +1,4 @@
-//! Polling the files, and what of it an operator gets to read: each thing once.
+//! Polling of the files, and log messages about them, each once.
 
 use std::{
     collections::BTreeSet,
@@ -14,12 +14,12 @@ use super::{
     error::in_one_line,
 };
 
-/// Polls in a row that fail before it is said: files that are being replaced do not fit for a moment.
+/// Failed polls in a row before an error is logged: files that are being replaced can be inconsistent for a moment.
 const PATIENCE: u32 = 3;
-/// Different failures that are remembered as said until the files are in order again.
+/// Largest number of different errors that are logged until the files are valid again.
 const REMEMBERED: usize = 16;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// The certificate expires soon: this much is left, or a third of its lifetime if that is less.
+/// Remaining time at which a certificate expires soon; a third of its lifetime if that is shorter.
 const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(super) async fn run(credentials: Credentials, every: Duration, stop: CancellationToken) {
@@ -79,12 +79,12 @@ enum Notice {
     Expired { until: UtcTime },
 }
 
-/// Decides what is news.
+/// Decides which notices are due.
 #[derive(Debug, Default)]
 struct Reporter {
     failures: u32,
     said: BTreeSet<String>,
-    // When, and whether it had expired already.
+    // Time of the last notice of expiry, and true if the certificate had expired by then.
     expiry: Option<(Instant, bool)>,
 }
 

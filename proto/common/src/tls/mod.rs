@@ -1,14 +1,12 @@
-//! TLS between agents and controllers, both sides of it: who one is, whom one trusts, and what an operator is
-//! told when the two do not fit.
+//! TLS between agents and controllers, for both sides: own credentials, trusted CAs, and explanations for operators if the two do not
+//! match.
 //!
 //! TLS 1.3 only, always mutual, and one private CA for both sides. A controller's certificate is for servers,
 //! with the names that agents dial; a node's is for clients, with its node id in a URI name
 //! ([`node_id`]). Neither serves in the other's place.
-//!
-//! Certificates are exchanged without a restart: [`Credentials::follow`] polls the files, new handshakes use
-//! what is in force, and whoever holds connections watches [`Credentials::trust_changes`] to end those whose
-//! CA was taken away ([`Credentials::still_trusts`]). There is no session resumption, so that nothing outlives
-//! its certificate in a ticket.
+//! Certificates are replaced without a restart: [`Credentials::follow`] polls the files, new handshakes use the credentials in force, and
+//! code that holds connections watches [`Credentials::trust_changes`] to end those whose CA was removed ([`Credentials::still_trusts`]).
+//! There is no session resumption, so that no ticket outlives its certificate.
 
 mod cert;
 mod checks;

@@ -1,5 +1,4 @@
-//! Volumes that should lie on different drives: which group a claim's volume belongs to, by a StorageClass's pattern over
-//! names of claims. Pure.
+//! Anti-affinity: groups of volumes that should be on different drives, by a StorageClass's pattern for names of claims. Pure.
 
 use std::collections::HashMap;
 
@@ -11,14 +10,14 @@ use super::{InvalidRequest, text};
 
 /// Longest pattern, bytes.
 const MAX_PATTERN_BYTES: usize = 256;
-/// What a compiled pattern may take, bytes: a short one can ask for much, `(a{999}){999}`.
+/// Largest size of a compiled pattern, bytes: a short pattern can need much memory, e.g. `(a{999}){999}`.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
-/// Values of the parameter; the agent acts on them.
+/// Values of the parameter, which the agent implements.
 const KINDS: [&str; 2] = [names::ANTI_AFFINITY_SOFT, names::ANTI_AFFINITY_HARD];
 /// Longest name of a claim or a namespace, bytes (Kubernetes: 253 and 63).
 const MAX_NAME_BYTES: usize = 253;
 
-/// Checks both parameters, as far as they are given.
+/// Checks both parameters, if they are given.
 pub fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest> {
     let pattern = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN);
     pattern.map(|text| compile(text)).transpose()?;
@@ -36,7 +35,8 @@ pub fn check(parameters: &HashMap<String, String>) -> Result<(), InvalidRequest>
     }
 }
 
-/// The group of the volume that is asked for, as `namespace/capture`; None: the StorageClass has no pattern, or it does not match the claim's name.
+/// Returns the group of a requested volume as `namespace/capture`; None if the StorageClass has no pattern, or it does not match the
+/// claim's name. Errs if the request lacks the claim's name or namespace.
 pub fn group(parameters: &HashMap<String, String>) -> Result<Option<String>, InvalidRequest> {
     check(parameters)?;
     let Some(pattern) = parameters.get(names::PARAM_ANTI_AFFINITY_PATTERN) else {
@@ -60,7 +60,7 @@ pub fn group(parameters: &HashMap<String, String>) -> Result<Option<String>, Inv
     }))
 }
 
-/// A pattern that matches whole names and has one capture.
+/// Compiles a pattern so that it matches whole names. Errs unless it has exactly one capture.
 fn compile(pattern: &str) -> Result<Regex, InvalidRequest> {
     let key = "parameters.antiAffinityPattern";
     text(key, pattern, MAX_PATTERN_BYTES)?;
@@ -70,21 +70,21 @@ fn compile(pattern: &str) -> Result<Regex, InvalidRequest> {
     };
     let build = |pattern: &str| {
         let built = RegexBuilder::new(pattern)
-            // Names are ASCII. Tables of Unicode are a quarter of a megabyte of each program.
+            // Names are ASCII. Unicode tables would add a quarter of a megabyte to each program.
             .unicode(false)
             .size_limit(MAX_COMPILED_BYTES)
             .build();
         built.map_err(|error| match error {
             regex::Error::CompiledTooBig(_) => bad("it is too large when compiled".to_owned()),
             error => {
-                // Several lines that draw where it is; the last one says what it is.
+                // The error has several lines that show the position; the last one is the message.
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default();
                 bad(last.trim_start_matches("error: ").to_owned())
             }
         })
     };
-    // By itself first: within the group it could close that.
+    // Compiled without the surrounding group first, which the pattern could close.
     let captures = build(pattern)?.captures_len() - 1;
     if captures != 1 {
         return Err(bad(format!(
@@ -122,11 +122,11 @@ mod tests {
             ("(?:data|log)-(db-[0-9]+)", "log-db-12", Some("prod/db-12")),
             (r"[a-z]+\d?-(.+-\d+)", "data1-my-db-3", Some("prod/my-db-3")),
             (r"(?i)DATA-(\w+)\b.*", "data-db-0", Some("prod/db")),
-            // The whole name, and nothing less.
+            // The pattern must match the whole name.
             ("data-(db-0)", "data-db-01", None),
             ("data-(db-0)", "my-data-db-0", None),
             ("a|(b)c", "bcd", None),
-            // The capture is not part of this match.
+            // The capture does not take part in this match.
             ("a|(b)", "a", None),
         ] {
             assert_eq!(named(pattern, claim).as_deref(), name, "{pattern} {claim}");
@@ -172,7 +172,7 @@ mod tests {
         let error = check(&given).unwrap_err().to_string();
         assert!(error.contains("it needs antiAffinityPattern"), "{error}");
         let given = [("antiAffinityPattern".to_owned(), "(.*)".to_owned())].into();
-        // For ValidateVolumeCapabilities, which knows no claim.
+        // As for ValidateVolumeCapabilities, whose requests have no claim.
         assert_eq!(check(&given), Ok(()));
         let error = group(&given).unwrap_err().to_string();
         assert!(error.contains("--extra-create-metadata"), "{error}");

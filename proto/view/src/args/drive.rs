@@ -1,4 +1,4 @@
-//! What is decided about one drive. `A`: where the program is that is asked.
+//! Options of commands for one drive. `A`: options that locate the program.
 
 use clap::Args;
 

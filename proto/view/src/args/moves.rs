@@ -1,4 +1,4 @@
-//! Moves of volumes to other drives of their node. `A`: where the program is that is asked.
+//! Options of commands that move volumes to other drives of their node. `A`: options that locate the program.
 
 use clap::Args;
 

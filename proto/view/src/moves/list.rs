@@ -1,4 +1,4 @@
-//! The moves of a node as a list.
+//! List of the moves of a node.
 
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::{
@@ -28,7 +28,7 @@ const COLUMNS: [(&str, Align); 8] = [
     ("TO", Left),
 ];
 
-/// How the list gives way where it does not fit.
+/// Columns that may be cut or left out if the table is too wide.
 const YIELDING: Yielding<'_> = Yielding {
     names: &["VOLUME"],
     dispensable: &["RATE", "SIZE", "LEFT"],
@@ -45,7 +45,7 @@ pub struct MoveList<'a> {
     not_evacuated: &'a [NotEvacuated],
 }
 
-/// The list as it is asked for. `now`: seconds since 1970.
+/// Returns the list in the requested format. `now`: seconds since 1970.
 pub fn render(
     node: &str,
     listed: &ListMovesResponse,
@@ -281,7 +281,7 @@ web     moved    100%     -          -  4 GiB  sda   nvme0n1
         let text = list(ListFormat::Table, &many, Some(80));
         let wide = text.lines().map(|line| line.chars().count()).max();
         assert!(wide <= Some(80), "{wide:?}: {text}");
-        // No move has one now.
+        // Not in the output, since no move has a rate now.
         assert!(
             !text.contains("RATE") && !text.contains("-o wide"),
             "{text}"

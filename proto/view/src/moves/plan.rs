@@ -1,4 +1,4 @@
-//! What would be moved where, and what is against it.
+//! Plan of a command that moves volumes: the moves, or the reasons against them.
 
 use drivebay_common::terminal::Terminal;
 use drivebay_proto::agent::MoveVolumesResponse;
@@ -12,7 +12,7 @@ use crate::{
     volumes::count,
 };
 
-/// The plan for a person.
+/// Returns the plan as text.
 pub fn plan(
     plan: &MoveVolumesResponse,
     verb: Verb<'_>,
@@ -52,7 +52,7 @@ pub fn plan(
     text
 }
 
-/// Every reason on a line of its own. `what` is refused.
+/// Returns every reason on a line of its own. `what`: the beginning of the title.
 pub(super) fn refused(what: &str, reasons: &[String], terminal: Terminal) -> String {
     let mut text = match reasons.len() {
         1 => format!("{what}:\n"),
@@ -68,7 +68,7 @@ fn table(plan: &MoveVolumesResponse, devices: &Devices, terminal: Terminal) -> S
     let whole = columns(plan, devices, terminal, true);
     let wide = whole.lines().map(width).max();
     match terminal.width {
-        // They all are on the drive that the text above it names.
+        // The source of all of them is the drive that the text above names.
         Some(most) if wide > Some(most) && !plan.drive.is_empty() => {
             columns(plan, devices, terminal, false)
         }

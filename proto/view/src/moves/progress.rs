@@ -1,4 +1,4 @@
-//! How far the moves are that a command waits for: lines that a terminal rewrites, or further lines of a pipe.
+//! Progress of the moves that a command waits for: lines that a terminal rewrites, or further lines on a pipe.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::{
     volumes::count,
 };
 
-/// Volumes that have a line of their own on a terminal, besides the summary.
+/// Largest number of volumes with a line of their own on a terminal, besides the summary.
 const LINES: usize = 8;
 
-/// A move that is waited for.
+/// A move that the command waits for.
 #[derive(Debug, Clone)]
 pub(super) struct Awaited {
     pub(super) it: Move,
-    /// It was in use when it was asked for.
+    /// True if the volume was in use when the move was requested.
     pub(super) in_use: bool,
 }
 
@@ -29,7 +29,7 @@ impl Awaited {
         self.it.known_phase() == Some(phase)
     }
 
-    /// It waits for being unstaged.
+    /// True if it waits until the volume is unstaged.
     pub(super) fn is_held(&self) -> bool {
         self.in_use && self.is(MovePhase::Waiting)
     }
@@ -40,7 +40,7 @@ impl Awaited {
 }
 
 impl From<&VolumeCopy> for Awaited {
-    /// A copy to a new volume is shown as a move that copies, or that waits.
+    /// Shows a copy to a new volume as a move that is copying, or waiting.
     fn from(copy: &VolumeCopy) -> Self {
         let is_held_up = !copy.waits_for.is_empty() && copy.bytes_per_second == 0;
         let phase = match is_held_up {
@@ -66,7 +66,7 @@ impl From<&VolumeCopy> for Awaited {
     }
 }
 
-/// One volume in one line, the most important first: a terminal cuts what does not fit.
+/// Returns one volume in one line, the most important part first, since a terminal may cut the line.
 pub(super) fn line(one: &Awaited) -> String {
     let it = &one.it;
     let name = printable(&it.name);
@@ -92,7 +92,7 @@ pub(super) fn line(one: &Awaited) -> String {
     }
 }
 
-/// Percent, what is left, rate, and how much of how much.
+/// Returns percentage, remaining time, rate, and copied and total size.
 fn amounts(done: u64, total: u64, eta_seconds: u64, rate: u64) -> String {
     let percent = percent(done, total).unwrap_or(0);
     let left = match eta_seconds {
@@ -107,7 +107,7 @@ fn amounts(done: u64, total: u64, eta_seconds: u64, rate: u64) -> String {
     format!("{percent}%{left}{rate} ({done} of {total})")
 }
 
-/// Done and total bytes, without volumes that wait for being unstaged.
+/// Returns done and total bytes, without volumes that wait until they are unstaged.
 fn totals(moves: &[Awaited]) -> (u64, u64) {
     let counted = moves.iter().filter(|one| !one.is_held());
     counted.fold((0, 0), |(done, total), one| {
@@ -120,7 +120,7 @@ fn totals(moves: &[Awaited]) -> (u64, u64) {
     })
 }
 
-/// All volumes in one line.
+/// Returns all volumes in one line.
 pub(super) fn summary(moves: &[Awaited]) -> String {
     let (done, total) = totals(moves);
     let rates = moves.iter().filter(|one| one.is(MovePhase::Copying));
@@ -140,7 +140,7 @@ pub(super) fn summary(moves: &[Awaited]) -> String {
     format!("{text}: {}", amounts(done, total, left, rate))
 }
 
-/// What a terminal shows now, in place of what it showed before.
+/// Returns the lines that a terminal shows in place of the previous ones.
 pub(super) fn screen(moves: &[Awaited]) -> Vec<String> {
     if let [one] = moves {
         return vec![line(one)];
@@ -151,7 +151,7 @@ pub(super) fn screen(moves: &[Awaited]) -> Vec<String> {
     lines
 }
 
-/// What a pipe was told already.
+/// State of the output on a pipe, from which changes are computed.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     lines: BTreeMap<String, (String, String)>,
@@ -159,7 +159,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Lines about what changed: phases and reasons of volumes, and each tenth of all that is copied.
+    /// Returns lines about changes: phases and reasons of volumes, and each tenth of all bytes.
     pub(super) fn news(&mut self, moves: &[Awaited]) -> Vec<String> {
         let mut news = Vec::new();
         for one in moves {
@@ -175,7 +175,7 @@ impl Log {
         let copying = moves.iter().any(|one| one.is(MovePhase::Copying));
         if before.is_some() && before != tenth && copying {
             match moves {
-                // With its phase it was said already.
+                // The line about its phase has the amount already.
                 [_] if !news.is_empty() => {}
                 [one] => news.push(line(one)),
                 _ => news.push(summary(moves)),

@@ -1,4 +1,4 @@
-//! A command that moves volumes, from the request to the end of the wait.
+//! Execution of a command that moves volumes, from the request to the end of the wait.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,12 +34,12 @@ use super::{
 };
 use crate::{args::moves::MoveOptions, table::printable, volumes::count};
 
-/// How often is asked how far it is.
+/// Interval of polling the moves.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two volumes, and before the first, nothing is copied for a moment: what waits for longer is not waited for.
+/// Longest pause without any copying that is waited for: there is a short one before the first volume and between two.
 const SETTLE: Duration = Duration::from_secs(15);
 
-/// The way to an agent's moves: its own socket, or a controller.
+/// Client of an agent's moves: over its own socket, or through a controller.
 pub trait MovesClient {
     fn move_volumes(
         &mut self,
@@ -54,24 +54,24 @@ pub trait MovesClient {
     fn list_moves(&mut self) -> impl Future<Output = Result<ListMovesResponse, AskError>>;
 }
 
-/// Which command it is: by what words it is told.
+/// Command that moves volumes; determines the wording of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb<'a> {
     Evacuate,
     Replace {
-        /// Identity of the drive that gets the volumes.
+        /// Identity of the drive that receives the volumes.
         new: &'a str,
     },
     MoveVolume,
 }
 
-/// What is to be done, with drives and volumes by their identities.
+/// A request of the user, with drives and volumes by their identities.
 #[derive(Debug)]
 pub struct Order<'a> {
     pub verb: Verb<'a>,
-    /// The volume of `volume move`; else empty.
+    /// Volume of `volume move`; else empty.
     pub volume: String,
-    /// The drive of the others; else empty.
+    /// Drive of the other commands; else empty.
     pub drive: String,
     pub only: Vec<String>,
     pub to: Vec<String>,
@@ -79,32 +79,31 @@ pub struct Order<'a> {
     pub plan: bool,
     pub cancel: bool,
     pub wait: bool,
-    /// As typed; None: the environment says it.
+    /// Operator as typed; None: from the environment.
     pub by: Option<&'a str>,
     pub devices: Devices,
-    /// This program: drivebay-agent or drivebay-controller.
+    /// Name of this program: drivebay-agent or drivebay-controller.
     pub program: &'static str,
-    /// The node, where the program is asked about several.
+    /// Node, if the program serves several.
     pub node: Option<&'a str>,
     pub terminal: Terminal,
 }
 
-/// What a command that did not fail has to say.
+/// Output of a command that did not fail.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     pub text: String,
-    /// The exit code.
     pub code: u8,
 }
 
-/// Why nothing was done, or why it is not known how it ended.
+/// The request failed, or its outcome is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum MovesError {
     #[error(transparent)]
     Client(#[from] AskError),
     #[error("{NOBODY}")]
     Nobody,
-    /// Every reason, one a line.
+    /// All reasons, one per line.
     #[error("{0}")]
     Refused(String),
     #[error("{source}\nThe moves are recorded and go on without this command: {commands}")]
@@ -116,7 +115,7 @@ pub enum MovesError {
 }
 
 impl MovesError {
-    /// The exit code.
+    /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
             Self::Client(error) | Self::Lost { source: error, .. } => error.code(),
@@ -126,10 +125,10 @@ impl MovesError {
     }
 }
 
-/// Shows the plan, cancels, or has volumes moved and waits for them. Progress goes to standard error.
+/// Shows the plan, cancels moves, or requests moves and waits for them. Progress goes to standard error.
 ///
 /// # Errors
-/// When nothing was done, and when the program that is asked is lost while it is waited for.
+/// Nothing was done, or the connection to the program was lost during the wait.
 pub async fn run(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answer, MovesError> {
     if order.cancel {
         return cancel(client, order).await;
@@ -174,7 +173,7 @@ pub async fn run(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Ans
     Ok(order.ended(how, &moves))
 }
 
-/// Of a refusal, all reasons as the plan has them; of another error, itself.
+/// Returns a refusal with all reasons, as the plan has them; any other error unchanged.
 async fn reasons(client: &mut impl MovesClient, order: &Order<'_>, error: AskError) -> MovesError {
     if !error.is_refusal() {
         return error.into();
@@ -190,7 +189,7 @@ async fn reasons(client: &mut impl MovesClient, order: &Order<'_>, error: AskErr
 
 async fn cancel(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answer, MovesError> {
     let by = operator(order.by).ok_or(MovesError::Nobody)?;
-    // By which they are named: a move that was ended is not listed.
+    // Read before: moves that were cancelled are no longer listed, and their names are needed.
     let known = client.list_moves().await?.moves;
     let request = CancelMovesRequest {
         volume_id: order.volume.clone(),
@@ -219,7 +218,7 @@ async fn cancel(client: &mut impl MovesClient, order: &Order<'_>) -> Result<Answ
 }
 
 impl<'a> Order<'a> {
-    /// An order about no volume yet.
+    /// Creates an order with these options, for no volume or drive yet.
     pub fn new(
         verb: Verb<'a>,
         options: &'a MoveOptions,
@@ -260,7 +259,7 @@ impl Order<'_> {
         }
     }
 
-    /// Whether it is one of the volumes that the order is about, by a list of all moves.
+    /// True if a move of the list of all moves belongs to this order.
     fn is_about(&self, one: &Move) -> bool {
         match self.verb {
             Verb::MoveVolume => one.volume_id == self.volume,
@@ -271,7 +270,7 @@ impl Order<'_> {
         }
     }
 
-    /// What shows the moves, and what ends them.
+    /// Returns the commands that show and cancel the moves.
     fn commands(&self) -> String {
         let program = self.program;
         let node = self.node.map(|node| format!(" --node {node}"));
@@ -299,7 +298,7 @@ impl Order<'_> {
         }
     }
 
-    /// Of an order that no move comes of.
+    /// Returns the message for an order that results in no move.
     fn nothing(&self) -> String {
         match self.verb {
             Verb::MoveVolume => "the volume is there already; nothing is moved\n".to_owned(),
@@ -311,7 +310,7 @@ impl Order<'_> {
         }
     }
 
-    /// What to do with a drive that was evacuated.
+    /// Returns the next step for a drive that was evacuated.
     fn retire(&self) -> String {
         let on = self.node.map(|node| format!(" on node {node}"));
         format!(
@@ -321,7 +320,7 @@ impl Order<'_> {
         )
     }
 
-    /// What is said in the end, and the exit code.
+    /// Returns the final message and the exit code.
     fn ended(&self, how: End, moves: &[Awaited]) -> Answer {
         if moves.is_empty() && how == End::Over {
             return Answer {
@@ -409,18 +408,18 @@ impl Order<'_> {
     }
 }
 
-/// The phase of a move that is not listed any more, and was not completed.
+/// Phase of a move that is no longer listed and was not completed.
 const ENDED: &str = "ended";
 
-/// Why it is waited no longer.
+/// Reason for the end of the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Nothing goes on that this command waits for.
+    /// Nothing that this command waits for is in progress.
     Over,
     Interrupted,
 }
 
-/// Ctrl-C; never where that cannot be found out.
+/// Waits for Ctrl-C; forever if signals cannot be handled.
 pub async fn interrupted() {
     if ctrl_c().await.is_err() {
         pending::<()>().await;
@@ -435,7 +434,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// From now on.
+    /// Starts with nothing shown.
     pub fn begin() -> Self {
         Self {
             progress: Progress::begin(),
@@ -443,7 +442,7 @@ impl Shown {
         }
     }
 
-    /// How far a copy to a new volume is, in place of what was shown before.
+    /// Shows the progress of a copy to a new volume in place of the previous lines.
     pub fn show_copy(&mut self, copy: &VolumeCopy) {
         self.show(&[copy.into()]);
     }
@@ -454,13 +453,13 @@ impl Shown {
             return;
         }
         for line in self.log.news(moves) {
-            // Nobody reading along is no reason to stop.
+            // A write error must not end the wait.
             let _ = writeln!(stderr(), "{line}");
         }
     }
 }
 
-/// Waits until nothing is copied or completed any more. `in_use`: the volumes to be moved, and whether they were in use.
+/// Waits until no volume is being copied or completed. `in_use`: volumes to be moved; true for those that were in use.
 async fn follow(
     client: &mut impl MovesClient,
     order: &Order<'_>,
@@ -506,7 +505,7 @@ fn by_name(awaited: BTreeMap<String, Awaited>) -> Vec<Awaited> {
     moves
 }
 
-/// Updates what is waited for from a list of all moves.
+/// Updates the awaited moves from a list of all moves.
 fn take_in(
     awaited: &mut BTreeMap<String, Awaited>,
     listed: Vec<Move>,
@@ -517,7 +516,7 @@ fn take_in(
     for it in listed {
         let known = in_use.get(&it.volume_id).copied();
         gone.remove(&it.volume_id);
-        // One that had moved before was moved by an earlier command.
+        // One that had moved already belongs to an earlier command.
         let is_new = order.is_about(&it) && it.known_phase() != Some(MovePhase::Moved);
         if known.is_some() || awaited.contains_key(&it.volume_id) || is_new {
             let in_use = known.unwrap_or(false);
@@ -528,7 +527,7 @@ fn take_in(
         let Some(one) = awaited.get_mut(&id) else {
             continue;
         };
-        // A move is listed until its old place is erased; the last step may have been too short to be seen.
+        // A move is listed until its old place is erased; its last phase may have been shorter than a poll interval.
         let completed = one.is(MovePhase::Moved) || one.is(MovePhase::Completing);
         one.it.phase = match completed {
             true => MovePhase::Moved.to_string(),
@@ -538,18 +537,18 @@ fn take_in(
     }
 }
 
-/// What the moves do that are waited for.
+/// Overall state of the awaited moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Something is copied or completed, or does what this program does not know.
+    /// A move is copying or completing, or in a phase that this program does not know.
     AtWork,
-    /// Something waits, and may have its turn in a moment.
+    /// A move waits, and may begin soon.
     Quiet,
-    /// Nothing is left but what waits for being unstaged.
+    /// All remaining moves wait until their volumes are unstaged.
     Over,
 }
 
-/// `unseen`: some were requested and are not listed yet.
+/// Returns the overall state. `unseen`: true if requested moves are not listed yet.
 fn state(moves: &[Awaited], unseen: bool) -> State {
     let at_work = |one: &Awaited| match one.it.known_phase() {
         Some(MovePhase::Copying | MovePhase::Completing) => true,

@@ -1,4 +1,4 @@
-//! A command against an agent that says what it is told to say.
+//! Commands against a fake agent with scripted answers.
 
 use std::{collections::VecDeque, future::pending};
 
@@ -6,7 +6,7 @@ use drivebay_proto::agent::PlannedMove;
 
 use super::{super::progress::tests::awaited, *};
 
-/// Answers each list with the next one, and then with the last again.
+/// Returns the scripted lists in order, then the last one again.
 #[derive(Debug, Default)]
 struct Fake {
     planned: MoveVolumesResponse,
@@ -102,7 +102,7 @@ async fn an_evacuation_ends_when_all_is_moved_and_says_what_comes_next() {
         &[of("db", "waiting"), of("web", "waiting")],
         &[of("db", "copying"), of("web", "waiting")],
         &[of("db", "moved"), of("web", "completing")],
-        // Its old place is erased already.
+        // The old place of the other one is erased already.
         &[of("db", "moved")],
     ];
     let answer = said(&order(Verb::Evacuate), planned(&BOTH), lists).await;
@@ -230,7 +230,7 @@ async fn ctrl_c_leaves_the_moves_and_says_how_to_see_and_end_them() {
         "{}",
         answer.text
     );
-    // Before anything was listed.
+    // Interrupted before anything was listed.
     let at_once = std::future::ready(());
     let (how, moves) = follow(&mut fake, &order, BTreeMap::new(), shown(), at_once)
         .await

@@ -1,4 +1,5 @@
-//! Asking a mounted btrfs on one device: from a place of the device to a logical address, from there to files, and to their paths.
+//! Searches a mounted btrfs on one device: from a place of the device to a logical address, from there to files, and to
+//! their paths.
 
 use std::{
     io,
@@ -28,16 +29,16 @@ const EXTENT_ITEM: u32 = 168;
 const METADATA_ITEM: u32 = 169;
 const DEVICE_EXTENT: u32 = 204;
 const CHUNK_ITEM: u32 = 228;
-/// BTRFS_BLOCK_GROUP_DATA, and the profiles that put anything else on a device than a copy of it all.
+/// BTRFS_BLOCK_GROUP_DATA, and the profiles that do not put a copy of everything on each device.
 const DATA: u64 = 1;
 const STRIPED: u64 = 1 << 3 | 1 << 6 | 1 << 7 | 1 << 8;
 /// Superblocks; nothing else is allocated in the first MiB.
 const SUPERBLOCKS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 const SUPERBLOCK: u64 = 4096;
 const RESERVED: u64 = 1 << 20;
-/// Subvolumes in subvolumes.
+/// Limit of nested subvolumes.
 const DEPTH: usize = 16;
-/// A piece is asked sector by sector.
+/// Limit of sectors per range, each of which is looked up by itself.
 const MOST_SECTORS: usize = 4096;
 
 impl Work<'_> {
@@ -66,7 +67,7 @@ impl Work<'_> {
     }
 }
 
-/// A part of the device that belongs to a chunk.
+/// Extent of the device that belongs to a chunk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct DeviceExtent {
     physical: u64,
@@ -74,7 +75,7 @@ struct DeviceExtent {
     len: u64,
 }
 
-/// A mounted filesystem that is asked.
+/// Mounted filesystem that is searched.
 struct Asked<'a> {
     mounted: BorrowedFd<'a>,
     extents: Vec<DeviceExtent>,
@@ -95,7 +96,7 @@ fn device_extent(key: Key, item: &[u8]) -> Option<DeviceExtent> {
     })
 }
 
-/// What a place of the device is, before any file is asked.
+/// Use of a place of the device, before files are looked up.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
     Superblock,
@@ -150,7 +151,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// What a range holds, sector by sector.
+    /// Returns the contents of a range, sector by sector, up to a limit, and while `go_on` returns true.
     pub(super) fn range(
         &self,
         range: Extent,
@@ -205,7 +206,7 @@ impl<'a> Asked<'a> {
             Err(error) => return Err(error),
         };
         if files.is_empty() {
-            // Allocated as part of an extent, and no file's any more.
+            // Allocated as part of an extent, but no longer used by any file.
             return Ok(Holds::FilesystemFree);
         }
         let named = files.iter().take(NAMED_FILES);
@@ -224,7 +225,7 @@ impl<'a> Asked<'a> {
         })
     }
 
-    /// `struct btrfs_chunk`: length, owner, stripe length, type.
+    /// Returns the type of a chunk. `struct btrfs_chunk`: length, owner, stripe length, type.
     fn chunk_kind(&self, chunk: u64) -> io::Result<u64> {
         let key = Key {
             objectid: CHUNKS,
@@ -256,7 +257,7 @@ impl<'a> Asked<'a> {
         Ok(found)
     }
 
-    /// A path from the top of the filesystem, through the subvolumes that the file is in.
+    /// Returns the path from the top of the filesystem, through the subvolumes that the file is in; None if it is not found.
     fn path(&self, file: Reference) -> io::Result<Option<Vec<u8>>> {
         let Some(mut path) = btrfs::path(self.mounted, file)? else {
             return Ok(None);

@@ -29,7 +29,6 @@ mod superblock;
 
 pub(super) struct Btrfs;
 
-/// One of the package's.
 const fn program(name: &'static str) -> Program {
     Program {
         name,
@@ -56,7 +55,8 @@ static FACTS: Facts = Facts {
     )),
     growth_hint: None,
     checker: &BTRFS_CHECK,
-    // A snapshot has the same filesystem UUID, and btrfs takes devices by that: it would not be told from the volume.
+    // A snapshot has the same filesystem UUID, by which btrfs identifies devices: it could not be distinguished from the
+    // volume.
     live_check: LiveCheck::Scrub(Scrub {
         checker: &BTRFS_SCRUB,
         mend: "btrfs scrub",
@@ -94,7 +94,7 @@ const DAMAGE: &[&str] = &[
 /// btrfs rounds its device's size down to its sector size, of which this is the usual and smallest one here.
 const SECTOR: u64 = 4096;
 
-/// Both commands say it in the same words.
+/// Both commands have the same messages.
 const TOO_OLD: &[&str] = &[
     "unsupported option features",
     "unsupported optional features",
@@ -135,8 +135,8 @@ pub static BTRFS_SCRUB: Checker = Checker {
     decode: btrfs_scrub,
 };
 
-/// 0 clean, 1 anything else. There is no log that matters: what was fsynced and not committed is replayed by a mount, and
-/// everything else is whole without it.
+/// Exit codes: 0 clean, 1 anything else. The log does not matter: a mount replays what was fsynced and not committed, and
+/// everything else is complete without it.
 fn btrfs_check(code: i32, text: &str) -> CheckOutcome {
     if let Some(unseen) = unseen(text) {
         return unseen;
@@ -156,7 +156,7 @@ fn btrfs_check(code: i32, text: &str) -> CheckOutcome {
     }
 }
 
-/// 0 no errors (or none that count), 1 failed, 2 nothing to do, 3 uncorrectable errors.
+/// Exit codes: 0 no errors (or none that count), 1 failed, 2 nothing to do, 3 uncorrectable errors.
 fn btrfs_scrub(code: i32, text: &str) -> CheckOutcome {
     let status = field(text, "Status:");
     let summary = field(text, "Error summary:").unwrap_or_default();
@@ -183,13 +183,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// The names in "csum=2 verify=1".
+/// Returns the names in "csum=2 verify=1".
 fn counters(summary: &str) -> impl Iterator<Item = &str> {
     let words = summary.split_whitespace();
     words.filter_map(|word| Some(word.split_once('=')?.0))
 }
 
-/// "csum=2 verify=1" without its numbers: a message does not move with a counter.
+/// Describes the errors in "csum=2 verify=1" without the numbers, so that a message does not change with a counter.
 fn kinds(summary: &str) -> String {
     let words = counters(summary).filter_map(|name| {
         Some(match name {
@@ -203,8 +203,8 @@ fn kinds(summary: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// What btrfs says, at the level of an error, when it does not do what somebody asked for: a mount, a balance, a scrub. Nothing is
-/// wrong with the filesystem; of a mount that fails because of damage other lines tell.
+/// Messages of btrfs, at the level of an error, about a request that it refuses: a mount, a balance, a scrub. They are no
+/// evidence against the filesystem; if a mount fails because of damage, other lines report that.
 const REFUSED: &[&str] = &[
     "unrecognized ",
     "open_ctree failed",
@@ -227,8 +227,8 @@ impl Filesystem for Btrfs {
         args
     }
 
-    /// Given a UUID mkfs.btrfs looks for it on every device that it sees, of which one may not answer. What it makes does not depend
-    /// on the sector size.
+    /// Without the UUID, for which mkfs.btrfs would search every device that it sees, and one may not answer. The result
+    /// does not depend on the sector size.
     fn try_mkfs(&self, plan: &MkfsPlan<'_>, _sector: u32, file: &Path) -> Trial {
         let mut args = self.mkfs_without_uuid(plan);
         args.push(file.into());
@@ -242,14 +242,15 @@ impl Filesystem for Btrfs {
         None
     }
 
-    /// Always its top level, not whatever a tenant made the default subvolume.
+    /// Always mounts the top level, not a default subvolume that a tenant has set.
     fn default_option(&self, _asked: &[String]) -> Option<&'static str> {
         Some("subvolid=5")
     }
 
-    /// Without a tool. A log that was not replayed is one of the generation after the superblock's, and btrfstune counts that up: the
-    /// kernel refuses the filesystem then. Nor can it be replayed before: a kernel before 6.7 mounts no second filesystem of one UUID.
-    /// And `btrfstune -M` of btrfs-progs 6.2 that was cut off refuses to begin again.
+    /// Writes the superblocks without a tool. A log that was not replayed has the generation after the superblock's, and
+    /// btrfstune increments that one: the kernel then refuses the filesystem. Nor can it be replayed before: a kernel before
+    /// 6.7 mounts no second filesystem with the same UUID. And `btrfstune -M` of btrfs-progs 6.2 refuses to start again
+    /// after an interruption.
     fn change_uuid(
         &self,
         change: &UuidChange<'_>,
@@ -277,8 +278,8 @@ impl Filesystem for Btrfs {
         let block = changed(first)
             .map_err(failed("reading the superblock of"))?
             .map_err(|why| change.failed(why))?;
-        // The filesystem has the UUID of the first one, which is therefore written last. A copy that is damaged, or not there, is left
-        // as it is.
+        // The first superblock decides which UUID the filesystem has, and is therefore written last. A copy that is damaged
+        // or missing is left as it is.
         for offset in copies {
             if let Ok(Ok(block)) = changed(offset) {
                 write(&block, offset)?;
@@ -288,7 +289,7 @@ impl Filesystem for Btrfs {
         Ok("its superblock was written".to_owned())
     }
 
-    /// It gets its magic last, so it is never found unfinished.
+    /// Always false: mkfs writes the magic last.
     fn is_unfinished(&self, _head: &[u8]) -> bool {
         false
     }

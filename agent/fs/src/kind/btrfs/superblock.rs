@@ -1,19 +1,19 @@
-//! The superblock, as far as another UUID of the filesystem is a change of it. Pure. Offsets: struct btrfs_super_block
+//! Superblock, as far as a change of the filesystem's UUID needs it. Pure. Offsets: struct btrfs_super_block
 //! (include/uapi/linux/btrfs_tree.h).
 //!
-//! Blocks of metadata have the UUID that the filesystem was made with. That one is the metadata UUID from the first change on, and
-//! stays it.
+//! Blocks of metadata have the UUID that the filesystem was made with. From the first change on it is the metadata UUID, and
+//! never changes.
 
 use uuid::Uuid;
 
 use super::checksum;
 
-/// Of a superblock.
+/// Size of a superblock.
 pub(super) const BYTES: usize = 4096;
-/// Where it lies, and its copies, as far as the device is large enough (btrfs_sb_offset).
+/// Offsets of the superblock and its copies, as far as the device is large enough (btrfs_sb_offset).
 pub(super) const OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 
-/// What the checksum is of begins here.
+/// Start of the bytes that the checksum covers.
 const FSID: usize = 0x20;
 const BYTENR: usize = 0x30;
 const MAGIC: usize = 0x40;
@@ -24,7 +24,7 @@ const METADATA_UUID: usize = 0x23B;
 /// BTRFS_FEATURE_INCOMPAT_METADATA_UUID (Linux 5.0).
 const HAS_METADATA_UUID: u64 = 1 << 10;
 
-/// Little-endian fields.
+/// Returns the bytes of a little-endian field; None if they are beyond the end.
 fn field<const N: usize>(block: &[u8], at: usize) -> Option<[u8; N]> {
     block.get(at..at + N)?.try_into().ok()
 }
@@ -44,8 +44,8 @@ fn sum_of(block: &[u8]) -> Option<Vec<u8>> {
     checksum::of(kind, block.get(FSID..BYTES)?)
 }
 
-/// The superblock that was read at this offset, with the UUID `to` in place of `from`. One that has it already stays as it is. Err:
-/// why none is written.
+/// Returns the superblock read at this offset, with the UUID `to` in place of `from`; unchanged if it has that already. Errs
+/// with the reason if none may be written.
 pub(super) fn with_uuid(
     block: &[u8],
     offset: u64,

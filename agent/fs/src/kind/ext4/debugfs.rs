@@ -1,12 +1,13 @@
-//! What `debugfs` prints. Pure. Its users name files: a name may hold anything but a slash and a zero byte.
+//! Parses the output of `debugfs`. Pure. Names of files are given by tenants, and may hold anything but a slash and a zero
+//! byte.
 
 use std::collections::BTreeMap;
 
-/// Inodes below this number are the filesystem's own, but for the root directory.
+/// Inodes below this number are the filesystem's own, except the root directory.
 const FIRST_INODE: u64 = 11;
 const ROOT: u64 = 2;
 
-/// Who has a block, by `icheck`.
+/// Owner of a block, by `icheck`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockOwner {
     /// A file or directory.
@@ -17,7 +18,8 @@ pub enum BlockOwner {
     None,
 }
 
-/// `icheck`: a line for each block, `block<TAB>inode` or `block<TAB><block not found>`. Blocks that it says nothing of are left out.
+/// Parses the output of `icheck`: a line for each block, `block<TAB>inode` or `block<TAB><block not found>`. Blocks without
+/// a result are left out.
 pub fn icheck(output: &str) -> BTreeMap<u64, BlockOwner> {
     let lines = output.lines().filter_map(|line| {
         let (block, owner) = line.split_once('\t')?;
@@ -35,22 +37,22 @@ pub fn icheck(output: &str) -> BTreeMap<u64, BlockOwner> {
     lines.collect()
 }
 
-/// `ncheck` of one inode: `inode<TAB>path`, a line for each of its names. None: it has none. Of a name with a line break in it all of it
-/// is taken, since nothing else can follow.
+/// Parses the output of `ncheck` for one inode: `inode<TAB>path`, a line for each of its names. Returns its first name; None
+/// if it has none. A name with a line break is returned whole, since nothing else can follow.
 pub fn ncheck(output: &str, inode: u64) -> Option<String> {
     let (_, rest) = output.split_once("Inode\tPathname\n")?;
     let start = format!("{inode}\t");
     let path = rest.strip_prefix(&start)?;
-    // Another name of it.
+    // Another name of the inode.
     let end = path.find(&format!("\n{start}")).unwrap_or(path.len());
     let path = path.get(..end)?;
     let path = path.strip_suffix('\n').unwrap_or(path);
-    // Since 1.41 debugfs writes two slashes in front of what is in the root directory.
+    // Since 1.41 debugfs writes two slashes before a name in the root directory.
     let path = path.trim_start_matches('/');
     Some(format!("/{path}"))
 }
 
-/// `testb`: which blocks are in use. Blocks that it says nothing of are left out.
+/// Parses the output of `testb`: true for blocks that are in use. Blocks without a result are left out.
 pub fn testb(output: &str) -> BTreeMap<u64, bool> {
     let lines = output.lines().filter_map(|line| {
         let (block, state) = line.strip_prefix("Block ")?.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! Owners of blocks of an ext4, mounted or not: by GETFSMAP, and by `debugfs` where that does not tell.
+//! Finds owners of blocks of an ext4, mounted or not: with GETFSMAP, and with `debugfs` where that is not enough.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,9 +24,9 @@ use drivebay_model::{
 };
 use drivebay_sys::{direct, path::Directory};
 
-/// Blocks that one job asks for.
+/// Limit of blocks that one job looks up.
 const MOST_BLOCKS: usize = 2048;
-/// Runs of blocks whose bitmaps are read: each is a process.
+/// Limit of runs of blocks whose bitmaps are read, each by a process.
 const MOST_RUNS: usize = 32;
 
 impl Work<'_> {
@@ -56,7 +56,7 @@ impl Work<'_> {
             return held.collect();
         };
         let mut known: Vec<Asking> = Vec::new();
-        // Pieces of which the kernel does not say more than that they are used, or nothing.
+        // Pieces that the kernel reports only as used, or not at all.
         let mut open: Vec<(Extent, bool)> = Vec::new();
         for piece in pieces {
             let found = root.map(|root| self.records(root, *piece));
@@ -111,13 +111,13 @@ impl Work<'_> {
         })
     }
 
-    /// By debugfs, which reads the device: what is not yet written back is in the cache that it reads through.
+    /// Finds owners with debugfs, which reads the device through the page cache: what is not yet written back is there.
     fn owners_of_blocks(&mut self, blocks: &[(u64, Extent, bool)]) -> Result<Vec<Asking>, String> {
         let numbers: BTreeSet<u64> = blocks.iter().map(|(block, ..)| *block).collect();
         let list: Vec<String> = numbers.iter().map(u64::to_string).collect();
         let found = self.debugfs(&format!("icheck {}", list.join(" ")), true)?;
         let found = debugfs::icheck(&found);
-        // Also what the kernel says is used: it counts what it has set aside for files that grow, which no bitmap has.
+        // Also blocks that the kernel reports as used: it includes those reserved for growing files, which are in no bitmap.
         let open = blocks
             .iter()
             .filter(|(block, ..)| matches!(found.get(block), Some(BlockOwner::None)));
@@ -127,7 +127,7 @@ impl Work<'_> {
                 Some(BlockOwner::Inode(inode)) => Ok(BTreeSet::from([*inode])),
                 Some(BlockOwner::Metadata) => Err(Holds::FilesystemMetadata),
                 Some(BlockOwner::None) => match used.get(block) {
-                    // The kernel has told metadata apart.
+                    // The kernel has reported metadata as such.
                     Some(true) if *is_used => Err(cannot(
                         "no file has the block; it is just being freed or used",
                     )),
@@ -142,7 +142,7 @@ impl Work<'_> {
         Ok(held.collect())
     }
 
-    /// Which blocks are in use.
+    /// Returns which blocks are in use, for a limited number of runs.
     fn used(&mut self, blocks: &BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, String> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for block in blocks {
@@ -160,7 +160,8 @@ impl Work<'_> {
         Ok(used)
     }
 
-    /// Runs one request, read-only. `without_bitmaps`: those of a large filesystem are hundreds of megabytes.
+    /// Runs one request, read-only. `without_bitmaps`: they are not loaded; those of a large filesystem are hundreds of
+    /// megabytes.
     fn debugfs(&mut self, request: &str, without_bitmaps: bool) -> Result<String, String> {
         let args = match without_bitmaps {
             true => &["-c", "-R", request][..],
@@ -200,7 +201,7 @@ impl Work<'_> {
     fn checked(&mut self, wanted: &BTreeSet<u64>) -> BTreeMap<u64, Vec<u8>> {
         let mut paths = BTreeMap::new();
         for inode in wanted.iter().take(NAMED_FILES) {
-            // One at a time: a name with line breaks in it could pass for a line of another inode.
+            // One at a time: a name with line breaks could look like a line of another inode.
             let Ok(output) = self.debugfs(&format!("ncheck {inode}"), true) else {
                 break;
             };

@@ -26,7 +26,6 @@ pub mod superblock;
 
 pub(super) struct Ext4;
 
-/// One of the package's.
 const fn program(name: &'static str) -> Program {
     Program {
         name,
@@ -106,7 +105,7 @@ const MKFS_OPTIONS: &[Allowed] = &[
     Allowed(&["-L"], Value::Word),
     Allowed(&["-m"], Value::Word),
     Allowed(&["-N"], Value::Word),
-    // Without a journal or extents it would not be ext4, nor survive a power cut.
+    // Without a journal or extents it would not be ext4, nor survive a power failure.
     Allowed(
         &["-O"],
         Value::Not(&[
@@ -145,7 +144,7 @@ const DAMAGE: &[&str] = &[
     "corrupt root inode",
 ];
 
-/// Read by mkfs.ext4: the logical sector size, bytes, that it takes its device to have.
+/// Environment variable of mkfs.ext4: logical sector size in bytes that it assumes for its device.
 const SECTOR_VARIABLE: &str = "MKE2FS_DEVICE_SECTSIZE";
 
 pub static E2FSCK: Checker = Checker {
@@ -176,12 +175,13 @@ pub static E2FSCK: Checker = Checker {
     decode: e2fsck,
 };
 
-/// e2fsck(8): a sum of 1 corrected, 2 reboot, 4 errors left, 8 operational error, 16 usage, 32 cancelled, 128 library.
+/// Exit code by e2fsck(8): a sum of 1 corrected, 2 reboot, 4 errors left, 8 operational error, 16 usage, 32 cancelled, 128
+/// library.
 fn e2fsck(code: i32, text: &str) -> CheckOutcome {
     if let Some(unseen) = unseen(text) {
         return unseen;
     }
-    // Whatever it found then may be in the journal. Also with code 0: it ignores what a replay often changes.
+    // The complaints may be about what is in the journal. Also with code 0: it ignores what a replay often changes.
     if text.contains("skipping journal recovery") {
         return dirty();
     }
@@ -192,7 +192,7 @@ fn e2fsck(code: i32, text: &str) -> CheckOutcome {
         0 => CheckOutcome::Clean,
         code if code & !(1 | 2 | 4 | 8) != 0 => unclear(code, text),
         code if code & 4 != 0 => corrupt(&E2FSCK, text),
-        // It was opened by name, and there is no filesystem in it, not even in the copies of its superblock.
+        // The device was opened, and has no filesystem, not even in the copies of the superblock.
         8 if has(
             text,
             &[
@@ -214,7 +214,7 @@ impl Filesystem for Ext4 {
         &FACTS
     }
 
-    /// Nothing is reserved for root, since a volume has one owner; `-m` changes that.
+    /// Reserves nothing for root, since a volume has one owner; `-m` changes that.
     fn mkfs(&self, plan: &MkfsPlan<'_>, node: &Path) -> Vec<OsString> {
         // mke2fs takes the last -E alone, so the request's extended options are joined to ours.
         let (extended, rest) = split_extended(plan.options);
@@ -238,13 +238,13 @@ impl Filesystem for Ext4 {
         None
     }
 
-    /// It goes read-only on an error unless another `errors=` was named.
+    /// Makes the filesystem read-only after an error, unless another `errors=` is requested.
     fn default_option(&self, asked: &[String]) -> Option<&'static str> {
         let is_named = asked.iter().any(|option| option.starts_with("errors="));
         (!is_named).then_some("errors=remount-ro")
     }
 
-    /// By tune2fs, once the kernel has replayed the journal.
+    /// Runs tune2fs after the kernel has replayed the journal.
     fn change_uuid(
         &self,
         change: &UuidChange<'_>,
@@ -260,7 +260,7 @@ impl Filesystem for Ext4 {
         let to = change.to.to_string();
         let args = tune(&head, &to);
         let (_, said) = change.run(program("tune2fs"), &args, context)?;
-        // Something else than the superblock has the UUID.
+        // The UUID is also used outside of the superblock.
         if !said.contains("freshly checked") {
             return Ok(said);
         }
@@ -268,7 +268,7 @@ impl Filesystem for Ext4 {
         Ok(change.run(program("tune2fs"), &args, context)?.1)
     }
 
-    /// By its mount time and count.
+    /// Decides by mount time and mount count.
     fn is_unfinished(&self, head: &[u8]) -> bool {
         superblock::parse(head).is_some_and(|sb| !sb.ever_mounted)
     }
@@ -277,7 +277,7 @@ impl Filesystem for Ext4 {
         Path::new("/sys/fs/ext4").join(device).exists()
     }
 
-    /// The superblock is read from the device, in the same cache as the mounted filesystem's.
+    /// Reads the superblock from the device, through the same cache as the mounted filesystem.
     fn is_smaller(&self, _mount: &Path, node: &Path, device_bytes: u64) -> Result<bool, FsError> {
         let mut head = vec![0; HEAD_BYTES];
         File::open(node)
@@ -314,7 +314,7 @@ impl Filesystem for Ext4 {
                 None
             };
         }
-        // Data that a file was to have.
+        // Data of a file that was not written.
         if let Some(journal) = between(text, "IO errors while flushing file data on ", &['.', ' '])
         {
             return Some((LogEvent::Error, journaled(journal)));
@@ -325,8 +325,9 @@ impl Filesystem for Ext4 {
     }
 }
 
-/// Arguments of tune2fs that give the filesystem whose first bytes these are this UUID. Checksums of metadata that begin with the UUID
-/// keep the one they were made with as a stored seed (Linux 4.4): no metadata is written, and no check of all of it is needed.
+/// Returns the arguments of tune2fs that change the UUID of a filesystem with these first bytes. Checksums of metadata that
+/// are seeded with the UUID keep the present one as a stored seed (Linux 4.4): no metadata is written, and no full check is
+/// needed.
 fn tune<'a>(head: &[u8], to: &'a str) -> Vec<&'a str> {
     let mut args = vec!["-U", to];
     if superblock::parse(head).is_some_and(|sb| sb.seeded_by_uuid) {
@@ -335,7 +336,7 @@ fn tune<'a>(head: &[u8], to: &'a str) -> Vec<&'a str> {
     args
 }
 
-/// By the superblock's error flag.
+/// Repairs the filesystem if its superblock has the error flag. See [RepairFlagged](super::RepairFlagged).
 fn repair_flagged(
     backend: &dyn StageBackend,
     partition: &Partition,
@@ -381,7 +382,7 @@ fn repair_flagged(
     Ok(())
 }
 
-/// It folds its UUID (fs/ext4/super.c, `ext4_statfs`).
+/// Folds the UUID (fs/ext4/super.c, `ext4_statfs`).
 fn fsid(fs_uuid: Option<Uuid>, _dev: (u32, u32)) -> Option<FsId> {
     let fs_uuid = fs_uuid?;
     let [a, b] = fs_uuid.as_bytes().as_chunks::<8>().0 else {

@@ -1,4 +1,4 @@
-//! The few superblock fields that are needed without mounting; pure. Offsets are those of the kernel's documentation
+//! Parses the few superblock fields that are needed without mounting. Pure. Offsets are those of the kernel's documentation
 //! (filesystems/ext4, "Super Block").
 
 const AT: usize = 1024;
@@ -7,7 +7,7 @@ const MAGIC: u16 = 0xEF53;
 const ERROR_FS: u16 = 2;
 /// s_feature_incompat: the journal must be replayed.
 const RECOVER: u32 = 4;
-/// s_feature_incompat: what the checksums of metadata begin with is stored, s_checksum_seed.
+/// s_feature_incompat: the seed of metadata checksums is stored, s_checksum_seed.
 const CSUM_SEED: u32 = 0x2000;
 /// s_feature_ro_compat: metadata has checksums.
 const METADATA_CSUM: u32 = 0x400;
@@ -36,18 +36,17 @@ impl Fields<'_> {
     }
 }
 
-/// What the superblock says, as far as it is needed.
+/// Superblock, as far as it is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Superblock {
-    /// s_state has EXT4_ERROR_FS: it wants a check.
+    /// s_state has EXT4_ERROR_FS: the filesystem needs a check.
     pub errors: bool,
-    /// s_feature_incompat has RECOVER: its journal has changes that are not in the filesystem's structures yet.
+    /// s_feature_incompat has RECOVER: the journal has changes that are not in the filesystem's structures yet.
     pub needs_recovery: bool,
-    /// It was mounted before (s_mtime or s_mnt_count is set).
+    /// The filesystem was mounted before (s_mtime or s_mnt_count is set).
     pub ever_mounted: bool,
-    /// The checksums of its metadata begin with its UUID: with another UUID, each would be another.
+    /// Checksums of metadata are seeded with the UUID: with another UUID, all would change.
     pub seeded_by_uuid: bool,
-    /// Blocks it has.
     pub blocks: u64,
     /// Bytes of a block.
     pub block_size: u64,
@@ -60,13 +59,13 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// While it is not mounted, a mount will find what its structures say now.
+    /// True if neither a check nor a replay of the journal will change the structures of the unmounted filesystem.
     pub fn is_settled(&self) -> bool {
         !self.errors && !self.needs_recovery
     }
 }
 
-/// Reads it from a device's first bytes, [HEAD_BYTES](crate::device::HEAD_BYTES); None when there is none.
+/// Parses the superblock in a device's first bytes, [HEAD_BYTES](crate::device::HEAD_BYTES); None if there is none.
 pub fn parse(head: &[u8]) -> Option<Superblock> {
     let sb = Fields { head, base: AT };
     if sb.u16(0x38)? != MAGIC {
@@ -103,8 +102,8 @@ pub fn parse(head: &[u8]) -> Option<Superblock> {
 }
 
 impl Superblock {
-    /// Blocks that resize2fs would give it on a device of this size: whole pages, and no last group that is too
-    /// small to hold its own metadata (resize2fs drops such a group).
+    /// Returns the number of blocks that resize2fs would give the filesystem on a device of this size: whole pages, and no
+    /// last group that is too small to hold its own metadata (resize2fs drops such a group).
     pub fn blocks_on(&self, device_bytes: u64) -> u64 {
         const PAGE: u64 = 4096;
         let blocks = device_bytes / PAGE * PAGE / self.block_size;

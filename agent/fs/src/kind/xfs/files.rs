@@ -1,4 +1,5 @@
-//! Owners of places of a mounted XFS, by GETFSMAP, and how much is asked for to know them. Pure but for the asking.
+//! Finds owners of places of a mounted XFS with GETFSMAP, and decides for which ranges to query it. Pure but for the
+//! queries.
 
 use std::collections::BTreeSet;
 
@@ -45,14 +46,15 @@ fn inode(owner: &Owner) -> Option<u64> {
 
 /// The largest block of an XFS.
 const LARGEST_BLOCK: u64 = 64 << 10;
-/// Bytes before and behind what has no owner yet that are asked for with it, one after another until all has. Only what a record
-/// is about is known, whichever kernel answered:
-/// - Without commit ca6448aed4f1 (Linux 6.11, and later releases of some older ones) free space at the end of what is asked for is
-///   answered without its last block, so that a block within free space, asked for alone, is not answered at all. The last block of
-///   the filesystem stays unknown there, and until the commit that completed it ("off-by-one error in fsmap's end_daddr usage").
-/// - Some older kernels leave out what begins before the range that is asked for, be it free or a file's.
+/// Bytes before and behind the pieces without an owner that are queried with them, one after another until all have one.
+/// Only the range of a record is known, whichever kernel answered:
+/// - Without commit ca6448aed4f1 (Linux 6.11, and later releases of some older ones) free space at the end of the queried
+///   range is returned without its last block, so that a block within free space, queried alone, is not returned at all.
+///   The last block of the filesystem stays unknown there, and until the commit that completed it ("off-by-one error in
+///   fsmap's end_daddr usage").
+/// - Some older kernels leave out what begins before the queried range, be it free or a file's.
 ///
-/// What is behind may be of the next allocation group, whose header may be what does not read.
+/// The bytes behind may be of the next allocation group, whose header may be unreadable.
 const AROUND: [(u64, u64); 5] = [
     (0, LARGEST_BLOCK),
     (0, 0),
@@ -62,7 +64,7 @@ const AROUND: [(u64, u64); 5] = [
     (8 << 30, LARGEST_BLOCK),
 ];
 
-/// The pieces of a range of an XFS that somebody is known to have or that are free; the rest is in no piece.
+/// Returns the pieces of a range that are free or have a known owner; the rest is in no piece.
 pub(super) fn owners_in_xfs<E>(
     range: Extent,
     mut ask: impl FnMut(Extent) -> Result<Vec<Record>, E>,
@@ -111,11 +113,11 @@ mod tests {
         Record::new(extent(start, len), inode, 0)
     }
 
-    /// What an XFS of blocks of 4096 bytes answers, as its kernel's source has it.
+    /// Records of an XFS with blocks of 4096 bytes, by the kernel's source.
     struct Kernel {
-        /// Linux 6.1: of free space at the end the last block is left out.
+        /// Linux 6.1 leaves out the last block of free space at the end of the range.
         short: bool,
-        /// Some older ones: what begins before is left out.
+        /// Some older kernels leave out what begins before the range.
         cut: bool,
     }
 
@@ -135,7 +137,7 @@ mod tests {
     ];
 
     impl Kernel {
-        /// `used`: what its reverse mapping has, in order. `size`: the filesystem's.
+        /// `used`: records of the reverse mapping, in order. `size`: size of the filesystem.
         fn answer(&self, used: &[Record], size: u64, asked: Extent) -> Vec<Record> {
             let (mut all, mut next) = (Vec::new(), asked.start);
             let last_block = (asked.end().min(size) - 1) / BLOCK * BLOCK;

@@ -1,8 +1,9 @@
-//! What the beginning of the log tells of a change of the UUID that was cut off. Pure.
+//! Detects an interrupted change of the UUID by the beginning of the log. Pure.
 //!
-//! xfs_db first makes the whole log anew, with the new UUID, and then writes the superblocks. In between, the kernel refuses the
-//! filesystem, and xfs_db refuses to begin again or begins with a cycle that the kernel refuses. xfs_repair -L makes a log that fits
-//! the superblock and all metadata. Offsets: struct xfs_dsb (fs/xfs/libxfs/xfs_format.h), struct xlog_rec_header (xfs_log_format.h).
+//! xfs_db first rewrites the whole log, with the new UUID, and then writes the superblocks. In between, the kernel refuses
+//! the filesystem, and xfs_db refuses to start again or starts with a cycle that the kernel refuses. xfs_repair -L makes a
+//! log that matches the superblock and all metadata. Offsets: struct xfs_dsb (fs/xfs/libxfs/xfs_format.h), struct
+//! xlog_rec_header (xfs_log_format.h).
 
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ const RECORD: u32 = 0xFEED_BABE;
 /// sb_versionnum without its flags: there are checksums, and sequence numbers with them.
 const VERSION_5: u16 = 5;
 
-/// Big-endian fields.
+/// Returns the bytes of a big-endian field; None if they are beyond the end.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
@@ -20,7 +21,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     field(bytes, at).map(u32::from_be_bytes)
 }
 
-/// Byte at which the log begins, by the device's first bytes. None: they are no superblock of XFS.
+/// Returns the byte at which the log begins, by the device's first bytes; None if they are no superblock of XFS.
 pub(super) fn begins_at(head: &[u8]) -> Option<u64> {
     if field(head, 0)? != *b"XFSB" {
         return None;
@@ -34,8 +35,8 @@ pub(super) fn begins_at(head: &[u8]) -> Option<u64> {
     blocks.checked_mul(u64::from(u32_at(head, 4)?))
 }
 
-/// Whether xfs_db, which was to give the filesystem this UUID, or xfs_repair after it was cut off while it made the log anew. `first`:
-/// the log's first block. xfs_db does so only when nothing in the log is left to be replayed.
+/// True if xfs_db, while giving the filesystem this UUID, or xfs_repair after it, was interrupted while it rewrote the log.
+/// `first`: the log's first block. xfs_db rewrites the log only if nothing in it is left to be replayed.
 pub(super) fn was_cut_off(head: &[u8], first: &[u8], to: Uuid) -> bool {
     let Some(word) = u32_at(first, 0) else {
         return false;
@@ -43,7 +44,7 @@ pub(super) fn was_cut_off(head: &[u8], first: &[u8], to: Uuid) -> bool {
     if word == RECORD && field(first, 304) == Some(*to.as_bytes()) {
         return true;
     }
-    // The first block is of the latest cycle, and the superblock was changed in no later one.
+    // The first block has the latest cycle, and the superblock was changed in no later one.
     let cycle = match word {
         RECORD => u32_at(first, 4).unwrap_or_default(),
         word => word,
@@ -99,7 +100,7 @@ mod tests {
         let old = Uuid::from_u128(1);
         let body = |cycle: u32| [&cycle.to_be_bytes()[..], &[0; 508]].concat();
         for (version, lsn, first, expected) in [
-            // As the kernel leaves it: a record begins there, or goes on from the end of the log.
+            // As the kernel leaves it: a record begins there, or continues from the end of the log.
             (5, 3, record(3, old), false),
             (5, 3, record(4, old), false),
             (5, 3, body(3), false),

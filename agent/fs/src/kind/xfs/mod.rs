@@ -33,7 +33,6 @@ mod log;
 
 pub(super) struct Xfs;
 
-/// One of the package's.
 const fn program(name: &'static str) -> Program {
     Program {
         name,
@@ -173,7 +172,7 @@ pub static XFS_REPAIR: Checker = Checker {
     decode: xfs_repair,
 };
 
-/// 0 clean, 1 anything else, 2 dirty log (without -n).
+/// Exit codes: 0 clean, 1 anything else, 2 dirty log (without -n).
 fn xfs_repair(code: i32, text: &str) -> CheckOutcome {
     if let Some(unseen) = unseen(text) {
         return unseen;
@@ -209,7 +208,7 @@ impl Filesystem for Xfs {
     fn try_mkfs(&self, plan: &MkfsPlan<'_>, sector: u32, file: &Path) -> Trial {
         let mut args = self.mkfs(plan, file);
         args.insert(0, "-N".into());
-        // Options that name one are compared with it by `refuse_sector`: twice it is an error.
+        // If the options have a sector size, `refuse_sector` compares it: two of them are an error.
         if sector > 512 && sector_option(plan.options).is_none() {
             args.splice(1..1, arguments(["-s", &format!("size={sector}")]));
         }
@@ -229,7 +228,7 @@ impl Filesystem for Xfs {
         None
     }
 
-    /// By xfs_db, as xfs_admin has it do it: alone on the device, with a log that was replayed.
+    /// Runs xfs_db as xfs_admin does: exclusively on the device, with a log that was replayed.
     fn change_uuid(
         &self,
         change: &UuidChange<'_>,
@@ -238,7 +237,7 @@ impl Filesystem for Xfs {
         if log_was_cut_off(change)? {
             change.repair(program("xfs_repair"), &["-L"], &[0], context)?;
         }
-        // With its quotas: after a mount without them the next one counts everything again.
+        // With its quota options: after a mount without them the next one counts everything again.
         let asked = change.options.iter().map(String::as_str);
         let options: Vec<&str> = std::iter::once("nouuid")
             .chain(asked.filter(|option| !option.contains('=')))
@@ -249,7 +248,7 @@ impl Filesystem for Xfs {
         Ok(change.run(program("xfs_db"), &args, context)?.1)
     }
 
-    /// By sb_inprogress.
+    /// Decides by sb_inprogress.
     fn is_unfinished(&self, head: &[u8]) -> bool {
         head.starts_with(b"XFSB") && head.get(126) == Some(&1)
     }
@@ -317,7 +316,7 @@ impl Filesystem for Xfs {
     }
 }
 
-/// See [log::was_cut_off]. Reads past the page cache, where what is read would stay.
+/// See [log::was_cut_off]. Reads past the page cache, where the blocks would stay.
 fn log_was_cut_off(change: &UuidChange<'_>) -> Result<bool, FsError> {
     let node = &change.partition.node;
     let read = |at: u64| {
@@ -327,7 +326,7 @@ fn log_was_cut_off(change: &UuidChange<'_>) -> Result<bool, FsError> {
     let Some(at) = log::begins_at(&head).filter(|at| *at < change.partition.bytes) else {
         return Ok(false);
     };
-    // Blocks may be smaller.
+    // Blocks may be smaller than the alignment.
     let within = at % direct::ALIGN;
     let bytes = read(at - within)?;
     let first = usize::try_from(within)
@@ -337,7 +336,7 @@ fn log_was_cut_off(change: &UuidChange<'_>) -> Result<bool, FsError> {
     Ok(log::was_cut_off(&head, first, change.to))
 }
 
-/// Makes it shut down on a dying drive rather than retry a metadata write for ever, which would hang every unmount.
+/// Makes XFS shut down on a failing drive instead of retrying metadata writes forever, which would block every unmount.
 fn limit_retries(device: &str, mount: &StageMount) {
     if mount.xfs_retry_forever {
         return;
@@ -354,13 +353,13 @@ fn limit_retries(device: &str, mount: &StageMount) {
     }
 }
 
-/// It has its device number (fs/xfs/xfs_super.c).
+/// Returns the device number (fs/xfs/xfs_super.c).
 fn fsid(_fs_uuid: Option<Uuid>, (major, minor): (u32, u32)) -> Option<FsId> {
     // new_encode_dev in include/linux/kdev_t.h.
     Some([(minor & 0xff) | (major << 8) | ((minor & !0xff) << 12), 0])
 }
 
-/// The value of `-s size=` among options of mkfs.xfs, as it is given; None: there is no such option.
+/// Returns the value of `-s size=` in the options of mkfs.xfs, unparsed; None if there is no such option.
 fn sector_option(options: &[String]) -> Option<&str> {
     let at = options.iter().position(|one| one.starts_with("-s"))?;
     let attached = &options[at][2..];
@@ -371,10 +370,10 @@ fn sector_option(options: &[String]) -> Option<&str> {
     Some(value.strip_prefix("size=").unwrap_or(value))
 }
 
-/// XFS gives up a last allocation group smaller than this (XFS_MIN_AG_BLOCKS).
+/// XFS drops a last allocation group smaller than this (XFS_MIN_AG_BLOCKS).
 const XFS_MIN_AG_BLOCKS: u64 = 64;
 
-/// Blocks that xfs_growfs would give it on a device of this size.
+/// Returns the number of blocks that xfs_growfs would give the filesystem on a device of this size.
 fn blocks_on(geometry: XfsGeometry, device_bytes: u64) -> u64 {
     let blocks = device_bytes / geometry.block_size.max(1);
     let rest = blocks % geometry.ag_blocks.max(1);

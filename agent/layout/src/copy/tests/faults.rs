@@ -1,4 +1,4 @@
-//! Drives that do not read, do not write, or lie.
+//! Drives with failed reads, failed writes and lost writes.
 
 use std::{
     io,
@@ -8,7 +8,8 @@ use std::{
 use super::{BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, runs, step, step_around};
 use crate::{copy::CopyError, copy::engine::MOST_UNREADABLE, device::Medium, error::CarveError};
 
-/// Fails reads as `fails` decides: from offset, length and how many came before.
+/// Fails reads for which `fails` is true: given the offset, the length and the number of reads
+/// before.
 struct Patchy<'a, F> {
     drive: &'a FakeDrive,
     fails: F,
@@ -50,7 +51,8 @@ fn blocks(start: u64, len: u64) -> Extent {
     }
 }
 
-/// The target has the original's bytes but for these ranges of the volume, where it has what it had before.
+/// Asserts that the target has the original's bytes, except in these ranges of the volume, where it
+/// has its earlier ones.
 fn assert_copied_but(drives: &Drives, before: &[u8], ranges: &[Extent]) {
     let mut expected = bytes_of_source(drives);
     for range in ranges {
@@ -93,7 +95,7 @@ fn what_does_not_read_is_answered_exactly_and_not_written() {
 
 #[test]
 fn a_step_ends_when_too_much_does_not_read_and_the_next_ones_find_the_rest() {
-    // Every second block, in 3072 blocks.
+    // Every second one of 3072 blocks.
     let drives = Drives {
         source: FakeDrive::new(4096 * BLOCK, 4096),
         target: FakeDrive::new(4096 * BLOCK, 4096),
@@ -108,7 +110,7 @@ fn a_step_ends_when_too_much_does_not_read_and_the_next_ones_find_the_rest() {
         all.any(|block| block % 2 == 1).then_some(libc::EIO)
     };
     let source = patchy(&drives, is_bad);
-    // The last one of a step is in the middle of a piece, or the last block of one.
+    // The last unreadable block of a step is in the middle of a piece, or the last block of one.
     for piece in [700 * BLOCK, 512 * BLOCK] {
         let mut all = Vec::new();
         let mut done = 0;
@@ -146,7 +148,8 @@ fn a_step_whose_time_is_over_ends_behind_the_block_that_does_not_read() {
 fn what_holds_nothing_is_zeros_around_what_does_not_read_and_copied_elsewhere() {
     let drives = Drives::plain(64);
     let before = drives.copy();
-    // Blocks 3 and 4 of the volume do not read; in 3 is nothing, nor in 20, which is read with others.
+    // Blocks 3 and 4 of the volume cannot be read; blocks 3 and 20 hold no data, and 20 is read
+    // together with others.
     drives.source.unreadable.set(Some(blocks(10 + 3, 2)));
     let nothing = [blocks(3, 1), blocks(20, 1)];
     let done = step_around(&drives.source, &drives, (0, false), &nothing, &mut rate());
@@ -157,6 +160,26 @@ fn what_holds_nothing_is_zeros_around_what_does_not_read_and_copied_elsewhere() 
     let old = old.start as usize..old.end() as usize;
     expected[old.clone()].copy_from_slice(&before[old]);
     assert!(drives.copy() == expected);
+}
+
+#[test]
+fn what_did_not_read_and_is_given_up_is_zeros_whatever_the_target_had_there() {
+    for may_match in [false, true] {
+        let drives = Drives::plain(100);
+        drives.source.unreadable.set(Some(blocks(10 + 53, 4)));
+        let found = drives.step(0, may_match, &mut rate()).unwrap().unreadable;
+        assert_eq!(found, [blocks(53, 4)]);
+        // The same step again, and a step of a later attempt.
+        for may_match in [may_match, true] {
+            let how = (0, may_match);
+            let done = step_around(&drives.source, &drives, how, &found, &mut rate()).unwrap();
+            assert_eq!((done.done_bytes, done.unreadable), (100 * BLOCK, vec![]));
+            let mut expected = bytes_of_source(&drives);
+            expected[53 * BLOCK as usize..57 * BLOCK as usize].fill(0);
+            assert!(drives.copy() == expected);
+            assert!(!drives.target.is_dirty());
+        }
+    }
 }
 
 #[test]
@@ -196,7 +219,7 @@ fn what_reads_once_and_not_again_is_compared_with_what_was_read() {
         (8 * BLOCK, vec![])
     );
     assert!(drives.copy() == drives.original());
-    // The target has something else, and there is nothing to write once more.
+    // The target has other bytes, and there is nothing to write again.
     let drives = Drives::plain(8);
     drives.target.loses.set(Some((drives.to[0], 1)));
     let error = step(&patchy(&drives, once), &drives, 0, false, &mut rate()).unwrap_err();
@@ -219,7 +242,7 @@ fn a_lost_write_is_repeated_once_and_then_an_error() {
         let drives = Drives::plain(100);
         drives.target.loses.set(Some((lost, 2)));
         let error = drives.step(0, may_match, &mut rate()).unwrap_err();
-        // The piece that holds it was lost.
+        // The whole piece that holds the byte was lost.
         let differs = CopyError::Differs {
             drive: "target".into(),
             at: 40 * BLOCK,
@@ -230,7 +253,7 @@ fn a_lost_write_is_repeated_once_and_then_an_error() {
 
 #[test]
 fn one_byte_that_differs_each_time_is_found_out() {
-    /// Has another byte at one place in each read.
+    /// Changes one byte of the data in each read.
     struct Drifts<'a>(&'a FakeDrive, AtomicUsize);
     impl Medium for Drifts<'_> {
         fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -275,10 +298,10 @@ fn other_errors_end_the_step_and_name_the_drive() {
     drives.target.unreadable.set(Some(bad));
     let error = drives.step(0, true, &mut rate()).unwrap_err();
     assert!(is_target(&error), "{error:?}");
-    // Writing it replaces it.
+    // Writing replaces the bad sector.
     drives.step(0, false, &mut rate()).unwrap();
     assert!(drives.copy() == drives.original());
-    // As it travels.
+    // The error survives JSON.
     let json = serde_json::to_string(&error).unwrap();
     assert_eq!(serde_json::from_str::<CopyError>(&json).unwrap(), error);
 }

@@ -1,18 +1,19 @@
-//! Which volume is copied, and where to.
+//! Selection of the original and of the copy's place.
 
 use uuid::Uuid;
 
 use super::FakeDrive;
 use crate::{
     claimed::ClaimedDrive,
-    copy::{Original, copy, original},
+    copy::{Original, copy, original, parameters::set, snapshot_device},
     error::CarveError,
-    jobs::{Claim, CopyOf, CopyStep},
+    jobs::{Claim, CopyOf, CopyStep, SetParameters},
     partition::{Session, claim},
 };
 use drivebay_model::{
     ClaimPolicy, DriveId, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer,
-    PlaceState, Placement, RawSpace, Record, RecordState,
+    PlaceState, PlacedSnapshot, Placement, RawSpace, Record, RecordState, samples,
+    volume_snapshot::SnapshotGroup,
 };
 
 fn id() -> DriveId {
@@ -41,7 +42,7 @@ fn incoming(generation: u64) -> PlaceState {
     }
 }
 
-/// A drive with one volume of 4 MiB.
+/// Returns a drive with one volume of 4 MiB.
 fn drive(place: PlaceState) -> FakeDrive {
     let drive = FakeDrive::new(48 * MIB, 512);
     let label = Label {
@@ -75,7 +76,7 @@ fn drive(place: PlaceState) -> FakeDrive {
         },
         growing_to: None,
         place,
-        // A copy keeps that of its original.
+        // A copy gets the state of its original.
         state: RecordState::New,
     };
     let mut claimed = session(&drive);
@@ -96,7 +97,7 @@ fn of(mib: u64, label: u128) -> Original {
     }
 }
 
-/// A step of the move of this volume to this generation.
+/// Returns a step of moving this volume to this generation.
 fn job(uuid: Uuid, generation: u64) -> CopyStep {
     let drive = DriveRef {
         id: id(),
@@ -200,7 +201,7 @@ fn a_place_that_is_live_is_never_written_to() {
             &of(4, 0xd15c),
         ));
     }
-    // One that has become live since the copy began.
+    // A copy that became live after the step was planned.
     let drive = self::drive(incoming(2));
     let live = PlaceState::Live {
         generation: 2,
@@ -222,7 +223,7 @@ fn a_volume_that_is_filled_may_be_larger_than_what_it_gets_and_not_smaller() {
         assert!(copy(&session(&drive), &fill(other), &of(mib, 0xd15c)).is_ok());
     }
     is_not_there(copy(&session(&drive), &fill(other), &of(5, 0xd15c)));
-    // The copy of a move is never filled with something else.
+    // The copy of a move must not be filled from another original.
     let drive = self::drive(incoming(2));
     is_not_there(copy(&session(&drive), &fill(other), &of(4, 0xd15c)));
 }
@@ -239,4 +240,99 @@ fn a_snapshot_that_is_not_there_is_not_copied() {
         matches!(found, Err(CarveError::NoSnapshot { .. })),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_snapshot_that_is_lost_is_not_tried_again_and_one_without_a_device_is() {
+    let answer = |change: fn(&mut PlacedSnapshot)| {
+        let mut snapshot = samples::snapshot(0xc, 0xa);
+        change(&mut snapshot);
+        let mut placed = samples::placed(0xa, RecordState::Block);
+        placed.snapshots = vec![snapshot];
+        let contents = samples::contents(1, 1, vec![placed], 0);
+        snapshot_device(&id(), &contents, Uuid::from_u128(0xc)).unwrap_err()
+    };
+    let lost = answer(|one| one.is_overflowed = true);
+    assert!(matches!(lost, CarveError::NoSnapshot { .. }), "{lost:?}");
+    let inactive = answer(|one| one.device = None);
+    assert!(matches!(inactive, CarveError::Io { .. }), "{inactive:?}");
+    let unclear = answer(|one| one.ambiguous = Some("?".into()));
+    assert!(
+        matches!(unclear, CarveError::Ambiguous { .. }),
+        "{unclear:?}"
+    );
+}
+
+#[test]
+fn a_snapshot_that_is_not_complete_is_not_copied_nor_is_any_of_its_group() {
+    let why = |members: &[(u128, u128, bool)], uuid| {
+        let mut placed = samples::placed(0xa, RecordState::Block);
+        for (uuid, group, is_complete) in members {
+            let mut one = samples::snapshot(*uuid, 0xa);
+            one.record.is_complete = *is_complete;
+            one.record.group = Some(SnapshotGroup {
+                uuid: Uuid::from_u128(*group),
+                name: "group".into(),
+                members: 2,
+            });
+            one.device = None;
+            placed.snapshots.push(one);
+        }
+        let contents = samples::contents(1, 1, vec![placed], 0);
+        snapshot_device(&id(), &contents, Uuid::from_u128(uuid)).unwrap_err()
+    };
+    let is_refused = |error: &CarveError| matches!(error, CarveError::NoSnapshot { why, .. } if why.contains("not complete"));
+    for (members, uuid) in [
+        (&[(1, 9, false)][..], 1),
+        (&[(1, 9, true), (2, 9, false)], 1),
+        (&[(1, 9, true), (2, 9, false)], 2),
+    ] {
+        let error = why(members, uuid);
+        assert!(is_refused(&error), "{members:?}: {error:?}");
+    }
+    let error = why(&[(1, 9, true), (2, 9, true), (3, 8, false)], 1);
+    assert!(matches!(error, CarveError::Io { .. }), "{error:?}");
+}
+
+#[test]
+fn what_is_kept_with_a_volume_is_replaced_while_it_is_filled_and_never_afterwards() {
+    let drive = drive(incoming(1));
+    let kept = |drive: &FakeDrive| {
+        let contents = session(drive).contents().unwrap();
+        let record = contents.volume(a()).unwrap().record.clone();
+        (record.parameters, record.place, record.state)
+    };
+    let job = |parameters: &[(&str, &str)]| SetParameters {
+        drive: job(a(), 1).target,
+        uuid: a(),
+        place: incoming(1),
+        parameters: parameters
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+    };
+    let (_, place, state) = kept(&drive);
+    for (parameters, is_changed) in [
+        (&[("a", "1"), ("b", "2")][..], true),
+        (&[("a", "1"), ("b", "2")], false),
+        (&[("a", "3")], true),
+        (&[], true),
+    ] {
+        let job = job(parameters);
+        let done = set(&mut session(&drive), &job).unwrap();
+        assert_eq!(done.changed, is_changed, "{parameters:?}");
+        assert_eq!(kept(&drive), (job.parameters, place.clone(), state.clone()));
+    }
+    let elsewhere = SetParameters {
+        place: incoming(2),
+        ..job(&[("a", "1")])
+    };
+    is_not_there(set(&mut session(&drive), &elsewhere));
+    session(&drive)
+        .set_place(a(), &incoming(1), &PlaceState::default(), None)
+        .unwrap();
+    is_not_there(set(&mut session(&drive), &job(&[("a", "1")])));
+    // Nor can the parameters of a move's copy be changed.
+    let drive = self::drive(incoming(2));
+    is_not_there(set(&mut session(&drive), &elsewhere));
 }

@@ -1,74 +1,85 @@
-//! Copying bytes to one new volume, up to its completion.
+//! Copies data to one new volume, and completes it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Original, lock, original};
+use super::{
+    CopyStatus, Original, lock,
+    next::is_superseded,
+    original,
+    original::unread_source,
+    unreadable::{GivenUp, keep, refusal},
+};
 use crate::volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, moves::Pace, reach::reach_in};
-use drivebay_csi::new_snapshot::Reserve;
+use drivebay_csi::{new_snapshot::Reserve, new_volume::CopyUnreadable};
 use drivebay_layout::jobs::{
-    CarveError, CopyError, CopyOf, CopyStep, DropPlace, ReadUsage, SetPlace,
+    CarveError, CopyError, CopyOf, CopyStep, DropPlace, ReadUsage, SetParameters, SetPlace,
 };
 use drivebay_model::{
-    CopySource, DriveId, DriveRef, Layout, PlaceState, SnapshotRecord, Volume, VolumeState,
+    CopySource, DriveId, DriveRef, Layout, Peer, PlaceState, SnapshotRecord, Volume, VolumeState,
     cause::chain,
-    units::{count, human_size},
 };
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
-/// Longest one step works before it answers.
+/// Longest time for which one step copies before it returns.
 const BUDGET: Duration = Duration::from_millis(1000);
-/// A step may take this long in all, on drives that are slow.
+/// Limit of one step with its flush, also on slow drives.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// Asking the kernel for a snapshot's status reads no drive.
+/// Limit for querying a snapshot's status, which reads no drive.
 const STATUS_DEADLINE: Duration = Duration::from_secs(20);
-/// The workers that copy, one for each volume: what hangs in one is of either drive.
+/// Worker group of all copies, with a lane for each volume: a stuck job may involve either drive.
 const WORKERS: &str = "copies";
-/// Room for what is written to a volume while it is copied: as much as it has.
+/// Reserve for writes to a volume while it is copied: as large as the volume.
 const WHOLE: Reserve = Reserve {
     percent: 100,
     least: 0,
     most: None,
 };
 
-/// Why a copy did not go on.
+/// Reason for which a copy was not continued.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FillError {
-    /// The volume is not to be filled any more.
+    /// The volume or its source is not in the inventory as expected any more, or the volume is being deleted.
     #[error("the volume has changed")]
     Changed,
-    /// It goes on when that is over.
+    /// The incomplete copy is erased. Not reported as a failed creation: the other volume is the result.
+    #[error("another volume of its name was made meanwhile")]
+    Superseded,
+    /// Temporary, e.g. while the source is in use; retried after a short delay.
     #[error("{0}")]
     NotNow(String),
-    /// It is tried again.
+    /// A step failed; retried with backoff.
     #[error("cannot copy")]
     Copy(#[from] RunError<CopyError>),
     #[error("cannot change what is recorded of it")]
     Record(#[from] RunError<CarveError>),
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// No repeat would succeed.
+    /// Permanent: no retry would succeed. The incomplete copy is erased.
     #[error("{0}")]
     Never(String),
 }
 
 impl Volumes {
-    /// Fills the volume and makes it live.
+    /// Copies all data to the volume and makes it live.
     pub(super) async fn fill(&self, uuid: Uuid) -> Result<(), FillError> {
         let volume = self.filling(uuid)?;
-        // Its drive was away, and the creation was repeated.
-        if self.is_name_taken(&volume) {
-            return Err(FillError::Never(
-                "another volume of its name was made meanwhile".to_owned(),
-            ));
-        }
+        self.is_only_one(&volume)?;
         let source = CopySource::of(&volume.placed.record.parameters);
         let source = source.ok_or_else(|| {
             FillError::Never("it is not recorded what it is to be a copy of".to_owned())
         })?;
-        let of = self.original_of(source)?;
+        let recorded = volume.placed.record.place.peer();
+        let of = self.original_of(source, recorded)?;
+        // The drive that is read must be the one in the record.
+        if recorded.map(|peer| &peer.label) != Some(&of.peer.label) {
+            return Err(FillError::Never(
+                "what is copied has moved to another drive meanwhile; create the volume again"
+                    .to_owned(),
+            ));
+        }
         match (source, of.layout) {
             (CopySource::Snapshot(snapshot), _) => {
                 self.fill_from_snapshot(uuid, &of, snapshot).await
@@ -77,16 +88,11 @@ impl Volumes {
                 let snapshot = self.snapshot_to_copy(uuid, &of).await?;
                 self.fill_from_snapshot(uuid, &of, snapshot).await
             }
-            (CopySource::Volume(original), Layout::Partition) => {
-                lock(&self.inner.copies.reading).insert(original);
-                let filled = self.fill_from_volume(uuid, &of).await;
-                lock(&self.inner.copies.reading).remove(&original);
-                filled
-            }
+            (CopySource::Volume(_), Layout::Partition) => self.fill_from_volume(uuid, &of).await,
         }
     }
 
-    /// The volume, while it is to be filled.
+    /// Returns the volume. Errs with `Changed` if it is not an incomplete copy any more, or is being deleted.
     fn filling(&self, uuid: Uuid) -> Result<Volume, FillError> {
         let current = self.node.inventory().current();
         let volume = current.volumes.get(&uuid);
@@ -97,25 +103,34 @@ impl Volumes {
         }
     }
 
-    fn is_name_taken(&self, filling: &Volume) -> bool {
-        let current = self.node.inventory().current();
-        let is_other = |volume: &Volume| {
-            volume.uuid != filling.uuid
-                && volume.state != VolumeState::Copying
-                && crate::inventory::assemble::is_live(volume.state)
-                && volume.placed.record.name == filling.placed.record.name
-        };
-        current.volumes.values().any(is_other)
+    /// Errs with `Superseded` if another volume has its name: while its drive was missing, the creation may have been repeated.
+    fn is_only_one(&self, filling: &Volume) -> Result<(), FillError> {
+        match is_superseded(&self.node.inventory().current(), filling) {
+            true => Err(FillError::Superseded),
+            false => Ok(()),
+        }
     }
 
-    /// What is copied. What is not known, though everything was read, is gone.
-    fn original_of(&self, source: CopySource) -> Result<Original, FillError> {
-        match original(&self.node.inventory().current(), source) {
+    /// Returns the source of the copy. Errs with `Never` if it is lost, or does not exist and every drive that may hold it was read; with
+    /// `NotNow` while it cannot be read. `recorded`: the drive that it was on when the copy began.
+    fn original_of(
+        &self,
+        source: CopySource,
+        recorded: Option<&Peer>,
+    ) -> Result<Original, FillError> {
+        let inventory = self.node.inventory();
+        let mut unread = inventory.unread_snapshots();
+        match original(&inventory.current(), source) {
             Ok(found) => Ok(found),
-            Err(error @ VolumeError::NoSource { .. }) => Err(match self.doubt() {
-                Some(why) => FillError::NotNow(why),
-                None => FillError::Never(error.to_string()),
-            }),
+            Err(error @ VolumeError::NoSource { .. }) => {
+                // Read before and after the lookup: the drive may have come back or gone in between.
+                unread.extend(inventory.unread_snapshots());
+                let doubt = self.doubt();
+                Err(match doubt.or_else(|| unread_source(&unread, recorded?)) {
+                    Some(why) => FillError::NotNow(why),
+                    None => FillError::Never(error.to_string()),
+                })
+            }
             Err(error @ VolumeError::NotCopied { .. }) => {
                 let is_lost = matches!(source, CopySource::Snapshot(uuid) if self.is_lost(uuid));
                 Err(match is_lost {
@@ -133,7 +148,7 @@ impl Volumes {
         found.is_some_and(|(_, snapshot)| snapshot.is_overflowed)
     }
 
-    /// The snapshot of the volume that is copied, taken for this copy alone.
+    /// Returns the internal snapshot of the volume that is copied, and takes it if it does not exist.
     async fn snapshot_to_copy(&self, uuid: Uuid, of: &Original) -> Result<Uuid, FillError> {
         let name = SnapshotRecord::internal_name(uuid);
         let current = self.node.inventory().current();
@@ -142,15 +157,11 @@ impl Volumes {
         if let Some(taken) = taken.find(|one| one.record.name == name) {
             return Ok(taken.record.uuid);
         }
-        // Two snapshots of two moments would make one copy of both.
-        self.inner
-            .copies
-            .change(uuid, |running| running.is_fresh = false);
         let held = self.guard_volume(of.volume, &of.volume.to_string(), Caller::Mover);
         let held = held.map_err(|error| FillError::NotNow(error.to_string()))?;
         let taken = self.take_held(&held, volume, &name, WHOLE).await;
         let taken = match taken {
-            // As much as there is will often do.
+            // A smaller reserve is often enough: only writes during the copy need it.
             Err(VolumeError::Carve(RunError::Job(CarveError::NoSpace { largest, .. })))
                 if largest > 0 =>
             {
@@ -162,7 +173,13 @@ impl Volumes {
             }
             taken => taken,
         };
-        Ok(taken?.snapshot.record.uuid)
+        match taken {
+            Ok(taken) => Ok(taken.snapshot.record.uuid),
+            Err(VolumeError::Carve(RunError::Job(error @ CarveError::NoSpace { .. }))) => {
+                Err(FillError::Never(chain(&error)))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     async fn fill_from_snapshot(
@@ -171,17 +188,18 @@ impl Volumes {
         of: &Original,
         snapshot: Uuid,
     ) -> Result<(), FillError> {
-        self.copy_bytes(uuid, of, CopyOf::Snapshot(snapshot), || Ok(()))
+        let unreadable = self
+            .copy_bytes(uuid, of, CopyOf::Snapshot(snapshot), || Ok(()))
             .await?;
-        // Only now it is known that what was read last was still the snapshot.
+        // Only now it is certain that the snapshot was valid until the last read.
         self.is_still_valid(&of.drive, snapshot).await?;
-        self.complete_copy(uuid).await
+        self.complete_copy(uuid, of, unreadable).await
     }
 
-    /// Copies a volume that nobody uses. A stage ends that, and it begins again later.
+    /// Copies a volume that is not in use. Errs with `NotNow` if it is staged meanwhile; the copy then begins again later.
     async fn fill_from_volume(&self, uuid: Uuid, of: &Original) -> Result<(), FillError> {
         let original = of.volume;
-        // Before it is seen to be unused: whoever begins to use it later is noticed.
+        // Read before checking that the volume is unused: a use that begins later changes the counter.
         let touches = self.inner.moves.touches(original);
         if self.is_changing(original) {
             return Err(FillError::NotNow(used(original)));
@@ -189,38 +207,60 @@ impl Volumes {
         let is_unused = || {
             let current = self.node.inventory().current();
             let volume = current.volumes.get(&original).ok_or(FillError::Changed)?;
+            // A volume that is deleted or moved meanwhile may be erased while it is read.
+            if !matches!(volume.state, VolumeState::New | VolumeState::Ready)
+                || volume.drive != of.drive
+            {
+                let state = volume.state;
+                return Err(FillError::NotNow(format!(
+                    "volume {original} is {state} now"
+                )));
+            }
             match self.inner.moves.touches(original) != touches || self.is_in_use_now(volume)? {
                 true => Err(FillError::NotNow(used(original))),
                 false => Ok(()),
             }
         };
         is_unused()?;
-        // Whatever an earlier attempt copied may be of before somebody used it.
-        self.copy_bytes(uuid, of, CopyOf::Volume(original), is_unused)
+        // Data that an earlier attempt copied may be older than a use of the volume since.
+        let unreadable = self
+            .copy_bytes(uuid, of, CopyOf::Volume(original), is_unused)
             .await?;
         is_unused()?;
-        self.complete_copy(uuid).await
+        self.complete_copy(uuid, of, unreadable).await
     }
 
+    /// Copies all bytes, from the first one on. Returns how many of them could not be read and are zeros in the copy; always 0 unless the
+    /// volume was requested with `CopyUnreadable::Zeros`.
     async fn copy_bytes(
         &self,
         uuid: Uuid,
         original: &Original,
         of: CopyOf,
         may_go_on: impl Fn() -> Result<(), FillError>,
-    ) -> Result<(), FillError> {
+    ) -> Result<u64, FillError> {
         let copies = &self.inner.copies;
         let may_match = !copies.running(uuid).is_fresh;
         copies.change(uuid, |running| running.is_fresh = false);
         let began = Instant::now();
         let mut done = 0;
+        let mut drives = None;
+        let mut given_up = GivenUp::default();
         let mut pace = Pace::new(self.node.config().move_bytes_per_second);
         let worker = WorkerKey::of_group(WORKERS, Slot::Background).on(Lane::Volume(uuid));
         loop {
             let volume = self.filling(uuid)?;
             may_go_on()?;
-            let source = self.drive_of(&original.drive)?;
-            let target = self.drive_of(&volume.drive)?;
+            let both = (
+                self.drive_of(&original.drive)?,
+                self.drive_of(&volume.drive)?,
+            );
+            // A drive that was pulled may have lost acknowledged writes, or have been changed on another host.
+            if *drives.get_or_insert_with(|| both.clone()) != both {
+                let why = "one of its drives was missing meanwhile: all of it is read again";
+                return Err(FillError::NotNow(why.to_owned()));
+            }
+            let (source, target) = both;
             let bytes_per_second = pace.next([&source, &target]).await;
             let step_began = Instant::now();
             let job = CopyStep {
@@ -231,7 +271,7 @@ impl Volumes {
                 generation: volume.placed.record.place.generation(),
                 from_bytes: done,
                 may_match,
-                holds_nothing: Vec::new(),
+                holds_nothing: given_up.ahead(),
                 bytes_per_second,
                 budget_ms: BUDGET.as_millis() as u64,
             };
@@ -242,25 +282,38 @@ impl Volumes {
                 step => step?,
             };
             if let Some(first) = step.unreadable.first() {
-                let bytes: u64 = step.unreadable.iter().map(|range| range.len).sum();
-                return Err(FillError::Never(format!(
-                    "{} in {} of what is copied are unreadable, the first at byte {}; `drive show` has the files in them; restore or delete those first",
-                    human_size(bytes),
-                    count(step.unreadable.len(), "range"),
-                    first.start
-                )));
+                // A lost snapshot fails every read.
+                if let CopyOf::Snapshot(snapshot) = of {
+                    self.is_still_valid(&original.drive, snapshot).await?;
+                }
+                match CopyUnreadable::of(&volume.placed.record.parameters) {
+                    CopyUnreadable::Fail => {
+                        return Err(FillError::Never(refusal(&step.unreadable)));
+                    }
+                    CopyUnreadable::Zeros if given_up.bytes() == 0 => {
+                        let first_byte = first.start;
+                        tracing::warn!(volume = %uuid, drive = %original.drive, first_byte, "unreadable blocks of the source are zeros in the copy, as its StorageClass requests");
+                    }
+                    CopyUnreadable::Zeros => {}
+                }
+                // The step is repeated without these ranges.
+                given_up.add(&step.unreadable);
+                continue;
             }
             pace.step_ended(step.done_bytes.saturating_sub(done), step_began.elapsed());
             done = step.done_bytes;
+            given_up.copied(done);
             let rate = done as f64 / began.elapsed().as_secs_f64().max(0.001);
             copies.change(uuid, |running| {
                 running.done_bytes = done;
                 running.total_bytes = step.total_bytes;
+                running.unreadable_bytes = given_up.bytes();
                 running.bytes_per_second = rate as u64;
                 running.waits_for = String::new();
+                running.failures = 0;
             });
             if done >= step.total_bytes {
-                return Ok(());
+                return Ok(given_up.bytes());
             }
         }
     }
@@ -286,20 +339,43 @@ impl Volumes {
         match usage.first().map(|usage| usage.used_bytes) {
             Some(Some(_)) => Ok(()),
             Some(None) => Err(FillError::Never(
-                "the snapshot was lost while it was copied: more was written to its volume than it had room for; take another one with a larger reserve".to_owned(),
+                "the snapshot was lost while it was copied: its reserve was full, or its store could not be written; take another one, with a larger reserve if this one was full".to_owned(),
             )),
             None => Err(FillError::NotNow("the kernel does not say whether the snapshot is valid".to_owned())),
         }
     }
 
-    /// The copy is whole: from now on it is a volume.
-    async fn complete_copy(&self, uuid: Uuid) -> Result<(), FillError> {
+    /// Makes the copy a live volume. First records how many bytes are zeros because they could not be read, now or when the source itself
+    /// was created as a copy.
+    async fn complete_copy(
+        &self,
+        uuid: Uuid,
+        of: &Original,
+        unreadable: u64,
+    ) -> Result<(), FillError> {
         let volume = self.filling(uuid)?;
+        self.is_only_one(&volume)?;
         let drive = self.drive_of(&volume.drive)?;
+        let record = &volume.placed.record;
+        let unreadable_bytes = of.unreadable_bytes.saturating_add(unreadable);
+        let parameters = keep(&record.parameters, unreadable_bytes);
+        if parameters != record.parameters {
+            let job = SetParameters {
+                drive: drive.clone(),
+                uuid,
+                place: record.place.clone(),
+                parameters,
+            };
+            let worker = (&volume.drive, Slot::Foreground);
+            let kept = self.node.run(worker, job, CARVE_DEADLINE).await?;
+            self.node
+                .inventory()
+                .put_contents(&volume.drive, kept.contents);
+        }
         let job = SetPlace {
             drive,
             uuid,
-            from: volume.placed.record.place.clone(),
+            from: record.place.clone(),
             to: PlaceState::default(),
             state: None,
         };
@@ -309,22 +385,50 @@ impl Volumes {
         self.node
             .inventory()
             .put_contents(&volume.drive, done.contents);
-        tracing::info!(volume = %uuid, name = volume.placed.record.name, drive = %volume.drive, "volume created as a copy");
+        let name = &record.name;
+        match unreadable_bytes {
+            0 => {
+                tracing::info!(volume = %uuid, name, drive = %volume.drive, "volume created as a copy")
+            }
+            _ => {
+                tracing::warn!(volume = %uuid, name, drive = %volume.drive, unreadable_bytes, "volume created as a copy; unreadable blocks of the source are zeros in it");
+            }
+        }
         Ok(())
     }
 
-    /// Has what was copied erased; the next creation of this name is answered with why.
+    /// Erases the incomplete copy, and keeps `why` for the next creation of this name.
     pub(super) async fn give_up_copy(&self, uuid: Uuid, why: &str) -> Result<(), FillError> {
         let volume = self.filling(uuid)?;
-        let name = volume.placed.record.name.clone();
+        let name = &volume.placed.record.name;
         tracing::error!(volume = %uuid, name, why, "volume cannot be created as a copy; what was copied is being erased");
-        lock(&self.inner.copies.failed).insert(name, why.to_owned());
-        self.drop_copy(&volume).await?;
+        let status = CopyStatus {
+            bytes_per_second: 0,
+            eta_seconds: 0,
+            waits_for: why.to_owned(),
+            ..self.inner.copies.status(&volume)
+        };
+        lock(&self.inner.copies.failed).add(status, Instant::now());
+        self.erase_copy(&volume).await?;
         Ok(())
     }
 
-    /// Has a volume that is not complete erased. Answers the revision that shows it.
+    /// Erases an incomplete copy whose name another volume has.
+    pub(super) async fn drop_superseded(&self, uuid: Uuid) -> Result<(), FillError> {
+        let volume = self.filling(uuid)?;
+        let name = &volume.placed.record.name;
+        tracing::warn!(volume = %uuid, name, "another volume has the name of an incomplete copy; what was copied is being erased");
+        self.erase_copy(&volume).await?;
+        Ok(())
+    }
+
+    /// Stops copying to an incomplete volume, and erases it. Returns the inventory revision that shows it.
     pub(in crate::volumes) async fn drop_copy(&self, volume: &Volume) -> Result<u64, VolumeError> {
+        let _stopped = self.inner.copies.stop(volume.uuid).await;
+        self.erase_copy(volume).await
+    }
+
+    async fn erase_copy(&self, volume: &Volume) -> Result<u64, VolumeError> {
         let current = self.node.inventory().current();
         let drive = match reach_in(&current, volume) {
             Err(VolumeError::Copying { .. }) | Ok(_) => current.drives.get(&volume.drive),
@@ -339,7 +443,6 @@ impl Volumes {
             uuid: volume.uuid,
             place: volume.placed.record.place.clone(),
         };
-        let _stopped = self.inner.copies.stop(volume.uuid).await;
         let worker = (&volume.drive, Slot::Foreground);
         let done = self.node.run(worker, job, CARVE_DEADLINE).await?;
         self.inner.copies.end(volume.uuid);
@@ -354,3 +457,7 @@ impl Volumes {
 fn used(uuid: Uuid) -> String {
     format!("volume {uuid} is in use: waits for it to be unstaged")
 }
+
+#[cfg(test)]
+#[path = "fill_tests.rs"]
+mod tests;

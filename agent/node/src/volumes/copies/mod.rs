@@ -1,13 +1,16 @@
-//! New volumes that get the bytes of a snapshot or of another volume.
+//! New volumes that are created as copies of a snapshot or of another volume.
 //!
-//! The record of such a volume says what it is from its creation on (`PlaceState::is_filling`), so that its copy goes on after a restart
-//! from what the drives say. `original` is what can be copied and `next` what is to be done now, both pure; `fill` copies; `run` is the
-//! task that does it. Nothing is kept in files.
+//! The record of such a volume names its source from its creation on (`PlaceState::is_filling`), so that the copy continues after a restart
+//! from what is on the drives. `original` decides what can be copied and `next` which actions are due, both pure; `fill` copies,
+//! `unreadable` handles blocks that cannot be read; `run` is the background task; `failed` keeps why copies failed. Nothing is persisted in
+//! files.
 
+mod failed;
 mod fill;
 mod next;
 mod original;
 mod run;
+mod unreadable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,46 +26,47 @@ use uuid::Uuid;
 
 pub(super) use original::{Original, original};
 
-use super::{VolumeError, Volumes};
+use self::failed::Failed;
+use super::{VolumeError, Volumes, rest::resting};
 use drivebay_model::{
     CopySource, DriveId, Volume, VolumeState,
     units::{human_duration, human_size},
 };
 
-/// A creation that is a copy is answered within this if it is made by then; below the deadline of every caller.
+/// Longest time that the creation of a copy waits for its completion before it errs with `Copying`; below the deadline of every caller.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Copies of a node: what goes on, and what came of it.
+/// Copies of a node: those in progress, and the failures that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     running: Mutex<BTreeMap<Uuid, Running>>,
-    /// Why volumes could not be made, by name, until a repeat of the creation was answered with it.
-    failed: Mutex<BTreeMap<String, String>>,
-    /// Volumes that are copied without a snapshot: who begins to use one is noticed.
-    reading: Mutex<BTreeSet<Uuid>>,
-    /// Volumes that are deleted: what is copied to them is ended.
+    failed: Mutex<Failed>,
+    /// Volumes that are being deleted: nothing more is copied to them.
     ending: Mutex<BTreeSet<Uuid>>,
-    /// Volumes that a task works on.
+    /// Volumes to fill, and snapshots to delete, that a task is working on.
     busy: watch::Sender<BTreeSet<Uuid>>,
     news: Notify,
 }
 
-/// A step takes about a second, and its flush may take longer. What goes on after that is erased later.
+/// Longest time that a deletion waits for a running step, which takes about a second plus its flush. The space of a copy that continues
+/// after that is erased when it has ended.
 const END: Duration = Duration::from_secs(20);
 
-/// A copy that is being worked on.
+/// Progress of one copy, in memory only.
 #[derive(Debug, Clone, Default)]
 struct Running {
     done_bytes: u64,
     total_bytes: u64,
     bytes_per_second: u64,
-    /// What is on the target is of this agent's last attempt, or of none.
+    /// Bytes that could not be read so far; they are zeros in the copy.
+    unreadable_bytes: u64,
+    /// True if the target holds nothing to compare with: all of it is written.
     is_fresh: bool,
-    /// What it waits for, or why the last attempt failed; empty: nothing.
+    /// Reason for which it waits, or for which the last attempt failed; empty if there is none.
     waits_for: String,
-    /// Attempts that failed one after the other.
+    /// Number of consecutive failed attempts.
     failures: u32,
-    /// It is left alone until then.
+    /// Time before which no further attempt is made.
     rest_until: Option<Instant>,
 }
 
@@ -81,17 +85,19 @@ impl Running {
         }
         let percent = u128::from(self.done_bytes) * 100 / u128::from(self.total_bytes);
         let all = human_size(self.total_bytes);
-        match self.eta_seconds() {
-            0 => format!("{percent} % of {all}"),
-            left => format!(
-                "{percent} % of {all}, about {} left",
-                human_duration(Duration::from_secs(left))
-            ),
-        }
+        let left = match self.eta_seconds() {
+            0 => String::new(),
+            left => format!(", about {} left", human_duration(Duration::from_secs(left))),
+        };
+        let unreadable = match self.unreadable_bytes {
+            0 => String::new(),
+            bytes => format!("; {} did not read and are zeros in it", human_size(bytes)),
+        };
+        format!("{percent} % of {all}{left}{unreadable}")
     }
 }
 
-/// A copy and how it stands.
+/// A copy in progress, or one that failed, with its progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStatus {
     pub uuid: Uuid,
@@ -101,14 +107,14 @@ pub struct CopyStatus {
     pub to: DriveId,
     pub done_bytes: u64,
     pub total_bytes: u64,
-    /// 0: not known.
+    /// Bytes per second; 0 if unknown.
     pub bytes_per_second: u64,
     pub eta_seconds: u64,
-    /// What it waits for, or why the last attempt failed; empty: nothing.
+    /// Reason for which it waits, or for which the last attempt failed; empty if there is none.
     pub waits_for: String,
 }
 
-/// Nothing is copied to the volume.
+/// Guard: no step of a copy to the volume begins while this exists.
 struct Stopped<'a> {
     copies: &'a Copies,
     uuid: Uuid,
@@ -117,6 +123,7 @@ struct Stopped<'a> {
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
         lock(&self.copies.ending).remove(&self.uuid);
+        self.copies.news.notify_one();
     }
 }
 
@@ -133,12 +140,12 @@ impl Copies {
         change(lock(&self.running).entry(uuid).or_default());
     }
 
-    /// A volume was made to be filled: nothing is in it yet.
+    /// Registers a volume that was created to be filled and holds no data yet.
     pub(super) fn begin(&self, uuid: Uuid) {
         self.change(uuid, |running| running.is_fresh = true);
     }
 
-    /// Ends what is copied to a volume, and lets nothing more be copied to it until the answer is dropped.
+    /// Stops copying to a volume, and prevents it until the returned guard is dropped. Waits at most `END` for a running step.
     async fn stop(&self, uuid: Uuid) -> Stopped<'_> {
         lock(&self.ending).insert(uuid);
         let stopped = Stopped { copies: self, uuid };
@@ -154,42 +161,54 @@ impl Copies {
         lock(&self.running).remove(&uuid);
     }
 
-    /// Volumes that are read just now, and whose use must be noticed.
-    pub(super) fn is_reading(&self, uuid: &Uuid) -> bool {
-        lock(&self.reading).contains(uuid)
+    /// Returns the state of the copy to this volume, from its record and from the progress in memory.
+    fn status(&self, volume: &Volume) -> CopyStatus {
+        let record = &volume.placed.record;
+        let running = self.running(volume.uuid);
+        CopyStatus {
+            uuid: volume.uuid,
+            name: record.name.clone(),
+            source: CopySource::of(&record.parameters),
+            from: record.place.peer().map(|peer| peer.drive.clone()),
+            to: volume.drive.clone(),
+            done_bytes: running.done_bytes,
+            total_bytes: running.total_bytes.max(record.extent.len),
+            bytes_per_second: running.bytes_per_second,
+            eta_seconds: running.eta_seconds(),
+            waits_for: running.waits_for,
+        }
     }
 
-    /// Why the volume of this name could not be made; answered once.
-    pub(super) fn take_failure(&self, name: &str) -> Option<VolumeError> {
-        let why = lock(&self.failed).remove(name)?;
-        Some(VolumeError::NotCopied {
-            name: name.to_owned(),
-            why,
+    /// Removes the failure that is kept for this name, and returns it if that copy had the source `of`.
+    pub(super) fn take_failure(&self, name: &str, of: Option<CopySource>) -> Option<VolumeError> {
+        let failed = lock(&self.failed).take(name)?;
+        (failed.source == of).then_some(VolumeError::NotCopied {
+            name: failed.name,
+            why: failed.waits_for,
         })
     }
 
-    /// Volumes that are left alone now, and when the first of them is not any more.
+    /// Returns the volumes whose next attempt is delayed, and when the first delay ends.
     fn resting(&self, now: Instant) -> (BTreeSet<Uuid>, Option<Instant>) {
         let running = lock(&self.running);
-        let resting = running.iter().filter_map(|(uuid, running)| {
-            let until = running.rest_until.filter(|until| *until > now)?;
-            Some((*uuid, until))
-        });
-        let resting: Vec<(Uuid, Instant)> = resting.collect();
-        let first = resting.iter().map(|(_, until)| *until).min();
-        (resting.into_iter().map(|(uuid, _)| uuid).collect(), first)
+        let rests = running.iter();
+        resting(
+            rests.map(|(uuid, running)| (*uuid, running.rest_until)),
+            now,
+        )
     }
 }
 
 impl Volumes {
-    /// What came of a volume that is made as a copy: the volume with the revision that shows it, as soon as it is complete.
+    /// Waits for a volume that is created as a copy. Returns it once its record is complete, with the revision that shows it.
     ///
     /// # Errors
-    /// `Copying` with its progress when that takes longer than a few seconds; `NotCopied` when it cannot be made.
+    /// `Copying` with its progress if it takes longer than `ANSWER`; `NotCopied` if it failed or was deleted.
     pub(super) async fn copied(
         &self,
         name: &str,
         uuid: Uuid,
+        of: Option<CopySource>,
     ) -> Result<(Volume, u64), VolumeError> {
         let copies = &self.inner.copies;
         copies.news.notify_one();
@@ -197,17 +216,22 @@ impl Volumes {
         let until = Instant::now() + ANSWER;
         loop {
             let now = snapshots.borrow_and_update().clone();
-            match now.volumes.get(&uuid) {
-                Some(volume) if volume.state == VolumeState::Copying => {}
-                Some(volume) if crate::inventory::assemble::is_live(volume.state) => {
+            let volume = now.volumes.get(&uuid);
+            match volume.filter(|volume| crate::inventory::assemble::is_live(volume.state)) {
+                // Also while its drive is missing.
+                Some(volume) if volume.placed.record.place.is_filling() => {}
+                Some(volume) => {
+                    // The copy may have been completed before `begin` was called.
+                    copies.end(uuid);
                     return Ok((volume.clone(), now.revision));
                 }
-                _ => {
+                None => {
+                    copies.end(uuid);
                     let why = || VolumeError::NotCopied {
                         name: name.to_owned(),
                         why: "it was deleted meanwhile".to_owned(),
                     };
-                    return Err(copies.take_failure(name).unwrap_or_else(why));
+                    return Err(copies.take_failure(name, of).unwrap_or_else(why));
                 }
             }
             let changed = tokio::time::timeout_at(until, snapshots.changed()).await;
@@ -220,31 +244,31 @@ impl Volumes {
         }
     }
 
-    /// The copies that go on, by name. Costs nothing.
+    /// True if the volume is the source of an incomplete copy, and may be read without a snapshot: its use counts must be kept then.
+    pub(super) fn is_copied_as_it_is(&self, original: Uuid) -> bool {
+        let source = Some(CopySource::Volume(original));
+        let current = self.node.inventory().current();
+        current.volumes.values().any(|volume| {
+            volume.state == VolumeState::Copying
+                && CopySource::of(&volume.placed.record.parameters) == source
+        })
+    }
+
+    /// Returns the copies in progress, by name. Does no I/O.
     pub fn list_copies(&self) -> Vec<CopyStatus> {
         let current = self.node.inventory().current();
         let copying = current.volumes.values();
         let copying = copying.filter(|volume| volume.state == VolumeState::Copying);
-        let mut all: Vec<CopyStatus> = copying
-            .map(|volume| {
-                let record = &volume.placed.record;
-                let running = self.inner.copies.running(volume.uuid);
-                CopyStatus {
-                    uuid: volume.uuid,
-                    name: record.name.clone(),
-                    source: CopySource::of(&record.parameters),
-                    from: record.place.peer().map(|peer| peer.drive.clone()),
-                    to: volume.drive.clone(),
-                    done_bytes: running.done_bytes,
-                    total_bytes: running.total_bytes.max(record.extent.len),
-                    bytes_per_second: running.bytes_per_second,
-                    eta_seconds: running.eta_seconds(),
-                    waits_for: running.waits_for,
-                }
-            })
-            .collect();
+        let copies = &self.inner.copies;
+        let mut all: Vec<CopyStatus> = copying.map(|volume| copies.status(volume)).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// Returns the copies that failed permanently, by name; `waits_for` is the reason. Each is kept until a repeated creation has returned
+    /// it, for a day at most. Does no I/O.
+    pub fn failed_copies(&self) -> Vec<CopyStatus> {
+        lock(&self.inner.copies.failed).all(Instant::now())
     }
 }
 
@@ -262,6 +286,11 @@ mod tests {
         assert_eq!(running.progress(), "40 % of 10 GiB");
         running.bytes_per_second = GIB / 10;
         assert_eq!(running.progress(), "40 % of 10 GiB, about 1m left");
+        running.unreadable_bytes = 8192;
+        assert_eq!(
+            running.progress(),
+            "40 % of 10 GiB, about 1m left; 8 KiB did not read and are zeros in it"
+        );
         running.waits_for = "volume x is in use".into();
         assert_eq!(running.progress(), "volume x is in use");
     }

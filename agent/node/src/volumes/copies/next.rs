@@ -1,22 +1,25 @@
-//! What is to be done about copies, by what is known now. Pure.
+//! Decides which actions for copies are due, from the current inventory. Pure.
 
 use std::collections::BTreeSet;
 
 use uuid::Uuid;
 
-use crate::inventory::is_reachable;
-use drivebay_model::{DriveId, Snapshot, SnapshotRecord, VolumeState, volume_snapshot::INTERNAL};
+use crate::inventory::{assemble::is_live, is_reachable};
+use drivebay_model::{
+    DriveId, Snapshot, SnapshotRecord, Volume, VolumeState, volume_snapshot::INTERNAL,
+};
 
-/// One thing to do.
+/// Action of the background task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The volume is filled.
+    /// Copies to the volume.
     Fill { uuid: Uuid, drive: DriveId },
-    /// A snapshot from which nothing is copied any more goes.
+    /// Deletes a snapshot that was taken for a copy that has ended.
     Drop { volume: Uuid, snapshot: Uuid },
 }
 
-/// Everything that can be done now. `busy`: volumes that are left alone; one drive is written to by one copy at a time (`writing`).
+/// Returns all actions that are possible now. `busy`: volumes and snapshots that are skipped. `writing`: drives to which a copy is being
+/// written; each drive gets one copy at a time.
 pub(super) fn actions(
     snapshot: &Snapshot,
     busy: &BTreeSet<Uuid>,
@@ -51,7 +54,7 @@ pub(super) fn actions(
     all
 }
 
-/// Whether a snapshot was taken for a copy that is complete, or that is not made any more.
+/// True if the snapshot was taken for a copy that is not in progress, and neither is in `busy`.
 fn is_over(snapshot: &Snapshot, busy: &BTreeSet<Uuid>, record: &SnapshotRecord) -> bool {
     let Some(copy) = record.name.strip_prefix(INTERNAL) else {
         return false;
@@ -65,10 +68,25 @@ fn is_over(snapshot: &Snapshot, busy: &BTreeSet<Uuid>, record: &SnapshotRecord) 
         && volume.is_none_or(|volume| volume.state != VolumeState::Copying)
 }
 
+/// True if another live volume has the name of `filling` and precedes it: a complete one, or an incomplete one with a smaller uuid. The
+/// volume that is superseded was never acknowledged.
+pub(super) fn is_superseded(snapshot: &Snapshot, filling: &Volume) -> bool {
+    let comes_first = |volume: &Volume| {
+        let is_filling = volume.placed.record.place.is_filling();
+        is_live(volume.state) && (!is_filling || volume.uuid < filling.uuid)
+    };
+    let mut volumes = snapshot.volumes.values();
+    volumes.any(|volume| {
+        volume.uuid != filling.uuid
+            && volume.placed.record.name == filling.placed.record.name
+            && comes_first(volume)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_model::{DriveState, RecordState, Volume, samples};
+    use drivebay_model::{DriveState, Peer, PlaceState, RecordState, samples};
 
     fn node(state: VolumeState) -> Snapshot {
         let mut snapshot = Snapshot {
@@ -109,6 +127,38 @@ mod tests {
             Action::Drop { .. } => None,
         });
         fills.collect()
+    }
+
+    #[test]
+    fn of_volumes_of_one_name_a_complete_one_stays_or_else_the_first_of_those_that_are_filled() {
+        let superseded = |change: fn(&mut Volume)| {
+            let mut node = node(VolumeState::Copying);
+            for volume in node.volumes.values_mut().skip(1) {
+                volume.placed.record.name = "one".into();
+                volume.placed.record.place = PlaceState::Incoming {
+                    generation: 1,
+                    from: Peer {
+                        label: Uuid::from_u128(1),
+                        drive: DriveId("wwn-sda".into()),
+                    },
+                };
+            }
+            change(node.volumes.get_mut(&Uuid::from_u128(3)).unwrap());
+            let all = node.volumes.values().skip(1);
+            let all = all.filter(|volume| is_superseded(&node, volume));
+            all.map(|volume| volume.uuid.as_u128()).collect::<Vec<_>>()
+        };
+        assert_eq!(superseded(|_| ()), [3, 4]);
+        // Volume 3 is complete, although its drive is missing; the results for 2 and 4 are tested.
+        let complete = |volume: &mut Volume| {
+            volume.placed.record.place = PlaceState::default();
+            volume.state = VolumeState::Missing;
+        };
+        assert_eq!(superseded(complete), [2, 3, 4]);
+        let deleted = |volume: &mut Volume| volume.state = VolumeState::Erasing;
+        assert_eq!(superseded(deleted), [3, 4]);
+        let other = |volume: &mut Volume| volume.placed.record.name = "other".into();
+        assert_eq!(superseded(other), [4]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What can be copied to a new volume, by what is known now. Pure.
+//! Finds the source of a copy in the inventory, and decides whether it can be copied. Pure.
 
 use uuid::Uuid;
 
@@ -6,38 +6,41 @@ use crate::{
     inventory::is_reachable,
     volumes::{VolumeError, snapshots},
 };
+use drivebay_csi::new_volume::unreadable_bytes;
 use drivebay_model::{
     CopySource, DriveId, FsType, Layout, Mode, Peer, PlaceState, Record, RecordState, Snapshot,
     SnapshotState, Volume, VolumeState,
     copied::{copied_fs, keep_copied_fs},
 };
 
-/// What is copied.
+/// Source of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::volumes) struct Original {
     pub(in crate::volumes) source: CopySource,
-    /// The volume, or that of the snapshot.
+    /// The source volume, or the volume of the source snapshot.
     pub(in crate::volumes) volume: Uuid,
     pub(in crate::volumes) drive: DriveId,
     pub(in crate::volumes) layout: Layout,
-    peer: Peer,
+    pub(super) peer: Peer,
     pub(in crate::volumes) size_bytes: u64,
     pub(in crate::volumes) mode: Mode,
-    /// None: raw, or never mounted.
+    /// Type and UUID of its filesystem; None: raw, or never mounted.
     fs: Option<(FsType, Uuid)>,
-    /// UUIDs that the filesystem may still have instead, since the volume is a copy itself.
+    /// UUIDs that the filesystem may have instead, because the volume was created as a copy itself.
     copied: Vec<Uuid>,
-    /// The filesystem that it has or is to have; None: raw, or not decided.
+    /// Bytes of it that are zeros because they could not be read when it was created as a copy itself.
+    pub(super) unreadable_bytes: u64,
+    /// Type of the filesystem that it has or will get; None: raw, or not decided.
     pub(in crate::volumes) fs_type: Option<FsType>,
 }
 
 impl Original {
-    /// Whether there are bytes to copy: a volume that nobody ever mounted holds nothing.
+    /// True if there are bytes to copy; false for a volume that was never mounted, which holds no data.
     pub(in crate::volumes) fn holds_data(&self) -> bool {
         self.mode == Mode::Block || self.fs.is_some()
     }
 
-    /// Makes a record that of a copy. One of what holds nothing is that of an empty volume.
+    /// Changes the record of a new volume into that of an incomplete copy. If the source holds no data, only records the source.
     pub(in crate::volumes) fn apply(&self, record: &mut Record) {
         self.source.keep(&mut record.parameters);
         if !self.holds_data() {
@@ -50,7 +53,7 @@ impl Original {
         record.state = RecordState::Block;
         if let Some((fs_type, fs_uuid)) = self.fs {
             record.fs_type = Some(fs_type);
-            // Never formatted: what it gets is a filesystem.
+            // Never formatted: the copied bytes contain a filesystem.
             record.state = RecordState::Fs {
                 fs_type,
                 fs_uuid: Uuid::new_v4(),
@@ -61,10 +64,10 @@ impl Original {
     }
 }
 
-/// The snapshot or volume, if it can be copied now.
+/// Returns the source if it can be copied now.
 ///
 /// # Errors
-/// `NoSource`: it is not known. `NotCopied`: it is known, and cannot be copied.
+/// `NoSource`: it is not in the inventory, or is a volume that is not live. `NotCopied`: it exists, and cannot be copied now or at all.
 pub(in crate::volumes) fn original(
     snapshot: &Snapshot,
     source: CopySource,
@@ -84,7 +87,7 @@ pub(in crate::volumes) fn original(
                 SnapshotState::Ready => {}
                 SnapshotState::Overflowed => {
                     return Err(refused(
-                        "the snapshot is lost: more was written to its volume than it had room for"
+                        "the snapshot is lost: its reserve was full, or its store could not be written"
                             .to_owned(),
                     ));
                 }
@@ -115,6 +118,18 @@ pub(in crate::volumes) fn original(
             })
         }
     }
+}
+
+/// Returns why the source may exist although it was not found: the drive on which it was recorded is in `unread`
+/// (`Inventory::unread_snapshots`). None if that drive was read. Pure.
+pub(super) fn unread_source(unread: &[Peer], recorded: &Peer) -> Option<String> {
+    let is_unread = unread.iter().any(|one| one.label == recorded.label);
+    is_unread.then(|| {
+        format!(
+            "drive {} with what is copied is missing or cannot be read; plug it in again",
+            recorded.drive
+        )
+    })
 }
 
 fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Original, String> {
@@ -148,6 +163,7 @@ fn of(snapshot: &Snapshot, volume: &Volume, source: CopySource) -> Result<Origin
         mode: record.mode,
         fs,
         copied: copied_fs(&record.parameters),
+        unreadable_bytes: unreadable_bytes(&record.parameters),
         fs_type,
     })
 }
@@ -196,9 +212,22 @@ mod tests {
         };
         assert_ne!(fs_uuid, Uuid::from_u128(50));
         assert_eq!(copied_fs(&record.parameters), [Uuid::from_u128(50)]);
-        // As of the snapshot's moment.
+        assert_eq!(found.unreadable_bytes, 0);
+        // State at the time of the snapshot.
         let found = original(&node(false), SNAPSHOT).unwrap();
         assert_eq!(found.fs, Some((FsType::Ext4, Uuid::from_u128(99))));
+    }
+
+    #[test]
+    fn what_a_volume_lacks_its_copy_lacks_too() {
+        let mut node = node(true);
+        for volume in node.volumes.values_mut() {
+            let kept = &mut volume.placed.record.parameters;
+            kept.insert("copyUnreadableBytes".into(), "8192".into());
+        }
+        for source in [SNAPSHOT, VOLUME] {
+            assert_eq!(original(&node, source).unwrap().unreadable_bytes, 8192);
+        }
     }
 
     #[test]

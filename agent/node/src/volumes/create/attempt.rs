@@ -1,4 +1,4 @@
-//! One creation: drives are tried in the order of `placement`, one after the other, until one has the volume.
+//! One creation: tries drives in the order of `placement`, one after the other, until one has the volume.
 
 use std::{
     collections::BTreeSet,
@@ -32,30 +32,32 @@ use drivebay_model::{
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{RunError, Slot};
 
-/// Longest a creation may wait for others before it that may take what it needs. Below the caller's own deadline.
+/// Longest time for which a creation waits for earlier ones that may take the space it needs. Below the caller's own
+/// deadline.
 const PLACE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A creation and what came of the drives that were tried.
+/// A creation, with the results of the drives that were tried.
 pub(super) struct Attempt<'a> {
     volumes: &'a Volumes,
     requested: &'a NewVolume,
     class: &'a ClassConfig,
     group: Option<Group>,
-    /// As it is sent to a drive, each time with another identity.
+    /// Record as it is sent to a drive, each time with another identity.
     record: Record,
-    /// mkfs takes the options on drives with logical sectors of this size, bytes.
+    /// Logical sector size in bytes for which mkfs accepts the options.
     sector: u32,
     deleted: Vec<Uuid>,
     until: Instant,
     tried: BTreeSet<DriveId>,
-    /// Space of a claimed drive is being zeroed for it: no further one is claimed, unless another that is claimed can have it at once.
+    /// True: space of a claimed drive is being zeroed for the volume, so no further drive is claimed for it.
     claimed_only: bool,
     source: Option<CopySource>,
     failures: Failures,
 }
 
 impl<'a> Attempt<'a> {
-    /// Refuses a volume that could be made nowhere, or that a repeat of the request would refuse.
+    /// Prepares a creation. Errs if the volume could be created nowhere, or if a repeat of the request would be
+    /// refused.
     pub(super) async fn new(
         volumes: &'a Volumes,
         requested: &'a NewVolume,
@@ -101,26 +103,26 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Answers the volume with the revision that shows it.
+    /// Tries drives until one has the volume. Returns it, with the revision that shows it.
     pub(super) async fn run(mut self) -> Result<(Volume, u64), VolumeError> {
         let inventory = self.volumes.node.inventory();
         let mut snapshots = inventory.subscribe();
         loop {
-            // Before the choice: what is polled after it must not be missed.
+            // Before the choice: a poll after it must not be missed.
             snapshots.borrow_and_update();
-            // Of the last choice.
+            // Result of the last choice.
             let awaits_poll = AtomicBool::new(false);
             if let Some((candidate, _sent)) = self.choose(&awaits_poll).await? {
                 if let Some(created) = self.try_drive(candidate).await? {
                     return Ok(created);
                 }
             } else if self.claimed_only && self.failures.unzeroed.is_none() {
-                // What it waited for is not there any more.
+                // The space it waited for is not available any more.
                 self.claimed_only = false;
             } else if awaits_poll.into_inner()
                 && let Ok(Ok(())) = timeout_at(self.until, snapshots.changed()).await
             {
-                // An agent that stops ends the wait, too.
+                // Stopping the agent ends the wait, too.
             } else {
                 let now = inventory.current();
                 let need = need(self.class, self.requested, self.group.as_ref());
@@ -129,7 +131,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The best drive that is left, with the volume counted as sent there until the second one is dropped.
+    /// Returns the best drive that is left. The volume counts as sent there until the `Sent` is dropped.
     async fn choose(
         &self,
         awaits_poll: &AtomicBool,
@@ -143,7 +145,7 @@ impl<'a> Attempt<'a> {
                 let drive = now.drives.get(id);
                 let unclaimed = drive.is_some_and(|drive| drive.state == DriveState::Available);
                 self.tried.contains(id)
-                    // One that is wiped is held.
+                    // A drive that is being wiped is held.
                     || inner.guards.is_held(&Key::Drive(id.clone()))
                     || (claimed_only && unclaimed)
             };
@@ -166,7 +168,7 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// None: this drive does not take it, and another may.
+    /// Creates the volume on one drive. None: this drive does not take it, and another may.
     async fn try_drive(
         &mut self,
         candidate: Candidate,
@@ -184,7 +186,7 @@ impl<'a> Attempt<'a> {
             self.failures.unformattable.get_or_insert(error);
             return Ok(None);
         }
-        // One of its own for each drive that is tried: an identity is never on two.
+        // A new identity for each drive that is tried: no identity is ever on two.
         self.record.uuid = Uuid::new_v4();
         let doubt = Doubt {
             drive: drive.id.clone(),
@@ -232,7 +234,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Publishes what is on the drive, and finds the volume there.
+    /// Publishes the contents of the drive, and returns the volume there.
     fn created(&self, drive: &DriveId, done: Changed) -> Result<(Volume, u64), VolumeError> {
         let name = &self.requested.name;
         let mut all = done.contents.volumes.iter().map(|placed| &placed.record);
@@ -265,7 +267,7 @@ impl<'a> Attempt<'a> {
         Ok((volume.clone(), revision))
     }
 
-    /// Ok: another drive may be tried.
+    /// Handles the failure of one drive. Ok: another one may be tried.
     async fn failed(
         &mut self,
         doubt: Doubt,
@@ -282,12 +284,12 @@ impl<'a> Attempt<'a> {
             }
             Next::ZeroAndTryAnother => {
                 volumes.inner.underway.end(*uuid).await;
-                // It may have been claimed for this.
+                // The drive may have been claimed for this.
                 volumes.want_zeroed(name, drive, &error).await;
                 self.failures.unzeroed.get_or_insert(error);
                 Ok(())
             }
-            // The repeat looks, also after a restart.
+            // A repeat reads the drive, also after a restart.
             Next::InDoubt => {
                 let name = name.clone();
                 let inventory = volumes.node.inventory();

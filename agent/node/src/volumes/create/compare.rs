@@ -1,4 +1,4 @@
-//! Whether a volume that has the name, or that would be made, is the one that a request asks for. Pure.
+//! Compares a volume that has the name, or that would be created, with a request. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use drivebay_model::{
     units::human_sizes,
 };
 
-/// Compares a volume of the same name, or the one that would be made, with the request: same, or what differs. Pure.
+/// Compares a volume of the same name, or the one that would be created, with the request. Errs with `Exists` if they
+/// differ. Pure.
 pub(super) fn compare(
     record: &Record,
     request: &NewVolume,
@@ -21,12 +22,12 @@ pub(super) fn compare(
     let SizeRange { required, limit } = request.range;
     let (mode, fs_type) = use_of(&request.content, class);
     let copied = CopySource::of(&record.parameters);
-    // A copy has the filesystem of what was copied, whatever the class makes.
+    // A copy has the filesystem of its source, whatever the class makes.
     let fs_type = match &request.content {
         Content::Mount { fs_type: None, .. } if copied.is_some() => record.fs_type.or(fs_type),
         _ => fs_type,
     };
-    // A record may leave it to the class.
+    // A record may leave the filesystem to the class.
     let words = |mode: Mode, fs_type: Option<FsType>| match mode {
         Mode::Mount => ("mount", fs_type.unwrap_or(class.fs_type).as_str()),
         Mode::Block => ("block", "block"),
@@ -40,7 +41,7 @@ pub(super) fn compare(
     let made_by_hand = is_by_hand(&record.parameters);
     let fits =
         size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
-    // Neither takes over what the other made: an orchestrator deletes what it believes to be its own.
+    // Neither adopts the other's volumes: an orchestrator deletes those that it considers its own.
     if has == asked && fits && made_by_hand == request.manual && copied == source {
         return Ok(());
     }

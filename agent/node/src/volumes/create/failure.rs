@@ -1,4 +1,4 @@
-//! What a drive's failure means for a creation, and the answer when no drive has the volume. Pure.
+//! Consequences of a drive's failure for a creation, and the error when no drive has the volume. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use drivebay_layout::{error::Fault, jobs::CarveError};
 use drivebay_model::{DriveId, Snapshot};
 use drivebay_worker::RunError;
 
-/// What follows from a drive's failure to create a volume.
+/// Consequence of a drive's failure to create a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Never begun on this drive, or refused with nothing changed: another may do.
+    /// Never begun on this drive, or refused with nothing changed: another may take it.
     TryAnother,
-    /// As `TryAnother`, and the drive has the volume's space zeroed meanwhile, for a repeat.
+    /// Like `TryAnother`; the drive zeroes the volume's space meanwhile, for a repeat.
     ZeroAndTryAnother,
-    /// The drive may hold the volume: no other one is tried until a repeat has looked.
+    /// The drive may hold the volume: no other one is tried until a repeat has read it.
     InDoubt,
 }
 
-/// A new error has to decide that here.
+/// Classifies an error. Exhaustive, so that each new error has to be classified here.
 pub(super) fn next(error: &RunError<CarveError>) -> Next {
     match error {
         RunError::Stuck { .. } | RunError::Busy { .. } => Next::TryAnother,
@@ -48,6 +48,8 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
             | CarveError::Damaged { .. } => Next::TryAnother,
             CarveError::Io { .. }
             | CarveError::InDoubt { .. }
+            | CarveError::NotTogether { .. }
+            | CarveError::StillSuspended { .. }
             | CarveError::NoSuchVolume { .. }
             | CarveError::NotThere { .. }
             | CarveError::NotWritten { .. }
@@ -64,19 +66,19 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
     }
 }
 
-/// Why drives that were tried do not have the volume.
+/// Errors of the drives that were tried.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// The last refusal.
     pub(super) refused: Option<RunError<CarveError>>,
-    /// The first one because space is not zeroed yet.
+    /// The first refusal because space is not zeroed yet.
     pub(super) unzeroed: Option<RunError<CarveError>>,
-    /// The first one of mkfs, for a drive whose sectors are others than the class's smallest.
+    /// The first error of mkfs, for a drive whose sector size is not the class's smallest.
     pub(super) unformattable: Option<VolumeError>,
 }
 
 impl Failures {
-    /// The answer when no drive is left to try.
+    /// Returns the error when no drive is left to try.
     pub(super) fn answer(
         self,
         now: &Snapshot,
@@ -92,7 +94,7 @@ impl Failures {
                     CarveError::StillZeroed { .. } | CarveError::NotZeroed { .. },
                 )),
             ) => return VolumeError::Carve(error),
-            // There may be room: it is the host that cannot use it.
+            // There may be room, but the host cannot use it.
             Some(RunError::Job(error)) if error.fault() == Fault::Host => {
                 return VolumeError::Carve(RunError::Job(error));
             }

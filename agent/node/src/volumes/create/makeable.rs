@@ -1,4 +1,4 @@
-//! Whether a volume could be formatted and mounted as it is asked for: asked before anything of it is made.
+//! Checks, before anything is created, that a volume can be formatted and mounted as requested.
 
 use super::super::VolumeError;
 use drivebay_csi::Content;
@@ -8,11 +8,11 @@ use drivebay_fs::{
 };
 use drivebay_model::{DriveState, Record, Snapshot, units::human_size};
 
-/// Of a drive that does not say otherwise, bytes.
+/// Logical sector size of a class without drives, in bytes.
 const SECTOR: u32 = 512;
 
-/// The smallest logical sector size, bytes, of the drives that the class has or could claim: options that mkfs refuses there it
-/// refuses on all of them. Pure.
+/// Returns the smallest logical sector size, in bytes, of the drives that the class has or could claim: options that
+/// mkfs refuses there it refuses on all of them. Pure.
 pub(super) fn smallest_sector(snapshot: &Snapshot, class: &str) -> u32 {
     let drives = snapshot.drives.values().filter(|drive| {
         drive.class.as_deref() == Some(class)
@@ -22,7 +22,7 @@ pub(super) fn smallest_sector(snapshot: &Snapshot, class: &str) -> u32 {
     sectors.min().unwrap_or(SECTOR)
 }
 
-/// What the kernel refuses would fail each stage of the new volume.
+/// Errs if the kernel refuses the mount options, which would fail each stage of the new volume.
 pub(super) async fn check_mount_options(
     content: &Content,
     record: &Record,
@@ -49,7 +49,8 @@ pub(super) async fn check_mount_options(
     }
 }
 
-/// What mkfs refuses on a drive with logical sectors of this size would fail the first stage of the new volume.
+/// Errs if mkfs refuses its options on a drive with logical sectors of this size, in bytes, which would fail the first
+/// stage of the new volume.
 pub(super) async fn check_mkfs(record: &Record, sector: u32) -> Result<(), VolumeError> {
     let Some(fs_type) = record.fs_type.filter(|_| !record.mkfs_options.is_empty()) else {
         return Ok(());

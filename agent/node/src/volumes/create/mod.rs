@@ -1,4 +1,4 @@
-//! CreateVolume on this node: find the volume that has the name and compare it with the request, or create it.
+//! CreateVolume on this node: find the volume of the name and compare it with the request, or create it.
 
 mod attempt;
 mod compare;
@@ -33,8 +33,8 @@ impl From<InvalidField> for VolumeError {
     }
 }
 
-/// Checks what an agent alone knows of a request: which options each kind of filesystem may be made with, and which parameters
-/// Drivebay itself keeps with a volume.
+/// Checks the parts of a request that only an agent can check: the mkfs options that each filesystem may have, and the
+/// parameters that are reserved for Drivebay itself.
 pub fn check(requested: &NewVolume) -> Result<(), VolumeError> {
     let invalid = |field: &'static str, why: String| Err(VolumeError::Invalid { field, why });
     if let Content::Mount {
@@ -61,14 +61,16 @@ pub fn check(requested: &NewVolume) -> Result<(), VolumeError> {
     }
 }
 
-/// The volume that has this name. Pure.
+/// Returns the volume of this name. An incomplete copy comes last: others supersede it. Pure.
 fn named<'a>(snapshot: &'a Snapshot, name: &str) -> Option<&'a Volume> {
-    let mut volumes = snapshot.volumes.values();
-    volumes.find(|volume| is_live(volume.state) && volume.placed.record.name == name)
+    let volumes = snapshot.volumes.values();
+    volumes
+        .filter(|volume| is_live(volume.state) && volume.placed.record.name == name)
+        .min_by_key(|volume| volume.placed.record.place.is_filling())
 }
 
 impl Volumes {
-    /// Creates the volume, or finds the one that has its name. Answers it with the revision that shows it.
+    /// Creates the volume, or returns the existing one of its name, with the revision that shows it.
     pub async fn create(&self, requested: NewVolume) -> Result<(Volume, u64), VolumeError> {
         check(&requested)?;
         let name = &requested.name;
@@ -81,19 +83,16 @@ impl Volumes {
 
     async fn create_guarded(&self, requested: NewVolume) -> Result<(Volume, u64), VolumeError> {
         let name = &requested.name;
-        if let Err(why) = self.after_first_scan().await {
-            let id = name.clone();
-            return Err(VolumeError::CannotTell { id, why });
-        }
+        self.after_first_scan(name).await?;
         let class = self.class(requested.class.as_deref().unwrap_or_default())?;
         self.resolve(name).await?;
         self.undo_unfinished(name).await?;
         self.not_changing(name)?;
-        // After that: what a change of the volume came to is in it.
+        // After that, so that the snapshot has the result of a change of the volume.
         let snapshot = self.node.inventory().current();
         let source = copy_source(&requested, &self.node.config().node_id)?;
         let Some(volume) = named(&snapshot, name) else {
-            if let Some(failure) = self.inner.copies.take_failure(name) {
+            if let Some(failure) = self.inner.copies.take_failure(name, source) {
                 return Err(failure);
             }
             let original = match source {
@@ -102,11 +101,11 @@ impl Volumes {
             };
             let attempt = Attempt::new(self, &requested, class, original.as_ref()).await?;
             let (volume, revision) = attempt.run().await?;
-            if volume.state != VolumeState::Copying {
+            if !volume.placed.record.place.is_filling() {
                 return Ok((volume, revision));
             }
             self.inner.copies.begin(volume.uuid);
-            return self.copied(name, volume.uuid).await;
+            return self.copied(name, volume.uuid, source).await;
         };
         if volume.state == VolumeState::Missing {
             let why = reach_in(&snapshot, volume).err();
@@ -118,24 +117,29 @@ impl Volumes {
             });
         }
         compare(&volume.placed.record, &requested, class, source)?;
-        match volume.state {
-            VolumeState::Copying => self.copied(name, volume.uuid).await,
-            _ => Ok((volume.clone(), snapshot.revision)),
+        match volume.placed.record.place.is_filling() {
+            true => self.copied(name, volume.uuid, source).await,
+            false => Ok((volume.clone(), snapshot.revision)),
         }
     }
 
-    /// What is copied, if the volume can be a copy of it.
+    /// Returns the source of a copy, if the volume can be a copy of it.
     fn original(
         &self,
         snapshot: &Snapshot,
         source: CopySource,
         requested: &NewVolume,
     ) -> Result<Original, VolumeError> {
-        let found = original(snapshot, source).map_err(|error| match (error, self.doubt()) {
-            (VolumeError::NoSource { what }, Some(why)) => {
-                VolumeError::CannotTell { id: what, why }
-            }
-            (error, _) => error,
+        let doubt = || match source {
+            CopySource::Snapshot(_) => self.snapshot_doubt(),
+            CopySource::Volume(_) => self.doubt(),
+        };
+        let found = original(snapshot, source).map_err(|error| match error {
+            VolumeError::NoSource { what } => match doubt() {
+                Some(why) => VolumeError::CannotTell { id: what, why },
+                None => VolumeError::NoSource { what },
+            },
+            error => error,
         })?;
         fits(&found, requested)?;
         Ok(found)
@@ -153,7 +157,7 @@ impl Volumes {
         })
     }
 
-    /// Refuses to compare a volume with a request while a call changes it: it may be deleted just now.
+    /// Errs with `Pending` while a call changes the volume of this name, which may be being deleted.
     fn not_changing(&self, name: &str) -> Result<(), VolumeError> {
         let snapshot = self.node.inventory().current();
         match named(&snapshot, name) {

@@ -8,7 +8,7 @@ use drivebay_model::{
     created_for::{keep_by_hand, keep_created_at},
 };
 
-/// The use of a volume with this content, and its filesystem: the class's unless the request names one.
+/// Returns the mode of a volume with this content, and its filesystem: the class's unless the request names one.
 pub(super) fn use_of(content: &Content, class: &ClassConfig) -> (Mode, Option<FsType>) {
     match content {
         Content::Block => (Mode::Block, None),
@@ -19,7 +19,8 @@ pub(super) fn use_of(content: &Content, class: &ClassConfig) -> (Mode, Option<Fs
     }
 }
 
-/// The record of the volume of this request and class, created now (seconds since 1970). It has no identity and no place yet.
+/// Builds the record of the volume of this request and class, created at `now` (Unix seconds). Its identity and place
+/// are not set yet.
 pub(super) fn record(
     requested: &NewVolume,
     created_for: CreatedFor,

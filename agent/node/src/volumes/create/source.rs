@@ -1,4 +1,4 @@
-//! What a new volume is to be a copy of, as it is asked for. Pure.
+//! Source of a new volume that is requested as a copy. Pure.
 
 use drivebay_csi::{Content, NewVolume, source::Source};
 use drivebay_proto::VolumeId;
@@ -7,10 +7,10 @@ use uuid::Uuid;
 use super::super::{VolumeError, copies::Original};
 use drivebay_model::{CopySource, FsType, Mode, units::size_beside};
 
-/// The snapshot or volume of this node that the request names.
+/// Returns the snapshot or volume of this node that the request names; None: no copy is requested.
 ///
 /// # Errors
-/// `NoSource`: it is of another node, or none that Drivebay ever gave out.
+/// `NoSource`: the id is of another node, or was never issued by Drivebay.
 pub(super) fn copy_source(
     requested: &NewVolume,
     node: &str,
@@ -32,7 +32,7 @@ pub(super) fn copy_source(
     found.map(Some).ok_or_else(unknown)
 }
 
-/// Whether a volume as requested can be a copy of it.
+/// Errs unless a volume as requested can be a copy of `original`.
 pub(super) fn fits(original: &Original, requested: &NewVolume) -> Result<(), VolumeError> {
     let invalid = |field, why| Err(VolumeError::Invalid { field, why });
     let (has, asked) = (original.size_bytes, requested.range.required);

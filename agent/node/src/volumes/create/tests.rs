@@ -1,4 +1,4 @@
-//! When an existing volume is the one asked for.
+//! Comparison of an existing volume with the request for one of its name.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,10 @@ use drivebay_csi::validate::SizeRange;
 
 use super::*;
 use drivebay_model::{
-    CreatedFor, DriveState, GIB, RecordState,
+    CreatedFor, DriveId, DriveState, GIB, Peer, PlaceState, RecordState,
     samples::{class, drive, placed, volume},
 };
+use uuid::Uuid;
 
 #[test]
 fn the_same_request_finds_its_volume_and_another_one_does_not() {
@@ -74,6 +75,34 @@ fn the_same_request_finds_its_volume_and_another_one_does_not() {
             assert!(matches!(error, VolumeError::Exists { .. }), "{error}");
         }
     }
+}
+
+#[test]
+fn of_two_volumes_of_one_name_the_complete_one_is_found() {
+    let drive = drive("sda", DriveState::Claimed, None);
+    let mut snapshot = Snapshot::default();
+    for uuid in [1, 2] {
+        let mut placed = placed(uuid, RecordState::Block);
+        placed.record.name = "one".into();
+        if uuid == 1 {
+            placed.record.place = PlaceState::Incoming {
+                generation: 1,
+                from: Peer {
+                    label: Uuid::from_u128(9),
+                    drive: DriveId("wwn-sdb".into()),
+                },
+            };
+        }
+        let volume = Volume {
+            state: VolumeState::Ready,
+            ..volume(&drive, placed)
+        };
+        snapshot.volumes.insert(volume.uuid, volume);
+    }
+    let found = |snapshot: &Snapshot| named(snapshot, "one").map(|volume| volume.uuid.as_u128());
+    assert_eq!(found(&snapshot), Some(2));
+    snapshot.volumes.remove(&Uuid::from_u128(2));
+    assert_eq!(found(&snapshot), Some(1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Whether the agent evacuates a drive without a request, and which one. Pure.
+//! Decides whether the agent evacuates a drive without a request, and which one. Pure.
 //!
-//! A verdict can be wrong, and moving reads all of a drive that may be failing: each rule here is one more reason to leave the
-//! decision to an operator. What is decided goes the way of an operator's request (`plan`, `next`).
+//! A verdict can be wrong, and moving reads all of a drive that may be failing: each rule here is one more reason to
+//! leave the decision to an operator. The evacuation is then processed like an operator's request (`plan`, `next`).
 
 use std::{
     cmp::Reverse,
@@ -21,7 +21,7 @@ use drivebay_model::{
     ClassConfig, Drive, DriveHealth, DriveId, Evacuation, PollState, Snapshot, Verdict,
 };
 
-/// Why a drive whose verdict calls for an evacuation is not evacuated by the agent.
+/// Reason for which the agent does not evacuate a drive whose verdict calls for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Obstacle {
     #[error("the verdict is the last known one; no poll of this agent has confirmed it yet")]
@@ -50,7 +50,7 @@ pub(super) enum Obstacle {
     NotPossible(Vec<String>),
 }
 
-/// What is decided from.
+/// Input of a decision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Basis<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -61,28 +61,30 @@ pub(super) struct Basis<'a> {
     pub(super) bounds: AutomaticConfig,
 }
 
-/// An evacuation that is to be begun.
+/// An evacuation to begin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Evacuate {
     pub(super) drive: DriveId,
     pub(super) verdict: Verdict,
-    /// For all volumes of the drive; its targets are named, since an operator's may be drives that this one's may not.
+    /// Covers all volumes of the drive. Its targets are named, since an operator's request may use drives that this one
+    /// may not.
     pub(super) request: MoveRequest,
 }
 
-/// At most one drive, and why not each of the others whose verdict calls for it.
+/// At most one drive to evacuate, and the obstacle of each other drive whose verdict calls for it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub(super) evacuate: Option<Evacuate>,
     pub(super) refused: Vec<(DriveId, Obstacle)>,
 }
 
-/// Since when each drive's verdict has called for an evacuation, without interruption and as seen by this agent.
+/// Times since which each drive's verdict has called for an evacuation, without interruption and as observed by this
+/// agent.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<DriveId, Instant>);
 
 impl Held {
-    /// Takes in a snapshot. Whatever is not a reason to evacuate in it ends what was counted.
+    /// Records a snapshot. The time of a drive is reset when the snapshot gives no reason to evacuate it.
     pub(super) fn observe(&mut self, snapshot: &Snapshot, classes: &[ClassConfig], now: Instant) {
         if classes.iter().all(|it| it.evacuate == Evacuation::Manual) {
             return;
@@ -112,7 +114,7 @@ impl Held {
     }
 }
 
-/// Decides at one moment. Nothing is decided before the first scan of all drives is complete.
+/// Decides on the state at `now`. Nothing is decided before the first scan of all drives is complete.
 pub(super) fn decide(of: Basis<'_>, held: &Held, now: Instant) -> Decision {
     let mut decision = Decision::default();
     if !of.snapshot.ready {
@@ -125,7 +127,7 @@ pub(super) fn decide(of: Basis<'_>, held: &Held, now: Instant) -> Decision {
         .filter(|drive| policy(drive, of.classes).covers(drive.health.verdict))
         .filter(|drive| has_volumes_to_move(of, drive))
         .collect();
-    // What fails first is evacuated first.
+    // Worst verdict first.
     called.sort_by_key(|drive| Reverse(drive.health.verdict));
     for drive in called {
         match of_drive(of, drive, held.since(&drive.id, now)) {
@@ -137,7 +139,7 @@ pub(super) fn decide(of: Basis<'_>, held: &Held, now: Instant) -> Decision {
                     request,
                 });
             }
-            // Its turn comes when that one is completed.
+            // Evacuated once that one is completed.
             Ok(_) => {}
         }
     }
@@ -182,14 +184,15 @@ fn of_drive(of: Basis<'_>, drive: &Drive, held: Duration) -> Result<MoveRequest,
     }
 }
 
-/// When volumes are moved off this drive; never off one in no class.
+/// Returns the policy of the drive's class; `Manual` for a drive in no class.
 fn policy(drive: &Drive, classes: &[ClassConfig]) -> Evacuation {
     let class = drive.class.as_ref();
     let class = class.and_then(|name| classes.iter().find(|it| it.name == *name));
     class.map_or(Evacuation::Manual, |class| class.evacuate)
 }
 
-/// Why the verdict is not one that this agent derived from evidence, and that nobody knows of.
+/// Returns the reason not to rely on the verdict: not confirmed by a poll of this agent, acknowledged, or set by an
+/// operator against the evidence.
 fn doubt(health: &DriveHealth, evacuation: Evacuation) -> Option<Obstacle> {
     if health.poll == PollState::LastKnown {
         return Some(Obstacle::NotObserved);
@@ -202,7 +205,7 @@ fn doubt(health: &DriveHealth, evacuation: Evacuation) -> Option<Obstacle> {
     otherwise.map(Obstacle::Overridden)
 }
 
-/// Whether volumes live on it that are not being moved already.
+/// True if the drive has live volumes that are not being moved already.
 fn has_volumes_to_move(of: Basis<'_>, drive: &Drive) -> bool {
     of.snapshot.volumes.values().any(|volume| {
         let record = of.saved.moves.get(&volume.uuid);
@@ -212,8 +215,8 @@ fn has_volumes_to_move(of: Basis<'_>, drive: &Drive) -> bool {
     })
 }
 
-/// The BAD drives of the node, if they are more than one. Whether a drive is claimed or missing makes no difference; two devices of
-/// one identity are one drive.
+/// Returns the BAD drives of the node if there are several, claimed or missing. Two devices of one identity count as
+/// one drive.
 pub(super) fn several_bad(snapshot: &Snapshot) -> Option<String> {
     let bad = snapshot.drives.values();
     let bad: BTreeSet<&str> = bad
@@ -224,12 +227,12 @@ pub(super) fn several_bad(snapshot: &Snapshot) -> Option<String> {
     (names.len() > 1).then(|| names.join(", "))
 }
 
-/// Whether copies may be put on it: also not if it is SUSPECT and an operator uses it all the same.
+/// True if copies may be placed on the drive; not if it is SUSPECT, even if an operator permits its use.
 fn may_be_target(drive: &Drive) -> bool {
     takes_copy(drive) && drive.health.verdict.takes_new_volumes()
 }
 
-/// None: no drive may be a target. The drive itself is none, since it is SUSPECT or BAD.
+/// Builds the request. None: no drive may be a target. The drive itself is none, since it is SUSPECT or BAD.
 fn request(snapshot: &Snapshot, drive: &Drive, evacuation: Evacuation) -> Option<MoveRequest> {
     let targets = snapshot.drives.values();
     let to: Vec<String> = targets

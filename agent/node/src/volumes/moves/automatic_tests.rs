@@ -309,7 +309,7 @@ fn the_budget_of_a_day_counts_the_drives_that_were_begun() {
         budget: 0,
     };
     assert_eq!(node.obstacle("sda"), expected);
-    // What an operator cancelled was not begun by the agent.
+    // An operator's cancelled move was not begun by the agent.
     node.drives_per_day = 1;
     let cancelled = Recent {
         begun_seconds: None,
@@ -346,7 +346,7 @@ fn one_drive_at_a_time_is_evacuated_without_a_request() {
     let mut node = Node::new();
     node.moving(9, "sdx", "sdc", true);
     assert_eq!(node.obstacle("sda"), Obstacle::OneAtATime(id("sdx")));
-    // An operator's moves are in nobody's way, nor are those that are completed.
+    // An operator's moves and completed ones are no obstacle.
     node.moving(9, "sdx", "sdc", false);
     assert!(node.begins().is_some());
     node.moving(9, "sdx", "sdc", true);

@@ -1,5 +1,6 @@
-//! Completing a move: from here on the order decides about data. Each step is durable before the next: source `leaving`, copy looked
-//! at again, the agent's note, target `live`, source `moved`. What is believed after a crash between any two: `place::judge`.
+//! Completes a move: from here on the order of the steps protects the data. Each is durable before the next: source
+//! `leaving`, copy checked again, the agent's note, target `live`, source `moved`. For the state after a crash between
+//! any two see `place::judge`.
 
 use uuid::Uuid;
 
@@ -57,7 +58,7 @@ impl Volumes {
             generation,
             from: from.clone(),
         };
-        // From here on nobody has a device of it.
+        // From here on the volume has no device.
         let source = self.leave(uuid, record, ends, &live, &leaving).await?;
         let unfenced = source.is_none();
         let state = source
@@ -74,7 +75,7 @@ impl Volumes {
             .prepare_commit(uuid, record, ends, &incoming, &note)
             .await
         {
-            // Nothing was issued: the source is live again.
+            // No commit was issued: the source is live again.
             self.come_back(uuid, record, ends, &leaving, &live).await;
             return Err(error);
         }
@@ -91,7 +92,7 @@ impl Volumes {
         let target = match self.commit(record, committed).await {
             Ok(target) => target,
             Err(error) => {
-                // Both are shown as they are.
+                // Both are published as they are.
                 for (drive, id) in [(&ends.source, &record.from), (&ends.target, &record.to)] {
                     if let Some(now) = self.look(id, drive).await {
                         self.node.inventory().put_contents(id, now);
@@ -108,12 +109,12 @@ impl Volumes {
             }
         });
         self.moved(uuid, note).await?;
-        // That it has moved is recorded on the source next, which nobody waits for.
+        // The source records the move later, which no caller waits for.
         tracing::warn!(volume = %uuid, source = %record.from, target = %record.to, generation, unfenced, "volume moved to another drive");
         Ok(())
     }
 
-    /// Source `leaving`. None: it refuses to be written, and the move goes on without.
+    /// Sets the source to `leaving`. None: it refuses writes, and the move continues without fencing it.
     async fn leave(
         &self,
         uuid: Uuid,
@@ -135,7 +136,7 @@ impl Volumes {
                 source: RunError::Job(CarveError::InUse { .. }),
                 ..
             }) => Err(MoveError::Used),
-            // Of other errors it is not known whether somebody has the volume open.
+            // After other errors it is unknown whether the volume is open.
             Err(MoveError::Record {
                 source: RunError::Job(CarveError::NotWritten { .. }),
                 ..
@@ -153,7 +154,7 @@ impl Volumes {
         }
     }
 
-    /// The copy is looked at again, and the commit noted.
+    /// Checks the copy again, and saves the note of the commit.
     async fn prepare_commit(
         &self,
         uuid: Uuid,
@@ -196,7 +197,7 @@ impl Volumes {
         }
     }
 
-    /// The source is live again, since no commit was issued. What fails here is done at the next look at the drives.
+    /// Makes the source live again, since no commit was issued. What fails here is done when the drives are read next.
     async fn come_back(
         &self,
         uuid: Uuid,
@@ -211,7 +212,7 @@ impl Volumes {
             }
         });
         if let Err(error) = requested.await {
-            // The note may be on disk: then the source must not come back at its old generation.
+            // The note may be on disk: then the source must not become live again at its old generation.
             tracing::error!(volume = %uuid, error = %chain(&error), "cannot withdraw the note of a commit that was not issued");
             return;
         }
@@ -229,14 +230,15 @@ impl Volumes {
         }
     }
 
-    /// Target `live`. From the first attempt on the source is not served again at its generation, whatever comes of it.
+    /// Sets the target to `live`. From the first attempt on the source is not served again at its generation, whatever
+    /// the result.
     async fn commit(&self, record: &MoveRecord, job: SetPlace) -> Result<Contents, MoveError> {
         let mut attempt = 1;
         loop {
             match self.on_drive(&record.to, job.clone()).await {
                 Ok(done) => return Ok(done.contents),
                 Err(error) if attempt >= COMMITS => {
-                    // Both drives are shown as they are: in doubt.
+                    // Both drives are published as they are: in doubt.
                     tracing::error!(volume = %job.uuid, drive = %record.to, error = %chain(&error), "commit of a move failed; the volume is in doubt until its target is read or an operator decides");
                     return Err(error);
                 }
@@ -245,7 +247,7 @@ impl Volumes {
         }
     }
 
-    /// Notes that the target has confirmed it.
+    /// Saves that the target has confirmed the commit.
     pub(super) async fn moved(&self, uuid: Uuid, note: CommitNote) -> Result<(), VolumeError> {
         let progress = MoveProgress::Moved {
             note: Some(note),

@@ -1,4 +1,5 @@
-//! Copying a volume to another drive, up to its completion. A stage wins: it ends the copying, which is brought up to date later.
+//! Copies a volume to another drive, up to its completion. A stage takes precedence: it ends the copying, which is
+//! brought up to date later.
 
 use std::time::Duration;
 
@@ -19,23 +20,23 @@ use drivebay_model::{
 };
 use drivebay_worker::{Lane, RunError, Slot, WorkerKey};
 
-/// Longest one step works before it answers.
+/// Longest time that one step works before it answers.
 const BUDGET: Duration = Duration::from_millis(1000);
-/// A step may take this long in all, on drives that are slow.
+/// Longest duration of a step in all, on slow drives.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// The workers that copy, one for each volume: what hangs in one is of either drive.
+/// Group of the workers that copy, one for each volume: a hang in one may be due to either drive.
 const COPIES: &str = "moves";
 
-/// Why a move did not go on.
+/// Reason for which a move did not continue.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MoveError {
-    /// Somebody uses the volume, or has begun to: it is tried again when nobody does.
+    /// The volume is in use, or a change of it has begun: the move is retried when it is unused.
     #[error("waits for the volume to be unstaged")]
     Used,
-    /// The move was ended, or is not what it was.
+    /// The move was cancelled, or is another one now.
     #[error("the move has changed")]
     Changed,
-    /// Something of it is not there now.
+    /// Something that the move needs is not available now.
     #[error("{0}")]
     NotNow(String),
     #[error("cannot copy")]
@@ -46,7 +47,7 @@ pub(super) enum MoveError {
         #[source]
         source: RunError<CarveError>,
     },
-    /// The source does not read everywhere: no data is turned into zeros.
+    /// Parts of the source cannot be read: data is never replaced with zeros.
     #[error(
         "{} of drive {drive} in {} of the volume are unreadable and may hold data, the first at byte {first} of the volume; the move stops there, and the volume stays where it is. `drive show` has the files in them; restore or delete those, and the move goes on",
         human_size(*bytes),
@@ -62,7 +63,7 @@ pub(super) enum MoveError {
     Volume(#[from] VolumeError),
 }
 
-/// A move with all that is known of both drives.
+/// The volume of a move, with both drives.
 pub(super) struct Ends {
     pub(super) volume: Volume,
     pub(super) source: DriveRef,
@@ -76,14 +77,14 @@ impl Volumes {
     pub(super) async fn move_one(&self, uuid: Uuid) -> Result<(), MoveError> {
         let moves = &self.inner.moves;
         let record = moves.saved.of(uuid).ok_or(MoveError::Changed)?;
-        // One whose drive is not to be read twice is nobody else's until it has moved.
+        // With `hold` the drive is not read twice: the volume is guarded until it has moved.
         let held = match record.hold {
             true => Some(self.guard_for_move(uuid)?),
             false => None,
         };
-        // Before it is seen to be unused: whoever begins to use it later is noticed.
+        // Read before the check that the volume is unused, so that a use that begins later is noticed.
         let touches = moves.touches(uuid);
-        // Whoever holds its guard by now has been counted, and may use it within the first step and be gone.
+        // A current holder of the guard was counted before, and its use may begin and end unnoticed within the first step.
         if held.is_none() && self.is_changing(uuid) {
             return Err(MoveError::Used);
         }
@@ -107,12 +108,12 @@ impl Volumes {
         })
     }
 
-    /// The volume and its two drives, as they are now.
+    /// Returns the volume and its two drives in their current state.
     pub(super) fn ends(&self, uuid: Uuid, record: &MoveRecord) -> Result<Ends, MoveError> {
         ends(&self.node.inventory().current(), uuid, record)
     }
 
-    /// Makes the copy's place on the target, unless it has one.
+    /// Creates the copy's place on the target, unless it has one.
     async fn make_room(&self, uuid: Uuid, of: &MoveRecord) -> Result<(), MoveError> {
         let ends = self.ends(uuid, of)?;
         let original = &ends.volume.placed.record;
@@ -234,7 +235,7 @@ impl Volumes {
             };
             let step = self.node.run(worker.clone(), job, DEADLINE).await?;
             if !step.unreadable.is_empty() {
-                // The step is done again, around them.
+                // The step is repeated without these ranges.
                 holds_nothing.extend(self.all_hold_nothing(&ends, step.unreadable, held).await?);
                 continue;
             }
@@ -257,7 +258,7 @@ impl Volumes {
         }
     }
 
-    /// Runs a job that changes a record, and does not publish what it left.
+    /// Runs a job that changes a record. Does not publish the resulting contents.
     pub(super) async fn on_drive<J>(&self, drive: &DriveId, job: J) -> Result<J::Answer, MoveError>
     where
         J: drivebay_worker::Job<Error = CarveError>,
@@ -276,7 +277,7 @@ impl Volumes {
     }
 }
 
-/// Pure.
+/// Returns both ends of a move in this snapshot. Pure.
 fn ends(snapshot: &Snapshot, uuid: Uuid, record: &MoveRecord) -> Result<Ends, MoveError> {
     let volume = snapshot.volumes.get(&uuid).ok_or(MoveError::Changed)?;
     if volume.drive != record.from

@@ -1,4 +1,4 @@
-//! Begins evacuations that nobody requested, and ends those whose target fails: from within the task of moves, one at a time.
+//! Begins automatic evacuations, and ends those whose target fails: from within the task of moves, one at a time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,19 +24,19 @@ use drivebay_layout::jobs::CopyError;
 use drivebay_model::{DriveId, Snapshot, cause::chain};
 use drivebay_worker::RunError;
 
-/// What the task of moves keeps about automatic evacuations; what must outlive it is in `moves.json`.
+/// State of automatic evacuations in the task of moves; what must outlive it is in `moves.json`.
 #[derive(Debug, Default)]
 pub(super) struct Automatic {
     held: Held,
     /// Drives off which a move failed at its target, with that target.
     erred: BTreeMap<DriveId, DriveId>,
-    /// The kind of reason that was logged last, by drive.
+    /// Kind of the reason that was logged last, by drive.
     logged: BTreeMap<DriveId, Discriminant<Obstacle>>,
     beginning: Tasks<DriveId, Result<(), VolumeError>>,
 }
 
 impl Automatic {
-    /// Takes in a snapshot, and ends the evacuations that are not to go on. `busy`: volumes that a task works on.
+    /// Records a snapshot, and ends the evacuations that must not continue. `busy`: volumes that a task works on.
     pub(super) async fn observe(
         &mut self,
         volumes: &Volumes,
@@ -62,7 +62,7 @@ impl Automatic {
                 Ok(()) => {
                     tracing::error!(%drive, reason = %why, volumes = ?ended, "automatic evacuation stopped; its moves that were not begun are cancelled");
                 }
-                // Attempted again at the next change.
+                // Retried at the next change.
                 Err(error) => {
                     tracing::warn!(%drive, error = %chain(&error), "cannot stop an automatic evacuation");
                 }
@@ -70,7 +70,7 @@ impl Automatic {
         }
     }
 
-    /// Takes in how an attempt to move a volume ended.
+    /// Records how an attempt to move a volume ended.
     pub(super) fn attempt_ended(
         &mut self,
         record: Option<&MoveRecord>,
@@ -84,7 +84,7 @@ impl Automatic {
         }
     }
 
-    /// Begins an evacuation if one is called for. While one is being begun nothing is decided.
+    /// Begins an evacuation if one is called for. Decides nothing while one is being begun.
     pub(super) fn decide(&mut self, volumes: &Volumes, snapshot: &Snapshot, now: Instant) {
         let config = volumes.node.config();
         let saved = &volumes.inner.moves.saved;
@@ -119,7 +119,7 @@ impl Automatic {
         }
     }
 
-    /// Waits until an evacuation was begun, or failed to. False, at once, if none is being begun.
+    /// Waits until an evacuation was begun, or failed to begin. False, at once, if none is being begun.
     pub(super) async fn begun(&mut self) -> bool {
         match self.beginning.next().await {
             Some((drive, Some(Err(error)))) => {
@@ -132,10 +132,10 @@ impl Automatic {
 }
 
 impl Volumes {
-    /// Requests the moves of an automatic evacuation. They are durable when answered, with what they take of the day's budget.
+    /// Requests the moves of an automatic evacuation. Durable on success, with what they take of the day's budget.
     async fn evacuate(&self, of: Evacuate) -> Result<(), VolumeError> {
         let (drive, by) = (&of.drive, &of.request.by);
-        // A drive that takes no writes any more is one that has to be evacuated.
+        // A drive that no longer takes writes has to be evacuated all the same.
         if let Err(error) = self.cordon_evacuated(drive, by).await {
             tracing::warn!(%drive, error = %chain(&error), "cannot cordon a drive that is evacuated automatically; its verdict keeps new volumes off it");
         }
@@ -148,7 +148,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Forgets moves that no task works on. Their copies are erased.
+    /// Removes moves that no task works on. Their copies are erased.
     async fn end_moves(&self, ended: &[Uuid]) -> Result<(), VolumeError> {
         self.save_moves(|all| {
             all.retain(|uuid, one| {
@@ -164,7 +164,7 @@ impl Volumes {
     }
 }
 
-/// Whether a move failed because of its target: not if a worker was busy, or the failure may be of either drive.
+/// True if a move failed because of its target; not if a worker was busy, or the failure may be due to either drive.
 fn is_of_target(error: &MoveError, target: &DriveId) -> bool {
     match error {
         MoveError::Copy(RunError::Job(CopyError::Target(_) | CopyError::Differs { .. })) => true,

@@ -1,9 +1,10 @@
-//! Moving volumes to other drives of the node while nobody uses them.
+//! Moving volumes to other drives of the node while they are not in use.
 //!
-//! `request` is what is asked for; `plan` decides whether and where to, `next` what is to be done now, both purely; `copy` copies, at the
-//! rate of `pace`, and `unreadable` tells data from free space where the source does not read; `complete` changes the records in the
-//! order that `PlaceState` and `judge` rest on, `old_place` ends what a move left behind. `automatic` decides which drive is evacuated
-//! without a request and `stop` when that ends, both purely; `evacuate` does both.
+//! `request` has the requests and their results; `plan` decides on admission and targets, `next` on the steps to do
+//! now, both purely; `copy` copies at the rate of `pace`, and `unreadable` distinguishes data from free space where the
+//! source cannot be read; `complete` changes the records in the order that `PlaceState` and `judge` rely on, and
+//! `old_place` removes what a move left. `automatic` decides which drive is evacuated without a request and `stop` when
+//! that ends, both purely; `evacuate` performs both.
 
 mod automatic;
 mod complete;
@@ -20,7 +21,7 @@ mod stop;
 mod unreadable;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -34,47 +35,47 @@ pub use request::{
     Cancelled, MovePhase, MovePlan, MoveRequest, MoveScope, MoveStatus, PlannedMove, Retirement,
 };
 
-use super::{VolumeError, Volumes};
+use super::{VolumeError, Volumes, rest::resting};
 use crate::{
     inventory::Attempt,
     state::moves::{self, MoveRecord, SavedMoves},
 };
 use drivebay_model::DriveId;
 
-/// Moves of a node: what is durably known of them, and what goes on.
+/// Moves of a node: the persisted records, and the state of this agent's attempts.
 #[derive(Debug)]
 pub(super) struct Moves {
     saved: SavedMoves,
     running: Mutex<BTreeMap<Uuid, Running>>,
-    /// Changes that orchestrators and people began to make to volumes since the agent's start: what was copied before one is out of
-    /// date.
+    /// Number of changes by orchestrators and operators that began since the agent's start, by volume: data copied
+    /// before one is out of date.
     touched: Mutex<BTreeMap<Uuid, u64>>,
-    /// Drives whose verdict calls for an evacuation by their class, and why they are not evacuated.
+    /// Drives whose verdict requires an evacuation by their class, with the reason for which they are not evacuated.
     not_evacuated: Mutex<Vec<(DriveId, String)>>,
-    /// Something of them has changed.
+    /// Notified when anything about moves has changed.
     news: Notify,
 }
 
-/// A move that is being worked on.
+/// State of a move in this agent.
 #[derive(Debug, Clone)]
 struct Running {
     phase: MovePhase,
     done_bytes: u64,
     total_bytes: u64,
     bytes_per_second: u64,
-    /// An earlier copy is there, which may be out of date.
+    /// True: an earlier copy exists, which may be out of date.
     has_copy: bool,
-    /// Of the last attempt; empty: none failed.
+    /// Error of the last attempt; empty: it did not fail.
     failed: String,
-    /// It failed since the source does not read everywhere.
+    /// True: it failed because parts of the source cannot be read.
     is_unreadable: bool,
-    /// Attempts that failed one after the other.
+    /// Consecutive failed attempts.
     failures: u32,
-    /// It is left alone until then.
+    /// Time until which no attempt is made.
     rest_until: Option<Instant>,
-    /// A task works on it.
+    /// True while a task works on the move.
     is_active: bool,
-    /// Ends that task.
+    /// Cancelled to end that task.
     stop: CancellationToken,
 }
 
@@ -102,7 +103,7 @@ impl Running {
         left.checked_div(self.bytes_per_second).unwrap_or(0)
     }
 
-    /// What the inventory has of it.
+    /// Returns the state that the inventory shows.
     fn attempt(&self) -> Option<Attempt> {
         match self.phase {
             MovePhase::Copying | MovePhase::Completing => Some(Attempt::Copying),
@@ -128,13 +129,13 @@ impl Moves {
         }
     }
 
-    /// Somebody begins to change a volume.
+    /// Counts a change of a volume that begins now.
     pub(super) fn touch(&self, uuid: Uuid) {
         *lock(&self.touched).entry(uuid).or_insert(0) += 1;
         self.news.notify_one();
     }
 
-    /// Whether a move of the volume was asked for and is not completed.
+    /// True if a move of the volume was requested and is not completed.
     pub(super) fn is_asked(&self, uuid: Uuid) -> bool {
         self.saved
             .of(uuid)
@@ -145,7 +146,7 @@ impl Moves {
         lock(&self.touched).get(&uuid).copied().unwrap_or(0)
     }
 
-    /// Forgets the counts of volumes that nobody moves, nor copies.
+    /// Removes the counts of volumes that are neither moved nor copied.
     fn forget_touches(&self, is_copied: impl Fn(&Uuid) -> bool) {
         let moved = self.saved.all();
         lock(&self.touched).retain(|uuid, _| moved.contains_key(uuid) || is_copied(uuid));
@@ -155,54 +156,53 @@ impl Moves {
         lock(&self.running).get(&uuid).cloned().unwrap_or_default()
     }
 
-    /// Volumes that are left alone now, and when the first of them is not any more.
-    fn resting(&self, now: Instant) -> (Vec<Uuid>, Option<Instant>) {
+    /// Returns the volumes whose moves must not be retried at `now`, and the time of the earliest retry among them.
+    fn resting(&self, now: Instant) -> (BTreeSet<Uuid>, Option<Instant>) {
         let running = lock(&self.running);
-        let resting = running.iter().filter_map(|(uuid, running)| {
-            let until = running.rest_until.filter(|until| *until > now)?;
-            Some((*uuid, until))
-        });
-        let resting: Vec<(Uuid, Instant)> = resting.collect();
-        let first = resting.iter().map(|(_, until)| *until).min();
-        (resting.into_iter().map(|(uuid, _)| uuid).collect(), first)
+        let rests = running.iter();
+        resting(
+            rests.map(|(uuid, running)| (*uuid, running.rest_until)),
+            now,
+        )
     }
 
     fn change(&self, uuid: Uuid, change: impl FnOnce(&mut Running)) {
         change(lock(&self.running).entry(uuid).or_default());
     }
 
-    /// Forgets what went on about a volume that is not moved any more.
+    /// Removes the state of a volume that is not moved any more.
     fn end(&self, uuid: Uuid) {
         lock(&self.running).remove(&uuid);
     }
 }
 
 impl Volumes {
-    /// Reads which moves an earlier agent was asked for.
+    /// Loads and publishes the moves that were requested of an earlier agent.
     pub async fn load_moves(&self) {
         self.inner.moves.saved.load().await;
         self.publish_moves();
     }
 
-    /// Reads the file of moves again if it could not be read, when that is due.
+    /// Retries reading the file of moves if it could not be read, when due.
     pub(super) async fn read_moves_again(&self) {
         self.inner.moves.saved.read_again().await;
         self.publish_moves();
     }
 
-    /// The inventory says how an attempt stands. Nothing is published while that is the same, such as with each step of a copy.
+    /// Publishes the state of an attempt. Nothing is published while that stays the same, such as at each step of a
+    /// copy.
     fn publish_attempt(&self, uuid: Uuid) {
         let attempt = self.inner.moves.running(uuid).attempt();
         self.node.inventory().put_attempt(uuid, attempt);
     }
 
-    /// The inventory judges places by what is durably known of moves.
+    /// Publishes the persisted moves, by which the inventory judges places.
     fn publish_moves(&self) -> u64 {
         let all = self.inner.moves.saved.all();
         self.node.inventory().update(|known| known.moves = all)
     }
 
-    /// Forgets a move, durably. Answers the revision that shows it.
+    /// Removes a move durably. Returns the revision that shows it.
     async fn forget_move(&self, uuid: Uuid) -> Result<u64, VolumeError> {
         let forget = |all: &mut BTreeMap<Uuid, MoveRecord>| {
             all.remove(&uuid);
@@ -210,7 +210,7 @@ impl Volumes {
         self.save_moves(forget).await
     }
 
-    /// Changes what is durably known of moves, then what the inventory has. Answers the revision that shows it.
+    /// Changes the persisted moves, then the inventory. Returns the revision that shows the change.
     async fn save_moves(
         &self,
         change: impl FnOnce(&mut BTreeMap<Uuid, MoveRecord>) + Send,
@@ -218,7 +218,7 @@ impl Volumes {
         self.save_moves_file(|file| change(&mut file.moves)).await
     }
 
-    /// The same with all that is saved with the moves.
+    /// Like `save_moves`, for everything that is saved with the moves.
     async fn save_moves_file(
         &self,
         change: impl FnOnce(&mut moves::Moves) + Send,
@@ -233,5 +233,5 @@ impl Volumes {
     }
 }
 
-/// Longest that a change of a record may take.
+/// Longest duration of a change of a record.
 const RECORD_DEADLINE: Duration = super::CARVE_DEADLINE;

@@ -1,4 +1,4 @@
-//! What is to be done about places and moves, by what is known now. Pure.
+//! Decides what is to be done about places and moves in the current state. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,32 @@ use crate::{
 };
 use drivebay_model::{Drive, DriveId, PlaceState, Snapshot, Volume, VolumeState};
 
-/// One thing to do. At most one is done about a volume, and at most one copy is read from or written to a drive, at a time.
+/// One step. At most one is done about a volume, and at most one copy is read from or written to a drive, at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The source says `leaving` and no commit was issued: it is live again.
+    /// Make the source live again: it is `leaving`, and no commit was issued.
     Revert { uuid: Uuid, drive: DriveId },
-    /// The volume lives elsewhere, and this drive does not say so yet.
+    /// Record on this drive that the volume is live elsewhere.
     Fence { uuid: Uuid, drive: DriveId },
-    /// A copy that nobody wants any more.
+    /// Erase a copy that is not needed any more.
     DropCopy {
         uuid: Uuid,
         drive: DriveId,
         place: PlaceState,
     },
-    /// An old place that was kept for long enough.
+    /// Erase an old place that was kept for long enough.
     DropOld {
         uuid: Uuid,
         drive: DriveId,
         place: PlaceState,
     },
-    /// An old place of which nothing is known here: it is kept from now on.
+    /// Begin to keep an old place that has no record here.
     KeepOld { uuid: Uuid, drive: DriveId },
-    /// Copied, then completed.
+    /// Copy the volume, then complete the move.
     Copy { uuid: Uuid },
-    /// The target says that the volume lives there: so does the note.
+    /// Record that the target is live.
     Confirm { uuid: Uuid },
-    /// Nothing is left of the move.
+    /// Remove the record of the move: nothing is left of it.
     Forget { uuid: Uuid },
 }
 
@@ -54,7 +54,8 @@ impl Action {
     }
 }
 
-/// Everything that can be done now about volumes that are not `busy`. `delay_seconds`: how long an old place is kept.
+/// Returns everything that can be done now about volumes that are not `busy`. `delay_seconds`: time for which an old
+/// place is kept.
 pub(super) fn actions(
     snapshot: &Snapshot,
     moves: &BTreeMap<Uuid, MoveRecord>,
@@ -92,7 +93,7 @@ pub(super) fn actions(
     all
 }
 
-/// Drives that a copy is read from or written to.
+/// Returns the drives that a copy is read from or written to.
 fn drives_in_use(
     snapshot: &Snapshot,
     moves: &BTreeMap<Uuid, MoveRecord>,
@@ -106,7 +107,7 @@ fn drives_in_use(
         .collect()
 }
 
-/// The first thing to do about a volume.
+/// Returns the first step for a volume; None: there is nothing to do.
 fn of_volume(
     snapshot: &Snapshot,
     volume: &Volume,
@@ -114,7 +115,7 @@ fn of_volume(
     delay_seconds: u64,
 ) -> Option<Action> {
     let uuid = volume.uuid;
-    // What is deleted goes with all its places, and what is in doubt is left alone.
+    // A deletion covers all places, and a volume in doubt is left unchanged.
     if !matches!(volume.state, VolumeState::New | VolumeState::Ready) {
         return None;
     }
@@ -144,7 +145,7 @@ fn of_volume(
                     record.to == drive
                         && !record.has_moved()
                         && place.generation() == served.place.generation() + 1
-                        // It has not grown since.
+                        // The volume has not grown since.
                         && copy.placed.record.extent.len == served.extent.len
                 });
                 (!is_wanted).then_some(Action::DropCopy { uuid, drive, place })
@@ -162,7 +163,7 @@ fn of_volume(
                     let is_due = *now || (*used && *kept_seconds >= delay_seconds);
                     is_due.then_some(Action::DropOld { uuid, drive, place })
                 }
-                // It moves on; the old place of before is kept until that is done.
+                // The volume moves on; the earlier old place is kept until that is done.
                 Some(_) => None,
                 None => Some(Action::KeepOld { uuid, drive }),
             },
@@ -173,7 +174,7 @@ fn of_volume(
     }
     let record = record?;
     match &record.progress {
-        // It was asked for of another place: an operator has preferred one since.
+        // Requested for another place: an operator has preferred one since.
         MoveProgress::Requested
             if record.from != volume.drive
                 || record.generation != served.place.generation() + 1 =>
@@ -193,7 +194,7 @@ fn of_volume(
     }
 }
 
-/// Whether nothing of a move can come back: its source was read without the volume. One that was not read may return.
+/// True if no place of a move can return: its source was read without the volume. One that was not read may return.
 fn may_be_forgotten(snapshot: &Snapshot, record: Option<&MoveRecord>) -> bool {
     let Some(record) = record else {
         return true;

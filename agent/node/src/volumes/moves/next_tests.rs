@@ -1,4 +1,4 @@
-//! What is done about each state that two drives, the volume and the note can be in.
+//! The step for each state that two drives, the volume and the note can be in.
 
 use super::*;
 use crate::state::moves::MoveProgress;

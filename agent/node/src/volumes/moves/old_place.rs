@@ -1,4 +1,4 @@
-//! What a move left behind: places that are not served any more, and those that never were.
+//! Places left by moves: those that are not served any more, and those that never were.
 
 use uuid::Uuid;
 
@@ -12,7 +12,7 @@ use drivebay_model::{DriveId, DriveRef, DriveState, Peer, PlaceState, Snapshot};
 use drivebay_sys::clock::unix_seconds;
 
 impl Volumes {
-    /// Source `leaving` to `live`, at the generation that it had. No commit was issued.
+    /// Sets a source from `leaving` back to `live`, at its previous generation. No commit was issued.
     pub(super) async fn revert(&self, uuid: Uuid, drive: &DriveId) -> Result<(), MoveError> {
         let snapshot = self.node.inventory().current();
         let place = place_on(&snapshot, uuid, drive).ok_or(MoveError::Changed)?;
@@ -28,7 +28,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Records on a drive that its volume lives elsewhere.
+    /// Records on a drive that its volume is live elsewhere.
     pub(super) async fn fence(&self, uuid: Uuid, drive: &DriveId) -> Result<(), MoveError> {
         let snapshot = self.node.inventory().current();
         let place = place_on(&snapshot, uuid, drive).ok_or(MoveError::Changed)?;
@@ -58,7 +58,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Has a place erased that is not served.
+    /// Begins erasing a place that is not served.
     pub(super) async fn drop_place(
         &self,
         uuid: Uuid,
@@ -77,8 +77,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Deletes what is left of a deleted volume on other drives, where that can be done now. What is left then is quarantined when it
-    /// is seen. Answers the revision that shows it, 0 when there was nothing.
+    /// Deletes the places of a deleted volume on other drives, where that can be done now. The remaining ones are
+    /// quarantined when they are seen. Returns the revision that shows it, 0 if there was nothing to delete.
     pub(in crate::volumes) async fn delete_other_places(&self, uuid: Uuid) -> u64 {
         let snapshot = self.node.inventory().current();
         let places = snapshot.volumes.get(&uuid).map(|volume| volume.places());
@@ -94,7 +94,7 @@ impl Volumes {
                 uuid,
                 only_unused: false,
             };
-            // What fails is logged.
+            // A failure is logged.
             if let Ok(done) = self.on_drive(id, job).await {
                 revision = self.node.inventory().put_contents(id, done.contents);
             }
@@ -102,7 +102,7 @@ impl Volumes {
         revision
     }
 
-    /// Keeps an old place of which nothing is noted, from now on.
+    /// Records an old place that has no record, which is kept from now on.
     pub(super) async fn keep_old(&self, uuid: Uuid, drive: &DriveId) -> Result<(), MoveError> {
         let snapshot = self.node.inventory().current();
         let volume = snapshot.volumes.get(&uuid).ok_or(MoveError::Changed)?;
@@ -129,7 +129,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Changes a record and publishes what the drive has then.
+    /// Changes a record, and publishes the resulting contents of the drive.
     pub(super) async fn set_place(
         &self,
         snapshot: &Snapshot,
@@ -150,7 +150,7 @@ impl Volumes {
     }
 }
 
-/// The place of a volume on a drive.
+/// Returns the place of a volume on a drive.
 pub(super) fn place_on(snapshot: &Snapshot, uuid: Uuid, drive: &DriveId) -> Option<PlaceState> {
     let volume = snapshot.volumes.get(&uuid)?;
     let mut places = volume.places();
@@ -165,7 +165,7 @@ fn drive_ref(snapshot: &Snapshot, id: &DriveId) -> Result<DriveRef, MoveError> {
     Ok(DriveRef::from(&drive.facts))
 }
 
-/// A drive as the other one of a move.
+/// Returns a drive as the peer of a move; None if its contents are unknown.
 pub(super) fn peer(snapshot: &Snapshot, id: &DriveId) -> Option<Peer> {
     let contents = snapshot.drives.get(id)?.contents.as_ref()?;
     Some(Peer {

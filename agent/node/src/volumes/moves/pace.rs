@@ -1,4 +1,4 @@
-//! How fast the next step of a copy goes: less while others use its drives.
+//! Rate of the next step of a copy: lower while others use its drives.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use drivebay_sys::{
     offload::offload,
 };
 
-/// A copy is never slower because of others, bytes per second: 1 TB takes 17 hours, and a drive that fails has to be left some time.
+/// Lowest rate to which other requests slow a copy, in bytes per second: 1 TB takes 17 hours, and a failing drive must
+/// be evacuated in time.
 const FLOOR: u64 = 16 * MIB;
 
-/// The rate of a copy. It halves with each step before which a drive had requests of others, and doubles with each other one, up to the
-/// limit.
+/// The rate of a copy. It halves with each step before which a drive had other requests, and doubles with each other
+/// step, up to the limit.
 #[derive(Debug)]
 pub(in crate::volumes) struct Pace {
     /// Bytes per second; `u64::MAX`: no limit.
     limit: u64,
     rate: u64,
-    /// That of the last step, as measured.
+    /// Measured rate of the last step.
     reached: u64,
 }
 
@@ -32,7 +33,8 @@ impl Pace {
         }
     }
 
-    /// The rate of the next step; None: no limit. Between two steps the copy itself has no request at either drive.
+    /// Returns the rate of the next step; None: no limit. Must be called between two steps, when the copy itself has no
+    /// request at either drive.
     pub(in crate::volumes) async fn next(&mut self, drives: [&DriveRef; 2]) -> Option<u64> {
         let mut is_used = false;
         for drive in drives {
@@ -42,14 +44,14 @@ impl Pace {
         (self.rate != u64::MAX).then_some(self.rate)
     }
 
-    /// Takes in what a step did.
+    /// Records the bytes and the duration of a step.
     pub(in crate::volumes) fn step_ended(&mut self, bytes: u64, took: Duration) {
         let rate = bytes as f64 / took.as_secs_f64().max(0.001);
         self.reached = rate as u64;
     }
 }
 
-/// Pure.
+/// Computes the next rate. Pure.
 fn next_rate(limit: u64, reached: u64, last: u64, is_used: bool) -> u64 {
     match is_used {
         true => (reached / 2).max(FLOOR).min(limit),
@@ -57,7 +59,8 @@ fn next_rate(limit: u64, reached: u64, last: u64, is_used: bool) -> u64 {
     }
 }
 
-/// Whether a drive has requests now, by the kernel's counters, which answer without it. What cannot be read slows nothing down.
+/// True if a drive has requests now, by the kernel's counters, which are read without accessing it. Counters that
+/// cannot be read slow nothing down.
 async fn has_requests(name: String) -> bool {
     let read = offload("activity", SYSFS_DEADLINE, move || {
         blockstat::activity(&name)

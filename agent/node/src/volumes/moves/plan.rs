@@ -1,4 +1,4 @@
-//! Whether volumes may be moved, and where to: every reason against it at once. Pure.
+//! Decides whether volumes may be moved, and where to, and collects every reason against it. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use drivebay_model::{
     ClassConfig, DriveId, DriveState, Placement, Snapshot, Volume, VolumeState, units::human_sizes,
 };
 
-/// What a request would do. `moves`: those that were asked for before; a volume that moves to where it would be moved is left out.
+/// Plans a request. `moves`: earlier requests; a volume that moves to where it would be moved is left out.
 pub(super) fn plan(
     snapshot: &Snapshot,
     classes: &[ClassConfig],
@@ -30,7 +30,7 @@ pub(super) fn plan(
     let mut plan = MovePlan::default();
     let targets = targets(snapshot, request, &mut plan.refusals);
     let volumes = scope(snapshot, node, request, &mut plan);
-    // What is moved there counts as taken.
+    // Volumes that are being moved there count as allocated.
     let mut in_flight: Vec<InFlight> = moves
         .iter()
         .filter_map(|(uuid, one)| in_flight(snapshot, *uuid, one))
@@ -53,7 +53,7 @@ pub(super) fn plan(
     plan
 }
 
-/// The drives that were named as targets; empty: any.
+/// Returns the drives that were named as targets; empty: any.
 fn targets(
     snapshot: &Snapshot,
     request: &MoveRequest,
@@ -74,7 +74,7 @@ fn targets(
     targets
 }
 
-/// The volumes that the request is about.
+/// Returns the volumes that the request covers.
 fn scope<'a>(
     snapshot: &'a Snapshot,
     node: &str,
@@ -138,7 +138,7 @@ fn scope<'a>(
     }
 }
 
-/// None: it is being moved so already.
+/// Plans the move of one volume. None: it is there, or is being moved there already.
 fn of_volume(
     snapshot: &Snapshot,
     classes: &[ClassConfig],
@@ -193,7 +193,7 @@ fn of_volume(
         return refuse("it has another place, which is not erased yet".to_owned());
     }
     if targets.len() == 1 && targets.contains(&volume.drive) {
-        // It is there.
+        // Already there.
         return Ok(None);
     }
     let class = classes.iter().find(|class| class.name == record.class);
@@ -237,13 +237,14 @@ fn of_volume(
     }))
 }
 
-/// A filesystem that was made on smaller sectors may not be mounted on larger ones.
+/// Returns the logical sector size of a drive, in bytes: a filesystem that was made on smaller sectors may not be
+/// mounted on larger ones.
 fn sector(snapshot: &Snapshot, id: &DriveId) -> u32 {
     let drive = snapshot.drives.get(id);
     drive.map_or(0, |drive| drive.facts.logical_sector)
 }
 
-/// Whether a drive has something of the volume, such as a place that is being erased.
+/// True if a drive has any place of the volume, such as one that is being erased.
 fn is_partly_there(snapshot: &Snapshot, id: &DriveId, uuid: Uuid) -> bool {
     let contents = snapshot
         .drives
@@ -252,7 +253,7 @@ fn is_partly_there(snapshot: &Snapshot, id: &DriveId, uuid: Uuid) -> bool {
     contents.is_some_and(|contents| contents.volume(uuid).is_some())
 }
 
-/// Room that a move takes which has none on its target yet.
+/// Returns the space that a move will take on its target, if it has none there yet.
 fn in_flight(snapshot: &Snapshot, uuid: Uuid, one: &MoveRecord) -> Option<InFlight> {
     if one.has_moved() || is_partly_there(snapshot, &one.to, uuid) {
         return None;

@@ -1,4 +1,4 @@
-//! Where volumes would be moved, and every reason against it.
+//! Targets of moves, and every reason against a move.
 
 use super::*;
 use crate::state::moves::MoveProgress;

@@ -1,4 +1,4 @@
-//! What is asked for and answered about moves, as values.
+//! Requests, plans and results of moves, as values.
 
 pub use drivebay_proto::words::MovePhase;
 
@@ -13,16 +13,16 @@ use crate::{
 use drivebay_model::{Cordon, Drive, DriveId, ErasePolicy, PlaceState, Snapshot, Volume};
 use drivebay_sys::clock::unix_seconds;
 
-/// Which volumes.
+/// Volumes that a request covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MoveScope {
-    /// One, by id.
+    /// One volume, by id.
     Volume(String),
-    /// Those of a drive.
+    /// Volumes of one drive.
     Drive {
         /// Kernel name or identity.
         name: String,
-        /// Only these, by id; empty: all.
+        /// Only these volumes, by id; empty: all.
         only: Vec<String>,
     },
 }
@@ -31,11 +31,11 @@ pub enum MoveScope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRequest {
     pub scope: MoveScope,
-    /// Kernel names or identities; empty: wherever the class would put a new volume.
+    /// Kernel names or identities of target drives; empty: the drives that the class would choose for a new volume.
     pub to: Vec<String>,
-    /// A stage waits until the volume has moved, instead of ending the copying.
+    /// True: staging waits until the volume has moved. False: staging ends the copying.
     pub hold: bool,
-    /// Who asks.
+    /// Requester, recorded with the moves.
     pub by: String,
 }
 
@@ -47,31 +47,31 @@ pub struct PlannedMove {
     pub from: DriveId,
     pub to: DriveId,
     pub size_bytes: u64,
-    /// It is copied when it is unstaged the next time.
+    /// True: the volume is in use, and is copied after its next unstage.
     pub in_use: bool,
-    /// `to` is claimed for it.
+    /// True: `to` is claimed for this move.
     pub claims: bool,
 }
 
-/// What a request would do.
+/// Effect of a request, or the reasons for which it is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MovePlan {
     /// The drive that is evacuated.
     pub drive: Option<DriveId>,
     pub moves: Vec<PlannedMove>,
-    /// Every reason against it; with one, nothing is moved.
+    /// All reasons against the request; with any, nothing is moved.
     pub refusals: Vec<String>,
 }
 
-/// What became of the moves that were to be ended.
+/// Result of cancelling moves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cancelled {
     pub cancelled: Vec<Uuid>,
-    /// Completed already, or just completing.
+    /// Completed, or being completed.
     pub too_late: Vec<Uuid>,
 }
 
-/// A move that was asked for, and what came of it by now.
+/// A requested move and its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveStatus {
     pub uuid: Uuid,
@@ -84,34 +84,35 @@ pub struct MoveStatus {
     /// 0: not known.
     pub bytes_per_second: u64,
     pub eta_seconds: u64,
-    /// What it waits for, or why the last attempt failed; empty: nothing.
+    /// Reason for waiting, or error of the last attempt; empty: none.
     pub waits_for: String,
     pub by: String,
     /// Seconds since 1970.
     pub requested_at: u64,
-    /// Moved: until the old place is erased, at the earliest.
+    /// After the move: seconds until the old place may be erased, at the earliest. Before: 0.
     pub old_place_seconds: u64,
-    /// The source could not be written, and still says that the volume lives there.
+    /// True: the source could not be written, and still records the volume as live there.
     pub unfenced: bool,
 }
 
-/// Whether a drive may be taken out.
+/// Result of asking whether a drive may be taken out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retirement {
     pub drive: DriveId,
     pub serial: String,
     /// Enclosure and slot; empty: not known.
     pub bay: String,
-    /// What keeps it from being taken out; empty: it may be pulled.
+    /// Reasons for which the drive must not be removed; empty: it may be pulled.
     pub keeps: Vec<String>,
-    /// What is being erased.
+    /// Bytes that are being erased.
     pub erasing_bytes: u64,
-    /// What will not be erased, and why; empty, with nothing being erased: it may leave the building.
+    /// Data that will not be erased, with the reason. The drive may leave the building when this is empty and nothing
+    /// is being erased.
     pub not_erased: Vec<String>,
 }
 
 impl Volumes {
-    /// What the request would do, by what is known now.
+    /// Plans the request by the current inventory, without changing anything.
     pub fn plan_moves(&self, request: &MoveRequest) -> Result<MovePlan, VolumeError> {
         let config = self.node.config();
         let mut plan = plan::plan(
@@ -128,8 +129,8 @@ impl Volumes {
         Ok(plan)
     }
 
-    /// Has volumes moved. Durable when answered, with the revision that shows it; a repeat changes nothing. A drive that is evacuated
-    /// as a whole is cordoned first, so that no new volumes take their place.
+    /// Requests moves of volumes. Durable on success; returns the plan and the revision that shows it. A repeat changes
+    /// nothing. A drive that is evacuated as a whole is cordoned first, so that no new volumes are placed on it.
     ///
     /// # Errors
     /// `MoveRefused` with every reason.
@@ -137,7 +138,7 @@ impl Volumes {
         &self,
         request: MoveRequest,
     ) -> Result<(MovePlan, u64), VolumeError> {
-        // Nothing is cordoned for a request that is refused.
+        // Planned before the cordon: a refused request must not cordon the drive.
         let before = accepted(self.plan_moves(&request)?)?;
         if let (Some(drive), MoveScope::Drive { only, .. }) = (&before.drive, &request.scope)
             && only.is_empty()
@@ -149,7 +150,7 @@ impl Volumes {
         Ok((plan, revision))
     }
 
-    /// Keeps new volumes off a drive that is evacuated.
+    /// Cordons a drive that is evacuated.
     pub(super) async fn cordon_evacuated(
         &self,
         drive: &DriveId,
@@ -164,8 +165,8 @@ impl Volumes {
         Ok(())
     }
 
-    /// Saves the moves of a plan. Durable when answered, with the revision that shows it. `automatic`: the drive, if the agent evacuates
-    /// it without a request; that it was begun counts for the day's budget.
+    /// Saves the moves of a plan. Durable on success; returns the revision that shows them. `automatic`: the drive, if
+    /// the agent evacuates it without a request; its start counts against the day's budget.
     pub(super) async fn record_moves(
         &self,
         plan: &MovePlan,
@@ -206,7 +207,8 @@ impl Volumes {
         .await
     }
 
-    /// Ends moves that are not completed. Their copies are erased. For a day the agent does not evacuate their drives by itself.
+    /// Cancels moves that are not completed; their copies are erased. For a day the agent does not evacuate their
+    /// drives automatically.
     pub async fn cancel_moves(
         &self,
         scope: &MoveScope,
@@ -223,13 +225,13 @@ impl Volumes {
             })
         };
         let mut done = Cancelled::default();
-        // Nothing is completed before they are forgotten.
+        // Guards are held until the moves are removed, so that none is completed meanwhile.
         let (mut held, mut meant) = (Vec::new(), Vec::new());
         for (uuid, record) in self.inner.moves.saved.all() {
             if !is_meant(uuid, &record)? {
                 continue;
             }
-            // Whoever completes it holds the guard.
+            // The task that completes a move holds the guard.
             let guard = self.guard_volume(uuid, &uuid.to_string(), Caller::Mover);
             let is_copying = self.inner.moves.running(uuid).phase != MovePhase::Completing;
             let may = record.note().is_none() && !record.has_moved() && is_copying;
@@ -238,7 +240,7 @@ impl Volumes {
                 continue;
             }
             self.inner.moves.running(uuid).stop.cancel();
-            // What is requested again is tried at once, and has not failed.
+            // A move that is requested again is tried at once, without recorded failures.
             self.inner.moves.change(uuid, |running| {
                 running.rest_until = None;
                 running.failures = 0;
@@ -269,7 +271,7 @@ impl Volumes {
         Ok(done)
     }
 
-    /// Every move that was asked for and whose old place is not erased yet, by name.
+    /// Lists requested moves whose old place is not erased yet, sorted by name.
     pub fn list_moves(&self) -> Vec<MoveStatus> {
         let snapshot = self.node.inventory().current();
         let delay = self.node.config().old_place_delay.as_secs();
@@ -284,16 +286,17 @@ impl Volumes {
         all
     }
 
-    /// Drives whose verdict calls for an evacuation by their class, and why the agent does not evacuate them.
+    /// Returns the drives whose verdict requires an evacuation by their class, with the reason for which the agent does
+    /// not evacuate them.
     pub fn not_evacuated(&self) -> Vec<(DriveId, String)> {
         lock(&self.inner.moves.not_evacuated).clone()
     }
 
-    /// Has the place on this drive served from now on, on an operator's word. Answers the drive, the volume's generation there, and
-    /// the revision that shows it.
+    /// Makes the place on this drive the live one, by an operator's decision. Returns the drive, the volume's
+    /// generation there, and the revision that shows it.
     ///
     /// # Errors
-    /// `NotPreferred` when the volume is in use, or that drive has no place that could be served.
+    /// `InUse` when the volume is in use; `NotPreferred` when that drive has no place that could be served.
     pub async fn prefer_place(
         &self,
         id: String,
@@ -327,7 +330,7 @@ impl Volumes {
         let place = place_on(&snapshot, uuid, &drive)
             .ok_or_else(|| refuse(format!("drive {drive} has no place of it")))?;
         let record = self.inner.moves.saved.of(uuid);
-        // Also of drives that are away.
+        // Also places on missing drives.
         let remembered = self.node.inventory().remembered().0;
         let remembered = remembered.drives.values().flat_map(|drive| &drive.volumes);
         let highest = volume
@@ -342,7 +345,7 @@ impl Volumes {
             .max()
             .unwrap_or(1);
         let to = match &place {
-            // It is served already; that another drive could not be told so is forgotten.
+            // Live already; the note that another drive could not be updated is removed.
             PlaceState::Live { generation, .. } if *generation == highest => {
                 let has_note = record.as_ref().and_then(MoveRecord::note).is_some();
                 let revision = match has_note {
@@ -351,7 +354,7 @@ impl Volumes {
                 };
                 return Ok((drive, highest, revision));
             }
-            // A copy whose commit was issued is whole.
+            // A copy whose commit was issued is complete.
             PlaceState::Incoming { generation, from } => {
                 let note = record.as_ref().and_then(MoveRecord::note);
                 if note.is_none_or(|note| note.generation != *generation) {
@@ -376,19 +379,20 @@ impl Volumes {
             error => refuse(error.to_string()),
         })?;
         tracing::warn!(volume = %uuid, %drive, generation, by, "place of a volume preferred by operator");
-        // The commit is decided: whatever the other drive says is older.
+        // The commit is decided: the record on the other drive is older.
         let revision = self.forget_move(uuid).await?.max(revision);
         Ok((drive, generation, revision))
     }
 
-    /// Whether deleting volumes of the drive's class leaves their bytes on it.
+    /// True if deleting volumes of the drive's class leaves their bytes on it.
     fn erases_signatures(&self, drive: &Drive) -> bool {
         let mut classes = self.node.config().classes.iter();
         let class = classes.find(|class| drive.class.as_ref() == Some(&class.name));
         class.is_some_and(|class| class.erase == ErasePolicy::Signatures)
     }
 
-    /// What keeps a drive from being taken out. Has what moves left behind on it erased now, unless `plan`.
+    /// Determines whether a drive may be taken out. If so, and unless `plan`, has old places of moved volumes on it
+    /// erased now.
     pub async fn retire_drive(
         &self,
         name: &str,
@@ -421,7 +425,7 @@ impl Volumes {
     }
 }
 
-/// The plan, unless anything is against it.
+/// Returns the plan, or `MoveRefused` if it has refusals.
 pub(super) fn accepted(plan: MovePlan) -> Result<MovePlan, VolumeError> {
     match plan.refusals.is_empty() {
         true => Ok(plan),
@@ -429,7 +433,7 @@ pub(super) fn accepted(plan: MovePlan) -> Result<MovePlan, VolumeError> {
     }
 }
 
-/// Pure.
+/// Derives the status of a move. Pure.
 fn status(
     snapshot: &Snapshot,
     uuid: Uuid,

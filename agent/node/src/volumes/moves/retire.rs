@@ -1,4 +1,4 @@
-//! Whether a drive may be taken out, and whether it may leave the building: two answers. Pure.
+//! Decides separately whether a drive may be taken out, and whether it may leave the building. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use drivebay_model::{
     Drive, ErasePolicy, RecordState, Snapshot, VolumeState, Zeroing, units::human_size,
 };
 
-/// What keeps this drive, and what is left on it. `erases_signatures`: deleting volumes of its class leaves their bytes.
+/// Collects the reasons against taking this drive out, and what is left on it. `erases_signatures`: deleting volumes of
+/// its class leaves their bytes.
 pub(super) fn retirement(
     snapshot: &Snapshot,
     drive: &Drive,
@@ -23,7 +24,7 @@ pub(super) fn retirement(
     let mut of = Retirement {
         drive: drive.id.clone(),
         serial: drive.facts.serial.clone(),
-        bay: bay(drive),
+        bay: drive.facts.bay.describe(),
         keeps: Vec::new(),
         erasing_bytes: 0,
         not_erased: Vec::new(),
@@ -85,7 +86,7 @@ pub(super) fn retirement(
             RecordState::Erasing { done_bytes, .. } => {
                 of.erasing_bytes += bytes.saturating_sub(*done_bytes);
             }
-            // What lives on it keeps it.
+            // A live volume is among the reasons already.
             _ if record.place.is_live()
                 && snapshot
                     .volumes
@@ -111,18 +112,6 @@ pub(super) fn retirement(
             .push(format!("{name}, {size}: it is not Drivebay's"));
     }
     of
-}
-
-/// Where it is in the machine; empty: not known.
-fn bay(drive: &Drive) -> String {
-    let bay = &drive.facts.bay;
-    let parts = [&bay.enclosure, &bay.slot, &bay.pcie_slot];
-    let parts: Vec<&str> = parts
-        .into_iter()
-        .map(String::as_str)
-        .filter(|part| !part.is_empty())
-        .collect();
-    parts.join(" ")
 }
 
 #[cfg(test)]

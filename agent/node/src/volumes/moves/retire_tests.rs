@@ -1,4 +1,4 @@
-//! What is said of a drive that is to be taken out.
+//! Answers about a drive that is to be taken out.
 
 use super::*;
 use drivebay_model::{Cordon, DriveState, Peer, PlaceState, Placed, samples};
@@ -45,7 +45,7 @@ fn a_drive_with_nothing_on_it_may_be_pulled_and_leave_the_building() {
         (of.keeps.len(), of.erasing_bytes, of.not_erased.len()),
         (0, 0, 0)
     );
-    assert_eq!((of.serial.as_str(), of.bay.as_str()), ("S", "7"));
+    assert_eq!((of.serial.as_str(), of.bay.as_str()), ("S", "slot 7"));
 }
 
 #[test]

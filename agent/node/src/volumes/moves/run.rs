@@ -1,4 +1,4 @@
-//! The task that carries out what was asked for, and what an interrupted move needs.
+//! Background task that executes requested moves, and what interrupted moves still need.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,23 +15,24 @@ use super::{
 use crate::{
     state::{TRY_EVERY, moves::MoveProgress},
     tasks::Tasks,
-    volumes::Volumes,
+    volumes::{Volumes, rest::Rest},
 };
 use drivebay_model::{Snapshot, cause::chain};
 
-/// After a failure a volume is left alone for this long, and twice as long after each further one …
-const RETRY: Duration = Duration::from_secs(10);
-/// … up to this long: each attempt reads the source from its start.
-const RETRY_AT_MOST: Duration = Duration::from_secs(60 * 60);
-/// After sectors that do not read: an operator acts first, and a failing drive is not to be read again and again.
+/// Backoff after failed attempts to move a volume: each attempt reads the source from its start.
+const RETRY: Rest = Rest {
+    first: Duration::from_secs(10),
+    most: Duration::from_secs(60 * 60),
+};
+/// Delay after unreadable sectors: an operator has to act first, and a failing drive must not be read repeatedly.
 const RETRY_UNREADABLE: Duration = Duration::from_secs(24 * 60 * 60);
-/// After somebody began to use the volume, or something else about it has changed: not at once, since that may just go on.
+/// Delay after the volume was used, or changed otherwise: not zero, since the use may continue.
 const RETRY_USED: Duration = Duration::from_secs(2);
-/// How often the time of old places is counted, and at most lost with an agent.
+/// Interval at which the time of old places is counted; at most this much is lost when an agent ends.
 const COUNT: Duration = Duration::from_secs(60);
 
 impl Volumes {
-    /// Carries moves out until stopped.
+    /// Executes moves until `stop` is cancelled.
     pub async fn move_all(&self, stop: CancellationToken) {
         let mut snapshots = self.node.inventory().subscribe();
         let mut tasks: Tasks<Uuid, Result<(), MoveError>> = Tasks::default();
@@ -41,7 +42,7 @@ impl Volumes {
         count.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut again = tokio::time::interval(TRY_EVERY);
         again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // No later after a verdict has held for long enough than it had to hold.
+        // At least as often as the time for which a verdict must hold, so that the decision is not late.
         let held = self.node.config().automatic.delay;
         let mut decide = tokio::time::interval(held.clamp(Duration::from_secs(1), TRY_EVERY));
         decide.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -54,7 +55,7 @@ impl Volumes {
             automatic.observe(self, &snapshot, &busy, now).await;
             let (resting, wake) = moves.resting(now);
             let left_alone: BTreeSet<Uuid> = busy.iter().chain(&resting).copied().collect();
-            // While it is not known which commits were issued nothing is decided.
+            // While the issued commits are unknown, nothing is decided.
             let next = match moves.saved.unread() {
                 Some(_) => Vec::new(),
                 None => actions(&snapshot, &moves.saved.all(), &left_alone, delay),
@@ -119,7 +120,7 @@ impl Volumes {
         }
     }
 
-    /// Notes how a task ended.
+    /// Records how a task ended, and when the next attempt is due.
     fn ended(&self, uuid: Uuid, ended: Option<Result<(), MoveError>>) {
         let moves = &self.inner.moves;
         let before = moves.running(uuid);
@@ -129,10 +130,10 @@ impl Volumes {
             Some(Err(error @ MoveError::Unreadable { .. })) => {
                 (chain(error), Some(RETRY_UNREADABLE))
             }
-            Some(Err(error)) => (chain(error), Some(pause(before.failures))),
+            Some(Err(error)) => (chain(error), Some(RETRY.after(before.failures))),
             None => {
                 let why = "an internal task failed; see the log".to_owned();
-                (why, Some(pause(before.failures)))
+                (why, Some(RETRY.after(before.failures)))
             }
         };
         if !failed.is_empty() && failed != before.failed {
@@ -159,12 +160,11 @@ impl Volumes {
         self.publish_attempt(uuid);
     }
 
-    /// Counts how long old places were kept, and notes which volumes were used since they moved.
+    /// Counts how long old places were kept, and records which volumes were used since they moved.
     async fn count_old_places(&self, snapshot: &Snapshot, elapsed: u64) {
-        let copies = &self.inner.copies;
         self.inner
             .moves
-            .forget_touches(|uuid| copies.is_reading(uuid));
+            .forget_touches(|uuid| self.is_copied_as_it_is(*uuid));
         let counted = self.save_moves_file(|file| {
             file.age(elapsed);
             for (uuid, one) in &mut file.moves {
@@ -184,22 +184,5 @@ impl Volumes {
         if let Err(error) = counted.await {
             tracing::debug!(error = %chain(&error), "cannot count how long old places are kept");
         }
-    }
-}
-
-/// How long a volume is left alone after so many failures and one more. Pure.
-fn pause(failures: u32) -> Duration {
-    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
-    RETRY.saturating_mul(factor).min(RETRY_AT_MOST)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn attempts_that_fail_become_rarer() {
-        let seconds = |failures| pause(failures).as_secs();
-        assert_eq!([0, 1, 2, 9, 40].map(seconds), [10, 20, 40, 3600, 3600]);
     }
 }

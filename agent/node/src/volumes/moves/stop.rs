@@ -1,4 +1,4 @@
-//! When an automatic evacuation is ended before all its volumes have moved. Pure.
+//! Decides when an automatic evacuation is ended before all its volumes have moved. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::automatic::several_bad;
 use crate::state::moves::{MoveProgress, MoveRecord};
 use drivebay_model::{DriveId, Snapshot, Verdict};
 
-/// Why it is ended.
+/// Reason for which an automatic evacuation is ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Stop {
     #[error("a move failed at its target drive {0}")]
@@ -19,7 +19,7 @@ pub(super) enum Stop {
     SeveralBad(String),
 }
 
-/// The automatic evacuations that are to be ended, by drive. `erred`: the target at which a move off the drive has failed.
+/// Returns the automatic evacuations to end, by drive. `erred`: the target at which a move off the drive has failed.
 pub(super) fn stops(
     snapshot: &Snapshot,
     moves: &BTreeMap<Uuid, MoveRecord>,
@@ -40,7 +40,7 @@ pub(super) fn stops(
         .collect()
 }
 
-/// The moves that end with it: those of the evacuation that nobody works on (`busy`) and whose commit was not issued.
+/// Returns the moves that end with an evacuation: those that no task works on (`busy`) and whose commit was not issued.
 pub(super) fn ended_by(
     drive: &DriveId,
     moves: &BTreeMap<Uuid, MoveRecord>,
@@ -107,7 +107,7 @@ mod tests {
         let several = snapshot(&[("a", Bad), ("b", Good), ("c", Good), ("d", Bad)]);
         let stop = stops(&several, &moves(true), &none);
         assert!(matches!(stop[&id("a")], Stop::SeveralBad(_)), "{stop:?}");
-        // An operator's moves go on.
+        // An operator's moves continue.
         for snapshot in [&ill, &several] {
             assert_eq!(stops(snapshot, &moves(false), &erred), BTreeMap::new());
         }

@@ -1,4 +1,4 @@
-//! Sectors of a moving volume that do not read: those in which its filesystem has nothing do not stop the move.
+//! Unreadable sectors of a moving volume: those that are free space of its filesystem do not stop the move.
 
 use super::copy::{Ends, MoveError};
 use crate::volumes::{Volumes, guard::VolumeGuard, locate::Asked};
@@ -10,7 +10,8 @@ use drivebay_model::{
 };
 
 impl Volumes {
-    /// Answers these ranges of the volume if all of them are free space of its filesystem. Nobody uses the volume.
+    /// Returns these ranges of the volume if all of them are free space of its filesystem, else errs with `Unreadable`.
+    /// The volume must not be in use.
     pub(super) async fn all_hold_nothing(
         &self,
         ends: &Ends,
@@ -57,7 +58,7 @@ impl Volumes {
     }
 }
 
-/// What of these ranges may hold something. Pure.
+/// Returns the parts of these ranges that may hold data. Pure.
 fn with_data(unreadable: &[Extent], pieces: &[LocatedPiece]) -> Vec<Extent> {
     let free: Vec<Extent> = pieces
         .iter()

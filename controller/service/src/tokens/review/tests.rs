@@ -1,4 +1,4 @@
-//! What tokens prove, and how often an API server is asked.
+//! The nodes that tokens prove, and the number of reviews.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn ours(expires: i64) -> String {
     token(USER, "drivebay-controller", expires, "")
 }
 
-/// An API server that answers as it is told, and counts.
+/// An API server with a fixed answer, which counts the reviews.
 struct Server {
     answer: Mutex<Result<Answer, Unavailable>>,
     asked: AtomicUsize,
@@ -155,7 +155,7 @@ async fn a_token_is_reviewed_once_and_outlasts_an_api_server_that_is_away() {
     assert_eq!(server.asked(), 1);
     server.answers(Err(Unavailable("refused".into())));
     let proven = tokens.prove(&token).await.unwrap();
-    // Reviewed long ago, and expired: it goes on for the grace, as long as nobody says anything against it.
+    // Reviewed long ago and expired: valid for the grace, as long as no API server refuses it.
     let digest = digest(&token);
     let age = |reviewed: Duration, expired: Duration| {
         let mut known = tokens.known.lock().unwrap();
@@ -170,7 +170,7 @@ async fn a_token_is_reviewed_once_and_outlasts_an_api_server_that_is_away() {
         tokens.prove(&token).await,
         Err(NotProven::Unavailable(_))
     ));
-    // One that was never reviewed proves nothing meanwhile.
+    // A token that was never reviewed proves nothing meanwhile.
     let other = self::token(USER, "drivebay-controller", 600, "other");
     assert!(matches!(
         tokens.prove(&other).await,

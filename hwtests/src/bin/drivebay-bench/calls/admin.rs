@@ -1,4 +1,4 @@
-//! The administrator's commands, on a loop drive that the agent sees and does not select.
+//! The equivalent commands of an administrator, on a loop drive that the agent sees but does not select.
 
 use std::{
     fs::{self, File},
@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::carver::{Carver, Layout};
 
-/// A drive, and where its one volume that comes and goes is mounted.
+/// A drive, and the mount points of its one volume that is created and deleted.
 pub(super) struct Admin {
     pub(super) carver: Carver,
     pub(super) staging: PathBuf,
@@ -18,7 +18,7 @@ pub(super) struct Admin {
 }
 
 impl Admin {
-    /// With so many volumes of so many MiB. The shelf takes it away when it goes.
+    /// Creates a drive with `others` volumes of `mib` MiB. The shelf removes it.
     pub(super) fn new(
         shelf: &Shelf,
         layout: Layout,
@@ -38,7 +38,7 @@ impl Admin {
         })
     }
 
-    /// A filesystem with mkfs' defaults, mounted.
+    /// Creates a filesystem with mkfs' defaults and mounts it.
     pub(super) fn stage(&self, fs_type: &str) -> Result<(), Trouble> {
         let node = self.carver.node();
         tools::run(&format!("mkfs.{fs_type}"), &["-q", &node])?;
@@ -49,7 +49,7 @@ impl Admin {
         bind(&self.staging, &self.target)
     }
 
-    /// Unmounts it and makes its bytes zeros, as ours are when space is used again: mkfs refuses what looks used.
+    /// Unmounts the volume and zeroes it, as Drivebay does before space is used again: mkfs refuses a device with a signature.
     pub(super) fn leave(&self) -> Result<(), Trouble> {
         unmount(&self.target)?;
         unmount(&self.staging)?;
@@ -57,7 +57,7 @@ impl Admin {
     }
 }
 
-/// A loop device over a new file of a directory.
+/// Returns a loop device over a new file in a directory.
 pub(super) fn drive(dir: &Path, name: &str, bytes: u64) -> Result<String, Trouble> {
     let file = dir.join(name);
     File::create_new(&file)?.set_len(bytes)?;
@@ -75,7 +75,7 @@ pub(super) fn unmount(path: &Path) -> Result<(), Trouble> {
     tools::run("umount", &[&text(path)]).map(drop)
 }
 
-/// Mounts that nobody asks for: binds of a directory, all gone when dropped.
+/// Unused mounts: binds of a directory, removed on drop.
 pub(super) struct Others(PathBuf);
 
 impl Others {
@@ -97,7 +97,7 @@ impl Others {
 
 impl Drop for Others {
     fn drop(&mut self) {
-        // With all that is mounted on it.
+        // With all mounts below it.
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
     }
 }

@@ -1,4 +1,4 @@
-//! How an administrator carves a drive, by layout: a partition by sfdisk and partx, or a logical volume.
+//! Layouts created by an administrator's tools: a partition by sfdisk and partx, or a logical volume.
 
 use std::{
     io::Write,
@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use drivebay_hwtests::{Trouble, tools};
 
-/// How the drives are carved, on both sides.
+/// Layout of the drives, the same for the agent and the administrator's tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Layout {
     /// A GPT with a partition for each volume.
@@ -18,7 +18,7 @@ pub(super) enum Layout {
 }
 
 impl Layout {
-    /// As the agent's configuration has it.
+    /// Returns the name in the agent's configuration.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Partition => "partition",
@@ -26,7 +26,7 @@ impl Layout {
         }
     }
 
-    /// The administrator's commands that create and delete.
+    /// Returns the administrator's tools that create and delete.
     pub(super) fn tools(self) -> &'static str {
         match self {
             Self::Partition => "sfdisk, partx",
@@ -35,18 +35,18 @@ impl Layout {
     }
 }
 
-/// A drive with other volumes, and the one that comes and goes.
+/// A drive with other volumes, and the one that is created and deleted.
 #[derive(Debug)]
 pub(super) enum Carver {
     Partition {
         device: String,
         number: usize,
     },
-    /// The volume group, which goes with this.
+    /// The volume group, removed on drop.
     Lvm(VolumeGroup),
 }
 
-/// A volume group of one drive.
+/// A volume group of one drive, removed on drop.
 #[derive(Debug)]
 pub(super) struct VolumeGroup(pub(super) String);
 
@@ -83,7 +83,7 @@ impl Carver {
         Ok(carver)
     }
 
-    /// A volume in the first free space. partx, since not every kernel reads GPTs, nor tables of drives in use.
+    /// Creates the volume in the first free space. With partx, since not every kernel reads GPTs, or tables of drives in use.
     pub(super) fn create(&self, mib: u64) -> Result<(), Trouble> {
         match self {
             Self::Partition { device, number } => {
@@ -94,7 +94,7 @@ impl Carver {
         }
     }
 
-    /// The same by sgdisk, which knows partitions alone.
+    /// The same with sgdisk, for partitions only.
     pub(super) fn create_by_sgdisk(&self, mib: u64) -> Result<(), Trouble> {
         match self {
             Self::Partition { device, number } => {
@@ -115,7 +115,7 @@ impl Carver {
         }
     }
 
-    /// The volume's device.
+    /// Returns the volume's device.
     pub(super) fn node(&self) -> String {
         match self {
             Self::Partition { device, number } => format!("{device}p{number}"),
@@ -129,13 +129,13 @@ fn partx(what: &str, device: &str, number: usize) -> Result<(), Trouble> {
 }
 
 impl VolumeGroup {
-    /// Made on a drive.
+    /// Creates the volume group on a drive.
     pub(super) fn new(device: &str, name: &str) -> Result<Self, Trouble> {
         tools::run("vgcreate", &["--quiet", name, device])?;
         Ok(Self(name.to_owned()))
     }
 
-    /// A logical volume, with the options that Drivebay gives.
+    /// Creates a logical volume with the options that Drivebay uses.
     pub(super) fn create(&self, name: &str, mib: u64) -> Result<(), Trouble> {
         let size = format!("{mib}m");
         let options = [
@@ -158,12 +158,12 @@ impl VolumeGroup {
 
 impl Drop for VolumeGroup {
     fn drop(&mut self) {
-        // The drive under it is about to go.
+        // The drive below it is removed next.
         let _ = tools::run("vgremove", &["--quiet", "--yes", &self.0]);
     }
 }
 
-/// Options, the device, and what belongs behind it.
+/// `args`: an option first, then words after the device.
 fn sfdisk(device: &str, args: &[&str], script: &str) -> Result<(), Trouble> {
     let program = tools::find("sfdisk").ok_or_else(|| Trouble::new("sfdisk is not installed"))?;
     let (option, behind) = args.split_at(args.len().min(1));

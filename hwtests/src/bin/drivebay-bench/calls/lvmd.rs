@@ -1,4 +1,4 @@
-//! topolvm's lvmd, which makes and removes logical volumes for its node plugin: by its own protocol, on a drive of its own.
+//! topolvm's lvmd, which creates and removes logical volumes for its node plugin, over its own protocol, on its own drive.
 
 use std::{env, fs, path::PathBuf, time::Duration};
 
@@ -9,18 +9,18 @@ use tonic_prost::ProstCodec;
 
 use super::{admin::drive, carver::VolumeGroup};
 
-/// Where its program is; hwtests/bench builds it.
+/// Environment variable with the path of its program; hwtests/bench builds it.
 const PROGRAM: &str = "DRIVEBAY_BENCH_LVMD";
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A running lvmd with a volume group. Stopped before its volume group goes.
+/// A running lvmd with a volume group. Stopped before its volume group is removed.
 pub(super) struct Lvmd {
     process: Process,
     channel: Channel,
     _vg: VolumeGroup,
 }
 
-/// `proto.CreateLVRequest`, as far as it is used.
+/// `proto.CreateLVRequest`, with the fields that are used.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Create {
     #[prost(string, tag = "1")]
@@ -40,7 +40,7 @@ struct Remove {
     device_class: String,
 }
 
-/// An answer, of which only the status counts.
+/// An answer of which only the status matters.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Answer {}
 
@@ -48,7 +48,7 @@ const CLASS: &str = "bench";
 const VG: &str = "drivebay-bench-lvmd";
 
 impl Lvmd {
-    /// With so many volumes of so many MiB. None: its program is not named.
+    /// Starts lvmd with `others` volumes of `mib` MiB. None if the environment does not name its program.
     pub(super) async fn start(
         shelf: &Shelf,
         bytes: u64,
@@ -104,7 +104,7 @@ impl Lvmd {
         self.call("/proto.LVService/RemoveLV", request).await
     }
 
-    /// What it occupies.
+    /// Returns its memory.
     pub(super) fn memory(&self) -> Result<Memory, Trouble> {
         Ok(Memory::of(self.process.pid())?)
     }

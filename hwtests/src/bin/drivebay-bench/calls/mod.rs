@@ -1,4 +1,4 @@
-//! What calls take, beside the administrator's commands for the same: run in turns with ours, in this process.
+//! Durations of calls, and of the administrator's equivalent commands, run alternately in this process.
 
 mod admin;
 mod carver;
@@ -88,7 +88,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The machine, and what is measured.
+/// Returns the description of the machine and the measurement.
 fn head(rounds: usize, layout: Layout) -> Result<Vec<String>, Trouble> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model = cpus.lines().find_map(|line| {
@@ -120,7 +120,7 @@ fn head(rounds: usize, layout: Layout) -> Result<Vec<String>, Trouble> {
     ])
 }
 
-/// How large the program is without its symbols.
+/// Returns the size of the program without symbols.
 fn size(program: &Path) -> Result<String, Trouble> {
     let dir = tempfile::tempdir()?;
     let stripped = dir.path().join("stripped");

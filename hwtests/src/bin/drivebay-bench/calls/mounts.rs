@@ -1,4 +1,4 @@
-//! Publish and unpublish, with few and with many other mounts on the host.
+//! Publish and unpublish with few and with many other mounts on the host.
 
 use std::{fs, time::Duration};
 
@@ -13,7 +13,7 @@ use super::{
 const OTHERS: [usize; 2] = [10, 5000];
 /// Calls of each kind in a round.
 const CALLS: usize = 10;
-/// What the agent does when the mount table has changed is over.
+/// Time for the agent to process a change of the mount table.
 const QUIET: Duration = Duration::from_secs(2);
 
 pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
@@ -51,7 +51,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
             done?;
             let (done, bare_off) = clocked(|| unmount(&beside));
             done?;
-            // The first starts the worker that unmounts.
+            // The first round starts the worker that unmounts, so it is not counted.
             if round > 0 {
                 publish.push(ours, bare);
                 unpublish.push(ours_off, bare_off);

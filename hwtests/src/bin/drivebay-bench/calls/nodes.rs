@@ -1,4 +1,4 @@
-//! Nodes with few and with many drives: many calls at once, scrapes, a drive that is plugged in, and the agent's start.
+//! Nodes with few and with many drives: concurrent calls, scrapes, hotplug, and the agent's start.
 
 pub(super) mod follow;
 pub(super) mod idle;
@@ -23,31 +23,31 @@ use self::start::Started;
 use super::table::{Pair, Table, Times, clocked, timed};
 
 const DRIVES: [usize; 2] = [8, 64];
-/// Volumes made, at once and one after another.
+/// Volumes created concurrently, and one after another.
 const VOLUMES: usize = 64;
 const VOLUME: u64 = 64 * MIB;
-/// Volumes beside these on the node of most drives, not in use: for a scrape of many.
+/// Further unused volumes on the node with most drives, for a scrape of many.
 const MANY: usize = 256 - VOLUMES;
 const MANY_FULL: usize = 1000 - VOLUMES;
 const SMALL: u64 = 16 * MIB;
-/// Between the last call and idling: what follows on calls, and workers that are still there because of them, take minutes.
+/// Pause between the last call and measuring idle load: follow-up work of calls, and workers kept for them, take minutes.
 const SETTLED: Duration = Duration::from_secs(20);
 const SETTLED_FULL: Duration = Duration::from_secs(180);
-/// How long idling is measured.
+/// Duration of measuring idle load.
 const IDLE: Duration = Duration::from_secs(60);
 const IDLE_FULL: Duration = Duration::from_secs(120);
-/// A plugged drive is listed within this, or something is wrong.
+/// Longest time until a plugged drive is listed.
 const LISTED: Duration = Duration::from_secs(60);
 
-/// All of one number of drives.
+/// Results for one number of drives.
 struct Figures {
     drives: usize,
-    /// All of them: at once, beside one after another.
+    /// All volumes: concurrently, beside sequentially.
     wall: Pair,
-    /// Each of them.
+    /// Each volume.
     each: Pair,
     scrape: Times,
-    /// With so many volumes.
+    /// Scrape with this many volumes.
     many: Option<(usize, Times)>,
     idle: idle::Idle,
     plug: Times,
@@ -95,7 +95,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize, full: bool) -> Res
     Ok(())
 }
 
-/// Rounds of what takes many seconds each.
+/// Returns the number of rounds for measurements that take many seconds each.
 pub(super) fn long(rounds: usize) -> usize {
     rounds.div_ceil(12)
 }
@@ -106,7 +106,7 @@ async fn of(drives: usize, rounds: usize, full: bool) -> Result<Figures, Trouble
     let many = if full { MANY_FULL } else { MANY };
     let more = if drives == DRIVES[1] { many } else { 0 };
     for _ in 0..long(rounds) {
-        // Blank drives both times: the first volume of a drive claims it.
+        // Blank drives in both cases, since the first volume of a drive claims it.
         drop(last.take());
         let rig = rig(drives, 0).await;
         let (volumes, time) = timed(make(&rig.node, VOLUMES, 1)).await;
@@ -147,7 +147,7 @@ async fn of(drives: usize, rounds: usize, full: bool) -> Result<Figures, Trouble
     })
 }
 
-/// A node with so many blank drives, all of them listed.
+/// Starts a node with this many blank drives, and waits until all are listed.
 async fn rig(drives: usize, more: usize) -> Rig {
     let [per_drive, more] = [VOLUMES, more].map(|all| all.div_ceil(drives) as u64);
     let bytes = 64 * MIB + per_drive * VOLUME + more * SMALL;
@@ -171,7 +171,7 @@ async fn available(rig: &Rig, drives: usize) {
     .await;
 }
 
-/// Creates and stages all, so many at a time; how long each took.
+/// Creates and stages all volumes, `at_once` at a time; returns the duration of each.
 async fn make(
     node: &Node,
     volumes: usize,
@@ -202,7 +202,7 @@ async fn make(
     Ok((volumes, times))
 }
 
-/// Creates so many that nobody uses.
+/// Creates this many volumes that are not used.
 async fn add(node: &Node, volumes: usize) -> Result<(), Trouble> {
     let turns = Arc::new(Semaphore::new(DRIVES[0]));
     let mut making = JoinSet::new();
@@ -220,7 +220,7 @@ async fn add(node: &Node, volumes: usize) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Unstages all: quicker than the shelf, which unmounts one after another.
+/// Unstages all concurrently, which is faster than the shelf's sequential unmounting.
 async fn leave(node: &Node, volumes: Vec<Placed>) {
     let mut leaving = JoinSet::new();
     for volume in volumes {
@@ -241,7 +241,7 @@ fn scrapes(rig: &Rig, count: usize) -> Result<Times, Trouble> {
     Ok(times)
 }
 
-/// From the return of losetup until the agent's inventory says that the drive is available.
+/// Measures the time from the return of losetup until the agent's inventory lists the drive as available.
 async fn plug(rig: &mut Rig, count: usize) -> Result<Times, Trouble> {
     let mut times = Times::default();
     for number in 0..count {

@@ -1,5 +1,5 @@
-//! Other programs that do a part of what the agent does, as they are released, run in turns with it: topolvm's node plugin for
-//! calls, smartctl_exporter for scrapes.
+//! Released programs that do a part of the agent's work, measured alternately with it: topolvm's node plugin for calls, smartctl_exporter
+//! for scrapes.
 
 mod api;
 mod calls;
@@ -32,7 +32,7 @@ const DRIVES: [usize; 2] = [8, 64];
 /// Volumes in use, on each side.
 const VOLUMES: usize = 8;
 const VOLUME_MIB: u64 = 64;
-/// Between the last call and idling, and how long that is measured.
+/// Pause between the last call and measuring idle load, and the duration of that.
 const SETTLED: Duration = Duration::from_secs(20);
 const IDLE: Duration = Duration::from_secs(20);
 
@@ -103,7 +103,7 @@ pub(super) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     Ok(())
 }
 
-/// A peer's program, where the environment names it.
+/// Returns the path of a peer's program, if the environment names it.
 fn named(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from)
 }
@@ -186,7 +186,7 @@ async fn of(drives: usize, rounds: usize) -> Result<Figures, Trouble> {
     })
 }
 
-/// How many processes a program starts while something is done. Not timed: what is counted takes longer.
+/// Counts the processes that a program starts during `done`. Not for timing: counting slows it down.
 async fn started(
     pid: u32,
     dir: &Path,
@@ -195,6 +195,6 @@ async fn started(
     let starts = Starts::watch(pid, dir)?;
     done.await?;
     let lines = starts.finish()?;
-    // The program that a new process becomes is not one more.
+    // An exec in a new process is not a further process.
     Ok(lines.iter().filter(|line| !line.contains("execve")).count())
 }

@@ -14,9 +14,9 @@ use super::{
 
 const CLIENTS: [usize; 3] = [1, 8, 64];
 const DRIVES: usize = 8;
-/// Volumes that are asked about; of more there are the mounts alone, two for each.
+/// Volumes that are sampled; of further ones only the mounts exist, two for each.
 const VOLUMES: usize = 10;
-/// Calls of all clients in a round, then as many statfs(2).
+/// Calls of all clients in a round, followed by as many statfs(2).
 const CALLS: usize = 320;
 const QUIET: Duration = Duration::from_secs(2);
 
@@ -100,7 +100,7 @@ pub(super) async fn ask(
 #[derive(Clone, Copy)]
 enum Call {
     Stats,
-    /// The agent looks at nothing for it: what a call takes by itself, the client's part included.
+    /// Probe, for which the agent reads nothing: the basic cost of a call, with the client's part.
     Probe,
 }
 

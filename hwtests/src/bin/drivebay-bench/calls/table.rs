@@ -1,11 +1,11 @@
-//! Times, and the table that they are printed in: 100 columns at most.
+//! Durations, and the table in which they are printed, at most 100 columns wide.
 
 use std::{
     future::Future,
     time::{Duration, Instant},
 };
 
-/// How long something took, each time.
+/// Durations of one measurement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -21,7 +21,7 @@ impl Times {
     pub(crate) fn at(&self, percent: usize) -> Duration {
         let mut times = self.0.clone();
         times.sort_unstable();
-        // The smallest that so many percent do not exceed.
+        // Smallest value that this percentage of values does not exceed.
         let rank = (times.len() * percent).div_ceil(100).max(1);
         times.get(rank - 1).copied().unwrap_or_default()
     }
@@ -31,7 +31,7 @@ impl Times {
     }
 }
 
-/// Ours and the command beside it.
+/// Durations of Drivebay and of the equivalent command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pair {
     pub(crate) ours: Times,
@@ -50,23 +50,23 @@ impl Pair {
     }
 }
 
-/// How long a call takes, and its answer.
+/// Returns the answer of a call and its duration.
 pub(crate) async fn timed<T>(call: impl Future<Output = T>) -> (T, Duration) {
     let begin = Instant::now();
     let answer = call.await;
     (answer, begin.elapsed())
 }
 
-/// How long a command takes, and its answer.
+/// Returns the result of a command and its duration.
 pub(crate) fn clocked<T>(command: impl FnOnce() -> T) -> (T, Duration) {
     let begin = Instant::now();
     let answer = command();
     (answer, begin.elapsed())
 }
 
-/// Printed line by line.
+/// A table that is printed line by line.
 pub(crate) struct Table {
-    /// The name and the median of the line above.
+    /// Name and median of the line above.
     above: (String, Duration),
 }
 
@@ -85,13 +85,13 @@ impl Table {
         }
     }
 
-    /// What the next lines are compared with.
+    /// Starts a section; its first line has no growth.
     pub(crate) fn section(&mut self, about: &str) {
         println!("\n{about}");
         self.above = Default::default();
     }
 
-    /// A line without figures.
+    /// Prints a line without figures.
     pub(crate) fn note(&mut self, text: &str) {
         println!("{text}");
     }
@@ -138,7 +138,7 @@ fn millis(time: Duration) -> String {
     significant(time.as_secs_f64() * 1000.0)
 }
 
-/// Three digits, or more where they are before the point.
+/// Returns three significant digits, or all digits before the point if there are more.
 pub(crate) fn significant(value: f64) -> String {
     let digits = match value {
         value if value >= 99.95 => 0,

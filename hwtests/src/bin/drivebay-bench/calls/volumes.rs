@@ -1,4 +1,4 @@
-//! Create, stage, publish and delete: a volume of each filesystem, on a drive with few others and with many.
+//! Create, stage, publish and delete a volume of each filesystem, on a drive with few other volumes and with many.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use super::{
 };
 
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
-/// Other volumes on the drive: the table of layout partition has 128 places.
+/// Numbers of other volumes on the drive: the table of layout partition has 128 entries.
 const OTHERS: [usize; 2] = [0, 60];
 const OTHERS_FULL: [usize; 3] = [0, 60, 100];
 const OTHER_MIB: u64 = 16;
 const VOLUME_MIB: u64 = 512;
-/// An event of the kernel leads to a scan within this, which is no part of the next call.
+/// Time for the scan that follows a kernel event, so that it is not part of the next call.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// All of one size.
+/// Results for one size.
 #[derive(Debug, Default)]
 struct Figures {
     create: Pair,
@@ -29,12 +29,12 @@ struct Figures {
     /// By filesystem.
     stage: Vec<Pair>,
     all: Vec<Pair>,
-    /// Layout partition.
+    /// For layout partition.
     sgdisk: Pair,
-    /// Layout lvm, where lvmd is there.
+    /// For layout lvm, if lvmd is available.
     lvmd_create: Pair,
     lvmd_delete: Pair,
-    /// KiB of lvmd, and of the agent with everything below it, after all of it.
+    /// KiB of lvmd, and of the agent with its descendants, at the end.
     memory: Option<(u64, u64)>,
 }
 
@@ -108,7 +108,7 @@ async fn of(layout: Layout, others: usize, rounds: usize) -> Result<Figures, Tro
         let (name, size) = (format!("other-{number}"), OTHER_MIB * MIB);
         rig.csi.create(&name, size, &csi::block()).await?;
     }
-    // The first of all claims the drive, and starts its workers; the first of its kind has the kernel load its module.
+    // The first volume claims the drive and starts its workers; the first of its type makes the kernel load its module.
     let mut figures = Figures::default();
     for fs_type in FILESYSTEMS {
         round(&rig, &admin, fs_type, &mut Figures::new(1), 0).await?;
@@ -144,7 +144,7 @@ async fn of(layout: Layout, others: usize, rounds: usize) -> Result<Figures, Tro
     Ok(figures)
 }
 
-/// A volume of each, made and deleted, ours first in every other round.
+/// Creates and deletes a volume of each side; Drivebay's is first in every other round.
 async fn beside_lvmd(
     rig: &Rig,
     lvmd: &Lvmd,
@@ -190,7 +190,7 @@ impl Figures {
     }
 }
 
-/// One volume of each side, ours first in every other round.
+/// One volume of each side; Drivebay's is first in every other round.
 async fn round(
     rig: &Rig,
     admin: &Admin,

@@ -1,8 +1,8 @@
-//! What the check of a mounted volume on a snapshot costs: its writes, by how the snapshot stores, and the check's time. In the
-//! lab's guest, which has two drives for it.
+//! Cost of checking a mounted volume on a snapshot: the slowdown of its writes, by type of snapshot store, and the duration of the check.
+//! Runs in the lab's guest, which has two drives for it.
 
 mod stores;
-mod volume;
+pub(crate) mod volume;
 mod writes;
 
 use std::{
@@ -22,10 +22,10 @@ use self::{
 };
 use crate::calls::table::{Pair, Table, Times, clocked, significant};
 
-/// MiB of the volume, and of what a snapshot may store.
+/// Size of the volume, and of a snapshot's store, MiB.
 const SIZE: u64 = 2048;
 const STORE: u64 = 1536;
-/// The workload alone, before the check that it is compared with.
+/// Duration of the workload without a check, for comparison.
 const ALONE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ enum Part {
 
 pub(crate) fn run(options: &Options) -> Result<(), Trouble> {
     let drives = volume::drives(&options.drives)?;
-    let [first, second, ..] = drives.as_slice() else {
+    let [(_, first), (_, second), ..] = drives.as_slice() else {
         return Err(Trouble::new(format!(
             "needs two drives of qemu whose serials begin with {}: run hwtests/bench check",
             options.drives
@@ -89,11 +89,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// One kind of write with one store: alone, and with it, in each round.
+/// Results of one kind of write with one store: without and with it, in each round.
 #[derive(Debug, Clone, Default)]
 struct Figures {
     rounds: Vec<[Pass; 2]>,
-    /// None: it stores nothing.
+    /// Bytes stored; None if it stores nothing.
     stored: Option<u64>,
 }
 
@@ -111,7 +111,7 @@ impl Figures {
         values.get(values.len() / 2).copied().unwrap_or_default()
     }
 
-    /// Milliseconds that one of a hundred writes takes longer than.
+    /// Returns the 99th percentile of a write's duration, milliseconds.
     fn p99(&self, side: usize) -> f64 {
         let mut all = Times::default();
         for round in &self.rounds {
@@ -188,7 +188,7 @@ fn writes(
             }
             added.remove()?;
         }
-        // What runs this waits half an hour for a line.
+        // The lab expects a line at least every half hour.
         println!("round {round}: {} s", begin.elapsed().as_secs());
     }
     Figures::head();
@@ -201,8 +201,8 @@ fn writes(
     Ok(())
 }
 
-/// A check by the agent's tools, beside the same on the filesystem when it is not mounted. The agent is not in it: its snapshot takes
-/// other commands of LVM, and is erased.
+/// Runs a check with the agent's tools, beside the same on the unmounted filesystem. Without the agent, whose snapshot needs other LVM
+/// commands and is erased.
 fn check(volume: &Volume, target: &Target, options: &Options) -> Result<(), Trouble> {
     let stores = [Store::Lvm(4), Store::Lvm(64), Store::Transient(4)];
     let mut head = Table::begin(&["Milliseconds. ratio: to the same beside it.".to_owned()]);
@@ -272,19 +272,19 @@ impl Rows {
 }
 
 fn replay(node: &str) -> Result<(), Trouble> {
-    // It answers 1 when it replayed anything.
+    // e2fsck exits with 1 if it replayed anything.
     let script = format!("e2fsck -E journal_only -p {node} >/dev/null || [ $? = 1 ]");
     tools::run("sh", &["-c", &script]).map(drop)
 }
 
-/// How long a check takes that finds nothing in the page cache.
+/// Returns the duration of a check with an empty page cache.
 fn fsck(node: &str) -> Result<Duration, Trouble> {
     fs::write("/proc/sys/vm/drop_caches", "3")?;
     let (done, took) = clocked(|| tools::run("e2fsck", &["-fn", node]));
     done.map(|_| took)
 }
 
-/// What a task answers, and what was written at random during it.
+/// Returns the result of a task, and the random writes done during it.
 fn while_written<T>(
     target: &Target,
     task: impl FnOnce() -> Result<T, Trouble>,

@@ -1,23 +1,23 @@
-//! What a mounted volume can be given while it is checked: snapshots of LVM, and what device-mapper alone can do.
+//! Snapshot stores for a mounted volume that is checked: snapshots of LVM, and others of device-mapper.
 
 use drivebay_hwtests::Trouble;
 
-use super::volume::{POOL, SNAPSHOT, VOLUME, Volume, dm, lvcreate, lvremove};
+use super::volume::{POOL, SNAPSHOT, VOLUME, Volume, lvcreate, lvremove, used};
 
 /// Sectors of 512 bytes in a KiB.
 const SECTORS: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Store {
-    /// A snapshot of LVM, as the agent makes it, with chunks of so many KiB.
+    /// Snapshot of LVM, as the agent creates it, with chunks of this many KiB.
     Lvm(u64),
-    /// The same without its exceptions written to the drive: nothing that lasts over a reboot. LVM has no option for it.
+    /// The same with its exceptions not written to the drive, so that it is lost at a reboot. LVM has no option for it.
     Transient(u64),
     /// The same with its store on another drive.
     OtherDrive(u64),
-    /// A thin snapshot of a thin volume, whose pool has blocks of 64 KiB.
+    /// Thin snapshot of a thin volume, whose pool has blocks of 64 KiB.
     Thin,
-    /// dm-era with blocks of so many KiB: no copy, only what was written since.
+    /// dm-era with blocks of this many KiB: no copy, only a record of the writes.
     Era(u64),
 }
 
@@ -36,7 +36,7 @@ impl Store {
         Self::Era(4096),
     ];
 
-    /// For a drive that is so slow that not all can be measured.
+    /// Subset for a drive that is too slow to measure all.
     pub(super) const FEW: [Self; 6] = [
         Self::Lvm(4),
         Self::Lvm(16),
@@ -56,7 +56,7 @@ impl Store {
         }
     }
 
-    /// Puts it over a mounted volume; the volume's I/O stands still meanwhile.
+    /// Adds the store to a mounted volume, whose I/O is suspended meanwhile.
     pub(super) fn add(self, volume: &Volume) -> Result<Added<'_>, Trouble> {
         let over = match self {
             Self::Lvm(kib) => {
@@ -87,7 +87,7 @@ impl Store {
     }
 }
 
-/// The table of a snapshot without its size.
+/// Returns the table of a snapshot, without its size.
 fn snapshot(store: &str, kind: &str, kib: u64) -> String {
     format!("snapshot REAL {store} {kind} {}", kib * SECTORS)
 }
@@ -100,7 +100,7 @@ enum Over {
     Era,
 }
 
-/// A store over a mounted volume, until it is removed.
+/// A store that was added to a mounted volume.
 #[derive(Debug)]
 pub(super) struct Added<'a> {
     volume: &'a Volume,
@@ -108,7 +108,7 @@ pub(super) struct Added<'a> {
 }
 
 impl Added<'_> {
-    /// The snapshot's device.
+    /// Returns the snapshot's device.
     pub(super) fn node(&self) -> String {
         match self.over {
             Over::Lvm | Over::Thin => format!("/dev/{}", self.volume.lv(SNAPSHOT)),
@@ -116,7 +116,7 @@ impl Added<'_> {
         }
     }
 
-    /// Bytes that are stored by now. None: nothing is.
+    /// Returns the bytes stored so far; None if it stores nothing.
     pub(super) fn stored(&self) -> Result<Option<u64>, Trouble> {
         // 0 4194304 snapshot 1234/3145728 16
         // 0 7340032 thin-pool 1 130/1024 5678/57344 - rw discard_passdown queue_if_no_space - 1024
@@ -126,11 +126,7 @@ impl Added<'_> {
             Over::Thin => (self.volume.mapped(&format!("{POOL}-tpool")), 5, 64 << 10),
             Over::Era => return Ok(None),
         };
-        let status = dm(&["status", &name])?;
-        let used = status.split_whitespace().nth(word);
-        let used = used.and_then(|used| used.split('/').next()?.parse::<u64>().ok());
-        let used = used.ok_or_else(|| Trouble::new(format!("{name} is not valid: {status}")))?;
-        Ok(Some(used * bytes))
+        used(&name, word, bytes).map(Some)
     }
 
     pub(super) fn remove(self) -> Result<(), Trouble> {

@@ -41,8 +41,17 @@ pub(super) fn dm(args: &[&str]) -> Result<String, Trouble> {
     tools::run("dmsetup", args)
 }
 
-/// Drives whose serials begin so, and which are qemu's: nothing else is ever written to.
-pub(super) fn drives(prefix: &str) -> Result<Vec<String>, Trouble> {
+/// Returns the used bytes in a device's `dmsetup status`: the number at the start of its word `word`, in units of `unit` bytes.
+pub(crate) fn used(name: &str, word: usize, unit: u64) -> Result<u64, Trouble> {
+    let status = dm(&["status", name])?;
+    let used = status.split_whitespace().nth(word);
+    let used = used.and_then(|used| used.split('/').next()?.parse::<u64>().ok());
+    let used = used.ok_or_else(|| Trouble::new(format!("{name} is not valid: {status}")))?;
+    Ok(used * unit)
+}
+
+/// Returns serials and device nodes of qemu's drives whose serials have this prefix. No other drive is ever written to.
+pub(crate) fn drives(prefix: &str) -> Result<Vec<(String, String)>, Trouble> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
         let device = entry?.path();
@@ -57,11 +66,11 @@ pub(super) fn drives(prefix: &str) -> Result<Vec<String>, Trouble> {
         }
     }
     found.sort();
-    Ok(found.into_iter().map(|(_, node)| node).collect())
+    Ok(found)
 }
 
 /// A device over a drive, whose reads, writes and flushes each take so many milliseconds longer.
-fn slowed(drive: &str, delay: u64) -> Result<String, Trouble> {
+pub(crate) fn slowed(drive: &str, delay: u64) -> Result<String, Trouble> {
     // Not from its first sector on: LVM would find its label on both.
     const BEGIN: u64 = 8192;
     let sectors = tools::run("blockdev", &["--getsz", drive])?;
@@ -76,12 +85,12 @@ fn slowed(drive: &str, delay: u64) -> Result<String, Trouble> {
 }
 
 /// A logical volume; it may be a thin one, or a snapshot.
-pub(super) fn lvcreate(args: &[&str]) -> Result<(), Trouble> {
+pub(crate) fn lvcreate(args: &[&str]) -> Result<(), Trouble> {
     let options = ["--config", UNCHECKED, "--quiet", "--yes"];
     tools::run("lvcreate", &[&options[..], args].concat()).map(drop)
 }
 
-pub(super) fn lvremove(name: &str) -> Result<(), Trouble> {
+pub(crate) fn lvremove(name: &str) -> Result<(), Trouble> {
     let args = ["--config", UNCHECKED, "--quiet", "--yes", name];
     tools::run("lvremove", &args).map(drop)
 }

@@ -1,5 +1,5 @@
-//! The workload: writes of 4 KiB to parts of one file, each part for one kind of write, so that none writes where another has
-//! written since the snapshot was made.
+//! The workload: writes of 4 KiB to parts of one file. Each kind of write has its own part, so that none writes a block that another has
+//! written since the snapshot was created.
 
 use std::{
     fs::{File, OpenOptions},
@@ -18,19 +18,19 @@ use crate::calls::table::Times;
 pub(super) const BLOCK: u64 = 4096;
 const WRITERS: usize = 8;
 
-/// O_DIRECT wants its memory aligned.
+/// O_DIRECT requires aligned memory.
 #[repr(align(4096))]
 struct Block([u8; 4096]);
 
-/// A kind of write, and the part of the file that is its own.
+/// A kind of write, with its own part of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Random,
-    /// By several writers at once.
+    /// By several concurrent writers.
     Parallel,
-    /// Each write is flushed, as a database does.
+    /// Each write is flushed, as in a database.
     Synced,
-    /// The same MiB again and again.
+    /// The same MiB repeatedly.
     Hot,
     Sequential,
     /// Through the page cache, flushed once at the end.
@@ -72,7 +72,7 @@ impl Kind {
         (from * MIB / BLOCK, mib * MIB / BLOCK)
     }
 
-    /// Which blocks a pass of so many writes, in which order. Random ones are all different, except in the hot MiB.
+    /// Returns the blocks of a pass of `n` writes, in order. Random ones are distinct, except for `Hot`.
     fn blocks(self, n: usize) -> Vec<u64> {
         let (from, count) = self.region();
         let mut blocks: Vec<u64> = (from..from + count).collect();
@@ -93,7 +93,7 @@ impl Kind {
     }
 }
 
-/// What came of a pass.
+/// Result of a pass.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pass {
     pub(super) times: Times,
@@ -107,12 +107,12 @@ impl Pass {
     }
 }
 
-/// The file that is written to.
+/// File that is written.
 #[derive(Debug, Clone)]
 pub(super) struct Target(PathBuf);
 
 impl Target {
-    /// Of the size that the parts need, with all of it written: a write changes no metadata of the filesystem.
+    /// Creates the file with the size of all parts, fully written: further writes change no filesystem metadata.
     pub(super) fn new(path: &Path) -> Result<Self, Trouble> {
         let parts = Kind::ALL.map(|kind| kind.region());
         let end = parts.iter().map(|(from, count)| from + count).max();
@@ -155,7 +155,7 @@ impl Target {
         })
     }
 
-    /// Random writes until it is stopped.
+    /// Writes randomly until stopped.
     pub(super) fn until(&self, stop: &AtomicBool) -> Result<Pass, Trouble> {
         let file = self.open(true)?;
         let mut pass = Pass::default();

@@ -16,7 +16,7 @@ const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const LARGEST: usize = MAX_HEADER_LIST + WAY_OVERSIZE.len() + 4 * FRAME_HEADER;
 
-/// Everything that comes out, and whether the connection was ended before the input was.
+/// Returns the whole output, and true if the connection was ended before the end of the input.
 fn rewrite(chunks: &[&[u8]]) -> (Vec<u8>, bool) {
     let mut rewriter = Rewriter::new();
     let mut output = Vec::new();
@@ -51,7 +51,7 @@ fn rewrite_frames(frames: &[Vec<u8>]) -> (Vec<(FrameHeader, Vec<u8>)>, bool) {
     (whole, ended)
 }
 
-/// The header lists that h2 would read: stream, whether the stream ends, fields.
+/// Returns the header lists that h2 would read: stream, true if the stream ends, fields.
 fn lists(frames: Vec<(FrameHeader, Vec<u8>)>) -> Vec<(u32, bool, Fields)> {
     let mut lists = Vec::new();
     let mut frames = VecDeque::from(frames);
@@ -130,7 +130,7 @@ fn requests_that_refer_to_the_dynamic_table_are_decoded() {
     let mut frames = Vec::new();
     let mut expected = Vec::new();
     for n in 0..300_u32 {
-        // Evicts older entries: the table holds 4 KiB.
+        // Evicts older entries, since the table holds 4 KiB.
         let fresh = (format!("x-fresh-{n}"), "v".repeat(100));
         let mut sent = request(PATH_AUTHORITY, "/x/Y");
         sent.push(fresh.clone());
@@ -221,7 +221,7 @@ fn trailers_share_the_dynamic_table_with_requests() {
 
 #[test]
 fn other_frames_pass_unchanged() {
-    // The last has a type that does not exist yet, and the reserved bit.
+    // The last one has an undefined type and the reserved bit.
     let mut unknown = frame(200, 0xff, 5, b"payload");
     unknown[5] |= 0x80;
     let sent = [
@@ -317,7 +317,7 @@ fn references_to_one_large_entry_do_not_grow_the_output() {
     assert!(total < MAX_HEADER_LIST + OVERSIZE.len(), "{total}");
 }
 
-/// A frame that h2 answers with an error, then the end; the frames that come last never come out.
+/// Each case is a frame that h2 answers with an error, then the end; the frames after it are not passed.
 #[test]
 fn protocol_errors_are_passed_on_for_h2_to_answer_and_end_the_connection() {
     let block = block_of(&kubelet_request());
@@ -410,7 +410,7 @@ fn strings_of_any_length_survive() {
     }
 }
 
-/// Frames that are mostly right, so that the deeper states are reached.
+/// Generates frames that are mostly valid, so that the deeper states are reached.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         4 => Just(HEADERS), 4 => Just(CONTINUATION), 1 => 0..12_u8,

@@ -1,4 +1,4 @@
-//! How soon a controller counts a drive that is plugged into a node.
+//! Time until a controller counts a drive that is plugged into a node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use drivebay_hwtests::{
 use super::{LISTED, Table, Times, timed};
 
 const DRIVES: [usize; 2] = [8, 64];
-/// How often the controller is asked.
+/// Interval of polling the controller.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
@@ -51,7 +51,7 @@ async fn of(drives: usize, rounds: usize) -> Result<Times, Trouble> {
     Ok(times)
 }
 
-/// Waits until the room of all drives is as it is to be.
+/// Waits until the capacity of all drives satisfies `is`.
 async fn becomes(pair: &Pair, is: impl Fn(i64) -> bool) -> Result<(), Trouble> {
     let asked = async {
         while !is(pair.csi.capacity().await?) {

@@ -1,4 +1,4 @@
-//! What an agent does when nobody asks it: processor time, and how often its threads wake up.
+//! Idle load of an agent: CPU time, and wake-ups of its threads.
 
 use std::{fmt, fs, path::Path, time::Duration};
 
@@ -7,10 +7,10 @@ use drivebay_hwtests::{
     memory::{Memory, Tree},
 };
 
-/// Clock ticks of a second in /proc, on every Linux of today.
+/// Clock ticks per second in /proc, the same on all current Linux systems.
 const TICKS: f64 = 100.0;
 
-/// Over some time.
+/// Load over a period.
 #[derive(Debug)]
 pub(crate) struct Idle {
     over: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Processor time, in percent of a core.
+    /// Returns CPU time in percent of a core.
     pub(crate) fn percent(&self) -> f64 {
         100.0 * self.ticks as f64 / TICKS / self.over.as_secs_f64()
     }
@@ -29,7 +29,7 @@ impl Idle {
         self.wakes as f64 / self.over.as_secs_f64()
     }
 
-    /// Of the process and all below it.
+    /// Returns the memory of the process and its descendants.
     pub(crate) fn all(&self) -> Memory {
         self.tree.all()
     }
@@ -61,13 +61,13 @@ pub(crate) async fn measure(pid: u32, over: Duration) -> Result<Idle, Trouble> {
     })
 }
 
-/// Of the agent and its workers, also of those that have ended.
+/// Returns the CPU ticks of the agent and its workers, including ended ones.
 fn ticks(pid: u32) -> u64 {
     let mut pids = agent::descendants(pid);
     pids.push(pid);
     let of = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // utime, stime, and both of children that were waited for; the name may have blanks.
+        // utime, stime, and both of reaped children; the name may contain blanks.
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields = rest.split(' ').skip(11).take(4);
         Some(
@@ -79,7 +79,7 @@ fn ticks(pid: u32) -> u64 {
     pids.iter().filter_map(of).sum()
 }
 
-/// Context switches of all threads of the agent that waited for something.
+/// Returns the voluntary context switches of all threads of the agent.
 fn wakes(pid: u32) -> Result<u64, Trouble> {
     let mut all = 0;
     for task in fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"))? {

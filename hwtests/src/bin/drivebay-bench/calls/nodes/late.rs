@@ -1,5 +1,4 @@
-//! Drives that answer late: how many of them work at the same time is counted, so that the figure does not depend on the
-//! machine.
+//! Drives that answer late. Counts how many of them work at the same time, so that the result does not depend on the machine.
 
 use std::{
     sync::{
@@ -14,9 +13,9 @@ use super::{HungDrive, MIB, Pair, Rig, Table, Trouble, VOLUME, available, leave,
 
 const DRIVES: usize = 8;
 const VOLUMES: usize = 16;
-/// Each request takes so long; the table says so.
+/// Delay of each request; shown in the table.
 const LATE: Duration = Duration::from_millis(5);
-/// How often is counted.
+/// Interval of counting.
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
@@ -41,7 +40,7 @@ pub(crate) async fn measure(table: &mut Table, rounds: usize) -> Result<(), Trou
     Ok(())
 }
 
-/// So many at a time on blank drives: how long all took, and how many drives had a request at each look.
+/// Creates volumes on blank drives, `at_once` at a time; returns the total time, and the number of drives with a request at each sample.
 async fn of(at_once: usize) -> Result<(Duration, Vec<usize>), Trouble> {
     let drives: Vec<HungDrive> = (0..DRIVES)
         .map(|_| HungDrive::new(64 * MIB + VOLUMES as u64 * VOLUME))

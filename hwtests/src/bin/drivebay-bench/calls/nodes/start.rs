@@ -1,4 +1,4 @@
-//! From the start of the agent's process until it answers, and until it has scanned the drives.
+//! Time from the start of the agent's process until it answers, and until it has scanned the drives.
 
 use std::{
     process::Child,
@@ -9,25 +9,25 @@ use drivebay_hwtests::{Agent, Csi, MIB, Rig, Trouble, agent, csi, hang::HungDriv
 
 use super::{Table, Times, rig};
 
-/// Drives beside the one that hangs.
+/// Drives beside the unresponsive one.
 const BESIDE_HUNG: usize = 64;
-/// Between two looks.
+/// Polling interval.
 const STEP: Duration = Duration::from_millis(2);
-/// An agent that is not ready by then never will be.
+/// Longest time of a start.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a start takes.
+/// Durations of starts.
 #[derive(Debug, Default)]
 pub(super) struct Started {
     /// Until a call is answered.
     pub(super) answers: Times,
     /// Until this many drives are listed.
     pub(super) listed: Times,
-    /// Until Probe says ready, which it does when every drive was scanned or given up.
+    /// Until Probe answers ready: every drive was scanned, or its scan timed out.
     pub(super) complete: Times,
 }
 
-/// Restarts a node's agent, again and again.
+/// Restarts a node's agent repeatedly.
 pub(super) async fn measure(
     rig: &mut Rig,
     drives: usize,
@@ -45,7 +45,7 @@ pub(super) async fn measure(
     Ok(started)
 }
 
-/// Starts where one more drive gives no answer.
+/// Measures starts with one more drive, which is unresponsive.
 pub(crate) async fn beside_hung(table: &mut Table, rounds: usize) -> Result<(), Trouble> {
     let hung = with_hung_drive(rounds).await?;
     table.section("The agent's start with a drive that gives no answer");
@@ -58,7 +58,7 @@ pub(crate) async fn beside_hung(table: &mut Table, rounds: usize) -> Result<(), 
 
 async fn with_hung_drive(rounds: usize) -> Result<Started, Trouble> {
     let hung = HungDrive::new(512 * MIB)?;
-    /// First of all, or nothing of the rest would ever end.
+    /// Must be dropped first: nothing else ends while the drive is unresponsive.
     struct Resume<'a>(&'a HungDrive);
     impl Drop for Resume<'_> {
         fn drop(&mut self) {

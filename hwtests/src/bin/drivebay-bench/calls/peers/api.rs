@@ -1,5 +1,5 @@
-//! The part of a Kubernetes API server without which topolvm's node plugin does not start: discovery, LogicalVolumes, the Node and
-//! the CSIDriver. No object ever changes.
+//! The part of a Kubernetes API server that topolvm's node plugin needs to start: discovery, LogicalVolumes, the Node and the CSIDriver.
+//! Objects never change.
 
 use std::{fs, net::SocketAddr, path::Path, sync::Arc};
 
@@ -11,17 +11,17 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
-/// The node's name.
+/// Name of the node.
 pub(super) const NODE: &str = "node1";
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(super) struct Api {
     address: SocketAddr,
     task: JoinHandle<()>,
 }
 
 impl Api {
-    /// With these LogicalVolumes.
+    /// Serves these LogicalVolumes.
     pub(super) async fn serve(volumes: Vec<Value>) -> Result<Self, Trouble> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -55,7 +55,7 @@ impl Drop for Api {
     }
 }
 
-/// Answers one request after another.
+/// Answers requests on one connection sequentially.
 async fn connection(stream: TcpStream, volumes: &[Value]) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
@@ -84,7 +84,7 @@ async fn connection(stream: TcpStream, volumes: &[Value]) -> Option<()> {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
             let all = format!("{head}{events}");
             stream.write_all(all.as_bytes()).await.ok()?;
-            // No object changes: until the client ends the connection.
+            // A watch without further events: wait until the client closes the connection.
             stream.read_u8().await.ok()?;
             return None;
         }
@@ -101,7 +101,7 @@ async fn connection(stream: TcpStream, volumes: &[Value]) -> Option<()> {
     }
 }
 
-/// The events of a watch that replaces a list: all objects, and a bookmark.
+/// Returns the events of a watch that replaces a list: all objects, and a bookmark.
 fn initial_events(path: &str, volumes: &[Value]) -> String {
     let list = object(path, volumes).unwrap_or_default();
     let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -161,7 +161,7 @@ fn group(name: &str) -> Value {
     })
 }
 
-/// Only its metadata is requested.
+/// Only its metadata are requested.
 fn node() -> Value {
     json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

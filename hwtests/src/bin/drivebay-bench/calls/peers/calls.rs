@@ -1,4 +1,4 @@
-//! Node calls of the agent and of topolvm's node plugin, in turns.
+//! Node calls of the agent and of topolvm's node plugin, alternately.
 
 use drivebay_hwtests::{Csi, Rig, Trouble, node::Placed};
 
@@ -17,17 +17,17 @@ const CLIENTS: [usize; 3] = [1, 8, 64];
 /// NodeGetVolumeStats of all clients in a round.
 const STATS: usize = 320;
 
-/// Of the node with fewer drives.
+/// Results for the node with fewer drives.
 #[derive(Default)]
 pub(super) struct Calls {
     pub(super) publish: Pair,
     pub(super) unpublish: Pair,
     pub(super) stats: Vec<(usize, Pair)>,
-    /// Processes that a call starts: ours, theirs.
+    /// Processes that a call starts: of the agent, of the peer.
     pub(super) started: Vec<(&'static str, [usize; 2])>,
 }
 
-/// One volume used and left, again and again. topolvm stages nothing: it mounts when it publishes.
+/// Publishes and unpublishes one volume repeatedly. topolvm does not stage: it mounts when it publishes.
 pub(super) async fn mounted(
     rig: &Rig,
     ours: &Placed,
@@ -43,7 +43,7 @@ pub(super) async fn mounted(
         let ((), off) = timed(rig.leave_volume(ours)).await;
         let (done, beside_off) = timed(topolvm.unpublish(theirs)).await;
         done?;
-        // The first makes our filesystem.
+        // The first round creates the agent's filesystem, so it is not counted.
         if round > 0 {
             calls.publish.push(on, beside_on);
             calls.unpublish.push(off, beside_off);
@@ -67,7 +67,7 @@ pub(super) async fn mounted(
     Ok(calls)
 }
 
-/// NodeGetVolumeStats of the volumes in use on both sides.
+/// Measures NodeGetVolumeStats of the volumes in use on both sides.
 pub(super) async fn sampled(
     calls: &mut Calls,
     rig: &Rig,

@@ -1,4 +1,4 @@
-//! smartctl_exporter, with the harness' program in smartctl's place.
+//! smartctl_exporter, with a script of the harness instead of smartctl.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use drivebay_hwtests::{Shelf, Trouble, children::Process, scrape, wait};
 
 use super::named;
 
-/// Where its program is; hwtests/bench builds it.
+/// Environment variable with the path of its program; hwtests/bench builds it.
 pub(super) const PROGRAM: &str = "DRIVEBAY_BENCH_SMARTCTL_EXPORTER";
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -23,8 +23,8 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// Of all drives of a shelf, each of which gives the answer that the agent has from all of them. It polls them when it starts,
-    /// and in the first scrape after an interval, 60 seconds if none is given. None: its program is not named.
+    /// Starts an exporter for all drives of a shelf, each of which gives the same answer as to the agent. It polls them at its start, and
+    /// in the first scrape after each interval (default 60 seconds). None if the environment does not name its program.
     pub(super) fn start(
         shelf: &Shelf,
         answer: &Path,
@@ -60,7 +60,7 @@ impl Exporter {
         self.process.pid()
     }
 
-    /// Fails unless so many drives answered.
+    /// Errs unless this many drives answered.
     pub(super) fn scrape(&self, drives: usize) -> Result<(), Trouble> {
         let text = scrape::scrape_at(self.address)?;
         let found = text
@@ -76,8 +76,8 @@ impl Exporter {
     }
 }
 
-/// The program in smartctl's place: it prints a file for each drive, in which the drive's name is right, since the exporter
-/// refuses a name that comes twice.
+/// Writes the script that replaces smartctl: it prints a file for each drive, which has the drive's own name, since the exporter refuses
+/// duplicate names.
 fn smartctl(shelf: &Shelf, answer: &Path) -> Result<PathBuf, Trouble> {
     let dir = shelf.dir().join("smartctl_exporter");
     fs::create_dir_all(&dir)?;
@@ -96,7 +96,7 @@ fn smartctl(shelf: &Shelf, answer: &Path) -> Result<PathBuf, Trouble> {
     Ok(program)
 }
 
-/// An address of this machine with a port that is not in use.
+/// Returns an address of this machine with a free port.
 pub(super) fn free_address() -> Result<SocketAddr, Trouble> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

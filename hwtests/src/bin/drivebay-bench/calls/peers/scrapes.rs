@@ -1,4 +1,4 @@
-//! Scrapes of the agent and of smartctl_exporter, in turns.
+//! Scrapes of the agent and of smartctl_exporter, alternately.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -12,22 +12,22 @@ use super::{
 
 /// Scrapes of each kind in a round.
 const SCRAPES: usize = 20;
-/// All drives have answered a SMART poll.
+/// Longest time until all drives have answered a SMART poll.
 const POLLED: Duration = Duration::from_secs(180);
 
 /// So short that each scrape polls, as the first one after the default interval does.
 const AT_ONCE: &str = "1ms";
 
-/// Ours, beside those in which the exporter polls, and those that it answers from its cache.
+/// Scrapes of the agent, beside those in which the exporter polls, and those that it answers from its cache.
 #[derive(Default)]
 pub(super) struct Scrapes {
     pub(super) polling: Pair,
     pub(super) cached: Pair,
-    /// Processes that a scrape starts: ours, theirs.
+    /// Processes that a scrape starts: of the agent, of the peer.
     pub(super) started: Vec<(&'static str, [usize; 2])>,
 }
 
-/// Also returns a running exporter at the default interval.
+/// Measures scrapes; also returns a running exporter with the default interval.
 pub(super) async fn measure(
     rig: &Rig,
     metrics: SocketAddr,
@@ -38,7 +38,7 @@ pub(super) async fn measure(
     polled(metrics, drives).await;
     let mut scrapes = Scrapes::default();
     for _ in 0..rounds {
-        // New ones, or the interval of the second would pass.
+        // Both are new, so that the interval of the second does not expire.
         let polling = Exporter::start(&rig.shelf, answer, Some(AT_ONCE))?;
         let cached = Exporter::start(&rig.shelf, answer, None)?;
         let Some((polling, cached)) = polling.zip(cached) else {

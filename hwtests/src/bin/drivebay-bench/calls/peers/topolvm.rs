@@ -1,5 +1,5 @@
-//! topolvm's node plugin with lvmd embedded, as released. In LVM's place is a program that prints a report about partitions of a
-//! loop drive: no device-mapper is needed, and calls take less time than with LVM.
+//! topolvm's node plugin with embedded lvmd, as released. LVM is replaced by a script that prints a report about partitions of a loop
+//! drive: no device-mapper is needed, and calls take less time than with LVM.
 
 use std::{
     fs,
@@ -26,13 +26,13 @@ use super::{
     named,
 };
 
-/// Where its program is; hwtests/bench builds it.
+/// Environment variable with the path of its program; hwtests/bench builds it.
 pub(super) const PROGRAM: &str = "DRIVEBAY_BENCH_TOPOLVM_NODE";
 const START_LIMIT: Duration = Duration::from_secs(60);
 const CLASS: &str = "bench";
 const VG: &str = "drivebay-bench-peer";
 
-/// A running plugin. Killed before the API that it asks goes.
+/// A running plugin. Killed before its API server ends.
 pub(super) struct Topolvm {
     process: Process,
     socket: PathBuf,
@@ -43,7 +43,7 @@ pub(super) struct Topolvm {
 }
 
 impl Topolvm {
-    /// With so many volumes of so many MiB. None: its program is not named.
+    /// Starts the plugin with this many volumes of `mib` MiB. None if the environment does not name its program.
     pub(super) async fn start(
         shelf: &Shelf,
         volumes: usize,
@@ -54,7 +54,7 @@ impl Topolvm {
         };
         let dir = shelf.dir().join("topolvm");
         fs::create_dir(&dir)?;
-        // The shelf takes the drive, and what is mounted of it, away when it goes.
+        // The shelf removes the drive and its mounts.
         let device = drive(&dir, "drive.img", (volumes as u64 * mib + 64) * MIB)?;
         Carver::new(Layout::Partition, &device, volumes, mib)?;
         for number in 1..=volumes {
@@ -116,7 +116,7 @@ impl Topolvm {
         self.process.pid()
     }
 
-    /// One more connection.
+    /// Opens another connection.
     pub(super) async fn client(&self) -> Result<Csi, Trouble> {
         Csi::connect(&self.socket).await
     }
@@ -144,7 +144,7 @@ fn name(number: usize) -> String {
     format!("peer-{number}")
 }
 
-/// A LogicalVolume that topolvm has nothing left to do about.
+/// Returns a LogicalVolume that topolvm has already provisioned.
 fn object(number: usize, mib: u64) -> serde_json::Value {
     let (name, size) = (name(number), format!("{mib}Mi"));
     json!({
@@ -158,7 +158,7 @@ fn object(number: usize, mib: u64) -> serde_json::Value {
     })
 }
 
-/// The program in LVM's place: it prints a file for each of its commands.
+/// Writes the script that replaces LVM: it prints a file for each command.
 fn lvm(dir: &Path, device: &str, volumes: usize, mib: u64) -> Result<String, Trouble> {
     let bytes = (mib * MIB).to_string();
     let vg = json!({

@@ -1,0 +1,228 @@
+//! Suspends and resumes devices and swaps their tables, through a control node that is open already: while a device is suspended, nothing
+//! may be opened, started or written to a file, since that may wait for the device.
+
+use std::{fs::File, io};
+
+use super::control::{
+    self, DmIoctl, DmStatus, HEAD, NO_FLUSH, SUSPENDED, TABLE_STATUS, ask, open_control, put,
+};
+
+/// DM_DEV_SUSPEND: suspends with DM_SUSPEND_FLAG, else resumes.
+const SUSPEND: libc::Ioctl = nix::request_code_readwrite!(0xfd, 6, HEAD) as libc::Ioctl;
+const TABLE_LOAD: libc::Ioctl = nix::request_code_readwrite!(0xfd, 9, HEAD) as libc::Ioctl;
+const TABLE_CLEAR: libc::Ioctl = nix::request_code_readwrite!(0xfd, 10, HEAD) as libc::Ioctl;
+/// DM_STATUS_TABLE_FLAG: the table instead of the status.
+const TABLE: u32 = 1 << 4;
+/// DM_BUFFER_FULL_FLAG: the answer is longer than the room for it.
+const BUFFER_FULL: u32 = 1 << 8;
+/// DM_SKIP_LOCKFS_FLAG: no filesystem is frozen.
+const SKIP_LOCKFS: u32 = 1 << 10;
+/// Bytes of `struct dm_target_spec`: start (u64), length (u64), status (i32), next (u32), type ([u8; 16]). Its parameters follow as text.
+const SPEC: usize = 40;
+
+/// Device-mapper's control node, held open. Every device is addressed by its device-mapper uuid; ENXIO: there is none.
+#[derive(Debug)]
+pub struct Control(File);
+
+/// The only target of a device's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Length of the device, in sectors of 512 bytes.
+    pub sectors: u64,
+    /// E.g. `snapshot`.
+    pub kind: String,
+    pub params: String,
+}
+
+impl Control {
+    pub fn open() -> io::Result<Self> {
+        open_control().map(Self)
+    }
+
+    /// Returns the status of the device; None if there is none. Waits for no I/O.
+    pub fn status(&self, uuid: &str) -> io::Result<Option<DmStatus>> {
+        control::status(&self.0, uuid)
+    }
+
+    /// Returns the active table of the device.
+    ///
+    /// # Errors
+    /// InvalidData: the table has several targets, or is too long.
+    pub fn table(&self, uuid: &str) -> io::Result<Target> {
+        let mut arg = DmIoctl::about(uuid, TABLE | NO_FLUSH)?;
+        ask(&self.0, TABLE_STATUS, &mut arg)?;
+        let is_whole = arg.target_count == 1 && arg.flags & BUFFER_FULL == 0;
+        let target = is_whole.then(|| parse_target(&arg.answer)).flatten();
+        target.ok_or_else(|| {
+            let why = "its table is not of one target";
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })
+    }
+
+    /// Suspends the device: freezes its filesystem, if it has one that can be frozen, writes what is pending, and makes all further I/O
+    /// wait. Takes as long as the drive takes for that. Has no effect on a suspended device.
+    pub fn suspend(&self, uuid: &str) -> io::Result<()> {
+        self.change(SUSPEND, uuid, SUSPENDED)
+    }
+
+    /// Resumes the device, with the table that was loaded last if there is one. A device that is not suspended gets that table in the same
+    /// call, without waiting for queued I/O and without freezing a filesystem.
+    pub fn resume(&self, uuid: &str) -> io::Result<()> {
+        self.change(SUSPEND, uuid, NO_FLUSH | SKIP_LOCKFS)
+    }
+
+    /// Loads another table for the device, in use from the next `resume` on.
+    pub fn load(&self, uuid: &str, target: &Target) -> io::Result<()> {
+        let mut arg = DmIoctl::about(uuid, 0)?;
+        arg.target_count = 1;
+        put_target(target, &mut arg.answer)?;
+        ask(&self.0, TABLE_LOAD, &mut arg)
+    }
+
+    /// Drops a table that was loaded and is not in use.
+    pub fn clear(&self, uuid: &str) -> io::Result<()> {
+        self.change(TABLE_CLEAR, uuid, 0)
+    }
+
+    fn change(&self, request: libc::Ioctl, uuid: &str, flags: u32) -> io::Result<()> {
+        ask(&self.0, request, &mut DmIoctl::about(uuid, flags)?)
+    }
+}
+
+/// Writes a target's spec and its parameters to `room`, which must be zeros.
+///
+/// # Errors
+/// InvalidInput: it does not fit.
+fn put_target(target: &Target, room: &mut [u8]) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    if target.params.contains('\0') {
+        return Err(invalid());
+    }
+    let mut kind = [0; 16];
+    put(&target.kind, &mut kind)?;
+    // Offset at which another spec would begin: behind the NUL that ends the parameters, a multiple of 8.
+    let next = (SPEC + target.params.len() + 1).next_multiple_of(8);
+    let next = u32::try_from(next).map_err(|_| invalid())?;
+    let parts: [&[u8]; 7] = [
+        &0_u64.to_ne_bytes(),
+        &target.sectors.to_ne_bytes(),
+        &0_i32.to_ne_bytes(),
+        &next.to_ne_bytes(),
+        &kind,
+        target.params.as_bytes(),
+        &[0],
+    ];
+    let mut rest = room;
+    for part in parts {
+        let (here, behind) = rest.split_at_mut_checked(part.len()).ok_or_else(invalid)?;
+        here.copy_from_slice(part);
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// Parses one target; None if it does not begin at the device's first sector, or is cut off.
+fn parse_target(answer: &[u8]) -> Option<Target> {
+    let number = |at: usize| {
+        let bytes = answer.get(at..)?.first_chunk::<8>()?;
+        Some(u64::from_ne_bytes(*bytes))
+    };
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        String::from_utf8(bytes.get(..end)?.to_vec()).ok()
+    };
+    let target = Target {
+        sectors: number(8)?,
+        kind: text(answer.get(24..SPEC)?)?,
+        params: text(answer.get(SPEC..)?)?,
+    };
+    (number(0)? == 0).then_some(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot() -> Target {
+        Target {
+            sectors: 2_097_152,
+            kind: "snapshot".to_owned(),
+            params: "254:5 254:7 P 128".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_target_is_laid_out_as_the_kernel_reads_it() {
+        let mut room = [0; 512];
+        put_target(&snapshot(), &mut room).unwrap();
+        assert_eq!(room[..8], [0; 8], "first sector");
+        assert_eq!(room[8..16], 2_097_152_u64.to_ne_bytes());
+        assert_eq!(room[16..20], [0; 4], "status");
+        // 40 + 17 + 1, at the next multiple of 8.
+        assert_eq!(room[20..24], 64_u32.to_ne_bytes());
+        assert_eq!(&room[24..40], b"snapshot\0\0\0\0\0\0\0\0");
+        assert_eq!(&room[40..58], b"254:5 254:7 P 128\0");
+        assert_eq!(parse_target(&room), Some(snapshot()));
+    }
+
+    #[test]
+    fn a_target_without_parameters_has_the_zero_that_ends_them() {
+        let error = Target {
+            kind: "error".to_owned(),
+            params: String::new(),
+            ..snapshot()
+        };
+        let mut room = [0; 512];
+        put_target(&error, &mut room).unwrap();
+        assert_eq!(room[20..24], 48_u32.to_ne_bytes());
+        assert_eq!(parse_target(&room), Some(error));
+    }
+
+    #[test]
+    fn a_target_that_does_not_fit_is_refused() {
+        let with = |kind: &str, params: &str| {
+            let target = Target {
+                kind: kind.to_owned(),
+                params: params.to_owned(),
+                ..snapshot()
+            };
+            put_target(&target, &mut [0; 512]).is_ok()
+        };
+        assert!(with("fifteen-letters", &"a".repeat(512 - SPEC - 1)));
+        assert!(!with("snapshot", &"a".repeat(512 - SPEC)));
+        assert!(!with("sixteen--letters", ""));
+        assert!(!with("snapshot", "a\0b"));
+    }
+
+    #[test]
+    fn a_table_that_is_cut_off_or_begins_elsewhere_is_no_target() {
+        let mut room = [0; 512];
+        put_target(&snapshot(), &mut room).unwrap();
+        assert_eq!(parse_target(&room[..57]), None, "no zero at its end");
+        assert_eq!(parse_target(&room[..20]), None);
+        room[..8].copy_from_slice(&8_u64.to_ne_bytes());
+        assert_eq!(parse_target(&room), None);
+    }
+
+    #[test]
+    fn requests_and_flags_are_those_of_the_kernels_header() {
+        let numbers = [SUSPEND, TABLE_LOAD, TABLE_CLEAR, TABLE_STATUS].map(|one| one as u32);
+        assert_eq!(
+            numbers,
+            [0xc138_fd06, 0xc138_fd09, 0xc138_fd0a, 0xc138_fd0c]
+        );
+        assert_eq!((SUSPENDED, TABLE, BUFFER_FULL), (0x2, 0x10, 0x100));
+        assert_eq!((SKIP_LOCKFS, NO_FLUSH), (0x400, 0x800));
+        assert_eq!(std::mem::offset_of!(DmIoctl, target_count), 20);
+        assert_eq!(std::mem::offset_of!(DmIoctl, flags), 28);
+        assert_eq!(HEAD % 8, 0, "the first target is aligned");
+    }
+
+    #[test]
+    fn a_request_names_its_device_by_uuid_alone() {
+        let arg = DmIoctl::about("LVM-abc", SUSPENDED).unwrap();
+        assert_eq!(arg.flags, SUSPENDED);
+        assert_eq!((arg.target_count, arg.answer), (0, [0; 512]));
+        assert!(DmIoctl::about(&"x".repeat(129), 0).is_err());
+    }
+}

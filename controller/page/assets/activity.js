@@ -1,0 +1,122 @@
+// The view of activities: moves, copies and erases with their progress, the last checks, and verdicts that changed since the page was opened.
+
+import { json } from "./api.js";
+import { h, text } from "./dom.js";
+import { badge } from "./attention.js";
+import { Table, meter } from "./table.js";
+import { NONE, clock, count, day, percent, seconds, size } from "./units.js";
+import { driveHref, kindEntry, shortDrive } from "./words.js";
+
+/** Time between two fetches while the view is shown, milliseconds. */
+const EVERY = 2000;
+
+/** Returns a link to a drive, named as the fleet names it if it is known. */
+function link(store, node, id) {
+  if (!node || !id) return id ?? NONE;
+  const drive = store.drive(node, id);
+  return h("a", { href: driveHref(node, id), class: drive ? null : "mono", data: { key: `${node} ${id}` } }, drive ? shortDrive(drive) : id,
+    drive ? h("span", { class: "under mono" }, id) : null);
+}
+
+function share(row) {
+  return Number.isFinite(row.doneBytes) && row.totalBytes > 0 ? row.doneBytes / row.totalBytes : null;
+}
+
+const volume = { key: "volume", title: "Volume", wide: true, value: (row) => row.claim ?? row.name ?? row.volume,
+  cell: (row) => [h("span", { class: "strong" }, row.claim ?? row.name ?? row.volume ?? NONE), row.name && row.volume ? h("span", { class: "under mono" }, row.volume) : null] };
+const node = { key: "node", title: "Node", value: (row) => row.node, cell: (row) => row.node ?? NONE };
+const state = { key: "state", title: "State", wide: true, value: (row) => row.state, cell: (row) => [row.state ?? NONE, row.text ? h("span", { class: "under" }, row.text) : null] };
+const progress = [
+  { key: "progress", title: "Progress", number: true, value: share,
+    cell: (row) => (share(row) === null ? NONE : meter(share(row), `${percent(row.doneBytes, row.totalBytes)} of ${size(row.totalBytes)}`, "going")) },
+  { key: "rate", title: "Rate", number: true, value: (row) => row.bytesPerSecond, cell: (row) => (row.bytesPerSecond > 0 ? `${size(row.bytesPerSecond)}/s` : NONE) },
+  { key: "left", title: "Time left", number: true, value: (row) => row.secondsLeft, cell: (row) => (Number.isFinite(row.secondsLeft) ? seconds(row.secondsLeft) : NONE) },
+];
+
+function kinds(store) {
+  const drive = (key, title) => ({ key, title, value: (row) => row[key], cell: (row) => link(store, row.node, row[key]) });
+  const way = [volume, node, drive("from", "From"), drive("to", "To"), state, ...progress];
+  return [
+    { kind: "moves", title: "Moves", empty: "No volume is being moved.", columns: way },
+    { kind: "copies", title: "Copies", empty: "No copy is being made.", columns: way, optional: true },
+    { kind: "erases", title: "Erases", empty: "Nothing is being erased.", columns: [volume, node, drive("drive", "Drive"), state, ...progress.filter(({ key }) => key !== "rate")] },
+    { kind: "checks", title: "Last checks", empty: "No volume has been checked.", columns: [volume, node,
+      { key: "outcome", title: "Outcome", value: (row) => row.outcome ?? row.state, cell: (row) => h("span", { class: "strong" }, row.outcome ?? row.state ?? NONE) },
+      { key: "text", title: "Details", wide: true, cell: (row) => row.text ?? NONE },
+      { key: "method", title: "Method", value: (row) => row.method, cell: (row) => row.method ?? NONE },
+      { key: "at", title: "When", number: true, value: (row) => row.at, cell: (row) => (Number.isFinite(row.at) ? day(row.at, true) : NONE) }], sort: "-at" },
+  ];
+}
+
+/** The view. */
+export class ActivityView {
+  constructor(store) {
+    this.title = "Activity";
+    this.store = store;
+    this.heading = h("h1", { tabindex: "-1" }, "Activity");
+    this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+    this.silent = h("p", { class: "trouble", hidden: true });
+    this.parts = kinds(store).map(({ kind, title, empty, columns, optional, sort }) => {
+      const table = new Table({ label: title, columns, empty, sort, rowKey: (row) => [row.node, row.volume, row.from ?? row.drive, row.to].join(" ") });
+      const sum = h("span", { class: "side-sum" }, "0");
+      return { kind, table, sum, optional, element: h("section", { class: "panel", "aria-labelledby": `activity-${kind}`, hidden: optional }, h("div", { class: "panel-head" },
+        h("h2", { id: `activity-${kind}` }, title), sum), table.element) };
+    });
+    this.log = h("ol", { class: "log" });
+    this.noLog = h("p", { class: "table-none" }, "No verdict has changed since the page was opened.");
+    this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading), this.trouble, this.silent, this.parts.map(({ element }) => element),
+      h("section", { class: "panel", "aria-labelledby": "activity-log" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-log" }, "Verdicts that changed"),
+        h("span", { class: "quiet-text" }, "while this page was open")), this.noLog, this.log));
+    store.listen(({ turned }) => { if (this.visible && turned.length > 0) this.drawLog(); });
+  }
+
+  show() {
+    this.visible = true;
+    this.drawLog();
+    this.fetch();
+  }
+
+  hide() {
+    this.visible = false;
+    clearTimeout(this.timer);
+    this.abort?.abort();
+  }
+
+  async fetch() {
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    const abort = new AbortController();
+    this.abort = abort;
+    try {
+      if (!document.hidden) {
+        this.draw(await json("api/activity", abort.signal));
+        this.trouble.hidden = true;
+      }
+    } catch (error) {
+      if (abort.signal.aborted) return;
+      this.trouble.hidden = false;
+      text(this.trouble, `Activities cannot be fetched: ${error.message}. What is shown is from before.`);
+    }
+    if (this.visible && this.abort === abort) this.timer = setTimeout(() => this.fetch(), EVERY);
+  }
+
+  draw(body) {
+    for (const { kind, table, sum, element, optional } of this.parts) {
+      const rows = body[kind] ?? [];
+      table.rows(rows);
+      text(sum, String(rows.length));
+      if (optional) element.hidden = rows.length === 0;
+    }
+    const silent = body.silent ?? [];
+    this.silent.hidden = silent.length === 0 && !body.more;
+    text(this.silent, [silent.length > 0 && `${count(silent.length, "node")} gave no answer: ${silent.slice(0, 8).join(", ")}${silent.length > 8 ? " and others" : ""}.`,
+      body.more && "There is more than is shown."].filter(Boolean).join(" "));
+  }
+
+  drawLog() {
+    const { log } = this.store;
+    this.noLog.hidden = log.length > 0;
+    this.log.replaceChildren(...log.map(({ at, drive, from, to }) => h("li", {}, h("time", {}, clock(at)), badge(to),
+      h("a", { href: driveHref(drive.node.name, drive.id) }, drive.node.name, ` ${shortDrive(drive)}`), h("span", { class: "quiet-text" }, `before: ${kindEntry(from).word}`))));
+  }
+}

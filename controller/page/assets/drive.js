@@ -1,0 +1,157 @@
+// The view of one drive. Sections are drawn again only if their part of the answer has changed, and keep the focus.
+
+import { ApiError, json } from "./api.js";
+import { h, replace, text } from "./dom.js";
+import { meter } from "./table.js";
+import { count, percent, roughly, size } from "./units.js";
+import { bayText, kindEntry, kindOf, nodeState, shortDrive } from "./words.js";
+import * as sections from "./sections.js";
+
+/** Time after a change until it is fetched, and between fetches without a change, milliseconds. */
+const SOON = 700;
+const EVERY = 15000;
+
+const PARTS = [
+  { key: "findings", title: "Findings", make: sections.findings, from: (body) => [body.findings, body.kind, body.notes], place: "main" },
+  { key: "volumes", title: "Volumes", make: sections.volumes, from: (body) => body.volumes, place: "main" },
+  { key: "unreadable", title: "Unreadable ranges", make: sections.unreadable, from: (body) => [body.unreadable, body.unreadableMore], place: "main" },
+  { key: "commands", title: "Commands", make: sections.commands, from: (body) => body.commands, place: "main" },
+  { key: "facts", title: "Drive", make: sections.facts, from: (body) => ({ ...body, smart: 0, latency: 0, commands: 0, notes: 0, claims: 0, volumes: 0, findings: 0, unreadable: 0 }), place: "side" },
+  { key: "latency", title: "Latency", make: sections.latencies, from: (body) => body.latency, place: "side" },
+  { key: "smart", title: "SMART", make: sections.smart, from: (body) => [body.smart, body.smartFailure, body.smartAnsweredAt], place: "side" },
+];
+
+// What is on a drive, as far as the fleet tells.
+function on(raw) {
+  if (!(raw.volumes > 0)) return "";
+  const claims = raw.claims ?? [];
+  const more = claims.length > 3 ? ` and ${claims.length - 3} more` : "";
+  return ` On it: ${count(raw.volumes, "volume")}${claims.length > 0 ? `, of ${claims.slice(0, 3).join(", ")}${more}` : ""}.`;
+}
+
+/** The view. */
+export class DriveView {
+  constructor(store) {
+    this.store = store;
+    this.heading = h("h1", { tabindex: "-1" });
+    this.crumb = h("p", { class: "crumb" }, h("a", { href: "#/", data: { key: "back" } }, "← Fleet"), this.node = h("span", {}));
+    this.marks = h("div", { class: "drive-marks" });
+    this.lead = h("p", { class: "drive-lead" });
+    this.use = h("div", { class: "drive-use" });
+    this.away = h("p", { class: "trouble", hidden: true });
+    this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+    this.columns = { main: h("div", { class: "drive-main" }), side: h("div", { class: "drive-side" }) };
+    this.parts = PARTS.map((part) => {
+      const body = h("div", { class: "panel-body" });
+      const element = h("section", { class: `panel part-${part.key}`, "aria-labelledby": `drive-${part.key}`, hidden: true },
+        h("div", { class: "panel-head" }, h("h2", { id: `drive-${part.key}` }, part.title)), body);
+      this.columns[part.place].append(element);
+      return { ...part, body, element, shown: null };
+    });
+    this.element = h("div", { class: "view drive" }, this.crumb, h("div", { class: "drive-head" }, h("div", { class: "drive-name" }, this.marks, this.heading), this.use), this.lead,
+      this.away, this.trouble, h("div", { class: "drive-columns" }, this.columns.main, this.columns.side));
+    store.listen((change) => this.changed(change));
+  }
+
+  /** Shows a drive; `params`: its node and id. */
+  show([node, id]) {
+    this.visible = true;
+    this.name = node;
+    this.id = id;
+    this.body = null;
+    this.title = `Drive ${id} of ${node}`;
+    for (const part of this.parts) {
+      part.shown = null;
+      part.element.hidden = true;
+      part.body.replaceChildren();
+    }
+    this.trouble.hidden = true;
+    this.head();
+    this.fetch();
+    this.clock = setInterval(() => this.head(), 5000);
+  }
+
+  hide() {
+    this.visible = false;
+    this.abort?.abort();
+    clearTimeout(this.timer);
+    clearInterval(this.clock);
+  }
+
+  changed(change) {
+    if (!this.visible) return;
+    const own = this.store.drive(this.name, this.id);
+    const mine = change.all || change.drives.has(own) || change.removed.some((drive) => drive.node.name === this.name && drive.id === this.id);
+    if (mine) {
+      this.head();
+      this.later(SOON);
+    } else if ([...change.nodes].some(({ name }) => name === this.name)) this.head();
+  }
+
+  /** Draws what the fleet knows of the drive: at once, also before the answer is there. */
+  head() {
+    const drive = this.store.drive(this.name, this.id);
+    const node = this.store.nodes.get(this.name);
+    const raw = drive?.raw ?? this.body ?? {};
+    text(this.node, ` / ${this.name}${raw.bay ? ` / ${bayText(raw.bay)}` : ""}`);
+    text(this.heading, raw.model ? `${raw.model}` : shortDrive({ raw: { ...raw, id: this.id } }));
+    this.title = `${raw.model ?? this.id}, ${this.name} ${bayText(raw.bay)}`.trim();
+    const shown = JSON.stringify([drive?.kind, raw.cordoned, raw.acknowledged, raw.bytes, raw.freeBytes, raw.serial, raw.class, raw.volumes, raw.claims]);
+    const word = nodeState(node);
+    this.away.hidden = word === "";
+    if (word) {
+      const since = node.awayAt;
+      text(this.away, `${this.name} is ${word}${since === null ? "" : ` since ${roughly(this.store.now() - since)}`}: what is shown is the last that is known.`);
+    }
+    if (shown === this.headed && this.headedId === this.id) return;
+    this.headed = shown;
+    this.headedId = this.id;
+    this.marks.replaceChildren(...(drive ? sections.marks(drive).filter(Boolean) : []));
+    if (drive) text(this.lead, `${drive.node.name}${raw.bay ? `, ${bayText(raw.bay)}` : ""}: ${kindEntry(drive.kind).text}.${on(raw)}`);
+    else text(this.lead, this.store.loaded ? "This drive is not in the fleet any more." : "");
+    replace(this.use, drive && drive.used !== null
+      ? meter(drive.used, `${percent(drive.used, 1)} used, ${size(drive.free)} free of ${size(drive.bytes)}`) : raw.bytes ? size(raw.bytes) : "");
+  }
+
+  later(time) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.fetch(), time);
+  }
+
+  async fetch() {
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    const abort = new AbortController();
+    this.abort = abort;
+    try {
+      if (!document.hidden) {
+        const query = new URLSearchParams({ node: this.name, id: this.id });
+        const body = await json(`api/drive?${query}`, abort.signal);
+        this.body = { ...body, kind: kindOf(body) };
+        this.trouble.hidden = true;
+        this.head();
+        this.draw();
+      }
+    } catch (error) {
+      if (abort.signal.aborted && !(error instanceof ApiError)) return;
+      if (this.abort !== abort) return;
+      this.trouble.hidden = false;
+      text(this.trouble, error.status === 404 ? "The server does not know this drive."
+        : `The drive cannot be fetched: ${error.message}.${this.body ? " What is shown is from before." : ""}`);
+    }
+    if (this.visible && this.abort === abort) this.later(EVERY);
+  }
+
+  draw() {
+    for (const part of this.parts) {
+      const shown = JSON.stringify(part.from(this.body) ?? null);
+      if (shown === part.shown) continue;
+      part.shown = shown;
+      const made = part.make(this.body);
+      part.element.hidden = made === null;
+      const open = new Set([...part.body.querySelectorAll("details[open] > summary")].map((summary) => summary.dataset.key));
+      replace(part.body, made);
+      for (const summary of part.body.querySelectorAll("details > summary")) if (open.has(summary.dataset.key)) summary.parentElement.open = true;
+    }
+  }
+}

@@ -1,0 +1,181 @@
+// The stream of changes: text/event-stream read by fetch, since EventSource cannot send a token. Reconnects by itself.
+
+import { ApiError, json, request } from "./api.js";
+
+/** Without a byte for so long the connection counts as lost, milliseconds; the server sends a comment every 15 s. */
+const SILENCE = 40000;
+/** Waiting times between attempts, seconds; each is varied by a quarter, so that many pages do not come back at once. */
+const BACKOFF = [1, 2, 4, 8, 15, 30];
+/** Longest event that is read, characters. */
+const LONGEST = 64 << 20;
+
+/**
+ * Returns a parser of text/event-stream: feed it texts cut anywhere; it calls `event(name, data)`. Lines end with LF, CRLF or CR. Comments,
+ * ids and retry times are left out.
+ */
+export function parser(event) {
+  let rest = "";
+  let name = "";
+  let data = [];
+  return (chunk) => {
+    rest += chunk;
+    if (rest.length > LONGEST) throw new ApiError(0, "an event is too long");
+    // A CR at the end may be half of a CRLF.
+    const end = rest.endsWith("\r") ? rest.length - 1 : rest.length;
+    const lines = rest.slice(0, end).split(/\r\n|\n|\r/);
+    rest = lines.pop() + rest.slice(end);
+    for (const line of lines) {
+      if (line === "") {
+        if (data.length > 0) event(name || "message", data.join("\n"));
+        else if (name) event(name, "");
+        name = "";
+        data = [];
+        continue;
+      }
+      const colon = line.indexOf(":");
+      if (colon === 0) continue;
+      const field = colon < 0 ? line : line.slice(0, colon);
+      const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
+      if (field === "event") name = value;
+      else if (field === "data") data.push(value);
+    }
+  };
+}
+
+/**
+ * Keeps the fleet current. Calls `fleet(body)` with each whole answer of /api/fleet, `change(body)` with each change after it, `heard()`
+ * whenever the server has sent something, and `state({name, since, retryAt, reason})`, name being "starting", "live", "lost", "paused" or
+ * "refused" (with the [ApiError] as `error`). After a break it goes on with the changes since the last one.
+ */
+export class Stream {
+  constructor(told) {
+    this.told = told;
+    this.attempt = 0;
+    this.lostSince = null;
+    this.abort = null;
+    this.timer = null;
+    this.running = false;
+    this.revision = null;
+  }
+
+  /** Ends, and forgets what was known: another reader may see other claims. */
+  forget() {
+    this.stop();
+    this.revision = null;
+    this.lostSince = null;
+    this.attempt = 0;
+  }
+
+  /** Connects, now. */
+  start() {
+    this.stop();
+    this.running = true;
+    this.connect();
+  }
+
+  /** Ends the connection and all attempts. */
+  stop() {
+    this.running = false;
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    this.abort = null;
+  }
+
+  /** Ends the connection since nobody looks; [start] goes on. */
+  pause() {
+    if (!this.running) return;
+    this.stop();
+    this.told.state({ name: "paused" });
+  }
+
+  async connect() {
+    clearTimeout(this.timer);
+    const abort = new AbortController();
+    this.abort = abort;
+    if (this.lostSince === null) this.told.state({ name: "starting" });
+    try {
+      const began = Date.now();
+      await this.follow(abort);
+      if (!this.running || this.abort !== abort) return;
+      // An end after a while is one of those that are due, and no failure.
+      if (Date.now() - began < 5000) throw new ApiError(0, "the server ended the connection");
+      this.connect();
+    } catch (error) {
+      // Stopped on purpose, or replaced by a newer connection.
+      if (!this.running || this.abort !== abort) return;
+      abort.abort();
+      if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
+        this.stop();
+        this.told.state({ name: "refused", error });
+        return;
+      }
+      this.later(error instanceof ApiError ? error.message : "the connection was lost");
+    }
+  }
+
+  later(reason) {
+    this.lostSince ??= Date.now() / 1000;
+    const wait = BACKOFF[Math.min(this.attempt, BACKOFF.length - 1)] * (0.75 + Math.random() / 2);
+    this.attempt += 1;
+    this.told.state({ name: "lost", since: this.lostSince, retryAt: Date.now() / 1000 + wait, reason });
+    this.timer = setTimeout(() => this.connect(), wait * 1000);
+  }
+
+  // Ends when the server ends the stream, which it does each hour; throws when it is lost.
+  async follow(abort) {
+    if (this.revision === null) await this.refetch(abort);
+    const response = await request(`api/changes?since=${this.revision}`, { signal: abort.signal, accept: "text/event-stream" });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    this.attempt = 0;
+    this.lostSince = null;
+    this.told.state({ name: "live" });
+    let fail;
+    const failed = new Promise((_, reject) => { fail = reject; });
+    failed.catch(() => {});
+    let watch;
+    const rearm = () => {
+      clearTimeout(watch);
+      watch = setTimeout(() => fail(new ApiError(0, "the server has been silent for too long")), SILENCE);
+    };
+    // Changes that come while the fleet is fetched anew; null: it is not being fetched.
+    let waiting = null;
+    const feed = parser((name, data) => {
+      if (name === "reset" && waiting === null) {
+        waiting = [];
+        this.refetch(abort).then(() => {
+          const kept = waiting;
+          waiting = null;
+          kept.forEach((body) => this.apply(body));
+        }, fail);
+      } else if (name === "change") {
+        const body = JSON.parse(data);
+        if (waiting) waiting.push(body);
+        else this.apply(body);
+      }
+    });
+    try {
+      for (;;) {
+        rearm();
+        const { done, value } = await Promise.race([reader.read(), failed]);
+        if (done) return;
+        this.told.heard();
+        feed(value);
+      }
+    } finally {
+      clearTimeout(watch);
+      reader.cancel().catch(() => {});
+    }
+  }
+
+  async refetch(abort) {
+    const body = await json("api/fleet", abort.signal);
+    this.revision = body.revision;
+    this.told.fleet(body);
+  }
+
+  apply(body) {
+    if (body.revision <= this.revision) return;
+    this.revision = body.revision;
+    this.told.change(body);
+  }
+}

@@ -1,0 +1,267 @@
+//! Requests by path, and their answers.
+
+use std::{convert::Infallible, sync::Arc};
+
+use http_body_util::{BodyExt, Full, combinators::BoxBody};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Bytes,
+    header::{
+        ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+        WWW_AUTHENTICATE,
+    },
+};
+use serde::Serialize;
+
+use super::{
+    Page, assets,
+    guard::{Hosts, Unusable, one},
+    query::parameter,
+    stream,
+};
+use crate::{
+    access::{Denied, Reader, Visibility},
+    model::{Activity, Volume},
+    render,
+};
+
+pub(super) type Body = BoxBody<Bytes, Infallible>;
+
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const HEADERS: [(&str, &str); 5] = [
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+];
+const JSON: &str = "application/json";
+/// Longest name in a query, bytes: identities of drives and names of nodes are shorter.
+const NAME_BYTES: usize = 512;
+
+/// Paths of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Session,
+    Fleet,
+    Drive,
+    Volumes,
+    Activity,
+    Changes,
+}
+
+impl Api {
+    fn at(path: &str) -> Option<Self> {
+        Some(match path {
+            "/api/session" => Self::Session,
+            "/api/fleet" => Self::Fleet,
+            "/api/drive" => Self::Drive,
+            "/api/volumes" => Self::Volumes,
+            "/api/activity" => Self::Activity,
+            "/api/changes" => Self::Changes,
+            _ => return None,
+        })
+    }
+}
+
+/// Answers a request. `hosts`: names of this server.
+pub(super) async fn respond<B>(request: Request<B>, page: &Page, hosts: Hosts) -> Response<Body> {
+    let path = request.uri().path();
+    let is_data = path.starts_with("/api/");
+    let headers = request.headers();
+    let checked = hosts.check(request.uri(), request.version(), headers, is_data);
+    let mut response = if let Err(refused) = checked {
+        let status = match refused {
+            super::guard::Misdirected::Origin => StatusCode::FORBIDDEN,
+            _ => StatusCode::MISDIRECTED_REQUEST,
+        };
+        error(status, &refused.to_string())
+    } else if request.method() != Method::GET && request.method() != Method::HEAD {
+        let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD");
+        let allow = HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(ALLOW, allow);
+        response
+    } else if let Some(api) = Api::at(path) {
+        data(api, &request, page).await
+    } else if let Some(asset) = assets::at(path) {
+        body(
+            StatusCode::OK,
+            asset.content_type,
+            Bytes::from_static(asset.bytes),
+        )
+    } else {
+        error(StatusCode::NOT_FOUND, "no such path")
+    };
+    tracing::debug!(
+        status = response.status().as_u16(),
+        is_data,
+        "page request answered"
+    );
+    for (name, value) in HEADERS {
+        let name = HeaderName::from_static(name);
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    // What the program has changes with its version.
+    let cache = match is_data {
+        true => "no-store",
+        false => "no-cache",
+    };
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+    response
+}
+
+async fn data<B>(api: Api, request: &Request<B>, page: &Page) -> Response<Body> {
+    if api == Api::Session {
+        return session(page);
+    }
+    // Reviews count, too: whoever sends wrong tokens keeps no more than these places.
+    let Ok(_place) = page.requests.clone().try_acquire_owned() else {
+        return busy("too many requests at a time");
+    };
+    let Ok(token) = bearer(request) else {
+        return denied(Denied::Invalid);
+    };
+    let reader = match page.access.admit(token.as_deref()).await {
+        Ok(reader) => reader,
+        Err(why) => return denied(why),
+    };
+    let query = request.uri().query();
+    match api {
+        Api::Session => session(page),
+        Api::Fleet => match page.live.fleet().await {
+            None => busy("the program stops"),
+            Some(fleet) => {
+                let visibility = page.access.visibility(&reader, &fleet.namespaces).await;
+                body(StatusCode::OK, JSON, fleet.json(&visibility))
+            }
+        },
+        Api::Drive => drive(page, &reader, query).await,
+        Api::Volumes => {
+            let mut volumes = page.source.volumes().await;
+            let visibility = visibility(page, &reader).await;
+            let all = volumes.volumes.iter_mut();
+            all.for_each(|one| hide(one, &visibility));
+            json(&volumes)
+        }
+        Api::Activity => {
+            let activity: Activity = page.source.activity().await;
+            json(&activity)
+        }
+        Api::Changes if request.method() == Method::HEAD => {
+            body(StatusCode::OK, stream::CONTENT_TYPE, Bytes::new())
+        }
+        Api::Changes => {
+            let Ok(place) = page.streams.clone().try_acquire_owned() else {
+                return busy("too many streams at a time");
+            };
+            let since = parameter(query, "since").and_then(|since| since.parse().ok());
+            let visibility = visibility(page, &reader).await;
+            stream::begin(page.clone(), token, visibility, since, place)
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Session {
+    host: Option<String>,
+    needs_token: bool,
+    version: &'static str,
+}
+
+fn session(page: &Page) -> Response<Body> {
+    json(&Session {
+        host: page.source.host(),
+        needs_token: page.access.needs_token(),
+        version: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+async fn visibility(page: &Page, reader: &Reader) -> Visibility {
+    // Namespaces of claims are known once the fleet was read.
+    let fleet = page.live.fleet().await;
+    let namespaces = fleet.map(|fleet| fleet.namespaces.clone());
+    let namespaces = namespaces.unwrap_or_default();
+    page.access.visibility(reader, &namespaces).await
+}
+
+async fn drive(page: &Page, reader: &Reader, query: Option<&str>) -> Response<Body> {
+    let name =
+        |name| parameter(query, name).filter(|one| !one.is_empty() && one.len() <= NAME_BYTES);
+    let (Some(node), Some(id)) = (name("node"), name("id")) else {
+        return error(StatusCode::BAD_REQUEST, "give node and id");
+    };
+    let Some(mut drive) = page.source.drive(&node, &id).await else {
+        return error(StatusCode::NOT_FOUND, "no such drive");
+    };
+    let visibility = visibility(page, reader).await;
+    render::claims(&mut drive.claims, &visibility);
+    drive
+        .volumes
+        .iter_mut()
+        .for_each(|one| hide(one, &visibility));
+    json(&drive)
+}
+
+fn hide(volume: &mut Volume, visibility: &Visibility) {
+    volume.claim = volume.claim.take().filter(|claim| visibility.shows(claim));
+}
+
+/// Returns the bearer token; None if there is no such header.
+fn bearer<B>(request: &Request<B>) -> Result<Option<Arc<str>>, Unusable> {
+    let Some(value) = one(request.headers(), &AUTHORIZATION)? else {
+        return Ok(None);
+    };
+    let (scheme, token) = value.split_once(' ').ok_or(Unusable)?;
+    match scheme.eq_ignore_ascii_case("bearer") {
+        true => Ok(Some(token.trim().into())),
+        false => Err(Unusable),
+    }
+}
+
+fn denied(why: Denied) -> Response<Body> {
+    let status = match why {
+        Denied::NoToken | Denied::Invalid => StatusCode::UNAUTHORIZED,
+        Denied::Forbidden => StatusCode::FORBIDDEN,
+        Denied::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = error(status, &why.to_string());
+    if status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Bearer");
+        response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+    }
+    response
+}
+
+fn busy(why: &'static str) -> Response<Body> {
+    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, why);
+    let after = HeaderValue::from_static("2");
+    response.headers_mut().insert(RETRY_AFTER, after);
+    response
+}
+
+#[derive(Serialize)]
+struct ErrorJson<'a> {
+    error: &'a str,
+}
+
+pub(super) fn error(status: StatusCode, text: &str) -> Response<Body> {
+    body(status, JSON, render::json(&ErrorJson { error: text }))
+}
+
+fn json(value: &impl Serialize) -> Response<Body> {
+    body(StatusCode::OK, JSON, render::json(value))
+}
+
+fn body(status: StatusCode, content_type: &'static str, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Full::new(bytes).boxed());
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}

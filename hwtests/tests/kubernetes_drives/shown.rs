@@ -1,0 +1,202 @@
+//! What kubectl shows of drives, and what becomes of their objects.
+
+use std::time::Duration;
+
+use drivebay_hwtests::{
+    kube::{
+        Cluster, LIMIT,
+        manifest::{IDLE, claim, mounted, pod},
+        wait,
+    },
+    tools,
+};
+use serde_json::Value;
+
+fn drives(cluster: &Cluster) -> Vec<Value> {
+    cluster.list("default", &["drives"])
+}
+
+/// Returns a condition of a drive: its status, reason and time.
+fn condition(drive: &Value, type_: &str) -> [String; 3] {
+    let all = drive["status"]["conditions"].as_array().cloned();
+    let one = all.unwrap_or_default().into_iter();
+    let one = one.into_iter().find(|one| one["type"] == type_);
+    let one = one.unwrap_or_default();
+    ["status", "reason", "lastTransitionTime"]
+        .map(|key| one[key].as_str().unwrap_or_default().to_owned())
+}
+
+/// Waits until a drive's object has this status of a condition.
+fn until_condition(cluster: &Cluster, name: &str, type_: &str, status: &str) -> Value {
+    wait::until(LIMIT, &format!("{name} is {type_}={status}"), || {
+        let drive = cluster.get("default", &["drive", name]);
+        (condition(&drive, type_)[0] == status).then_some(drive)
+    })
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn drives_are_listed_described_and_watched_and_return_when_they_are_deleted() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    cluster.drivebay_is_up();
+    let it = cluster.scenario("drive-objects");
+    it.apply(&[
+        claim("data", 64),
+        pod("user", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("user");
+    let claimed = format!("{}/data", it.name);
+    let used = wait::until(LIMIT, "a drive's object names the claim", || {
+        let names = |drive: &Value| {
+            let volumes = drive["status"]["volumes"].as_array();
+            volumes.is_some_and(|all| all.iter().any(|one| one["claim"] == claimed.as_str()))
+        };
+        drives(&cluster).into_iter().find(names)
+    });
+    let used = used["metadata"]["name"].as_str().unwrap().to_owned();
+
+    let table = cluster.kubectl(&["get", "drives"]);
+    println!("{table}");
+    let mut lines = table.lines();
+    let head: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+    assert_eq!(
+        head,
+        [
+            "NAME", "NODE", "BAY", "MODEL", "SIZE", "FREE", "CLASS", "HEALTH", "REASON", "AGE"
+        ]
+    );
+    let row = lines.find(|line| line.starts_with(&used)).unwrap();
+    for cell in ["node-1", "6 GiB", "loop"] {
+        assert!(row.contains(cell), "{cell}: {row}");
+    }
+    println!(
+        "{}",
+        cluster.kubectl(&["get", "drives", "--output", "wide"])
+    );
+    let of_node = [
+        "get",
+        "drives",
+        "--field-selector",
+        "status.node=node-1",
+        "--output",
+        "name",
+    ];
+    assert_eq!(
+        cluster.kubectl(&of_node).lines().count(),
+        drives(&cluster).len()
+    );
+
+    let text = cluster.kubectl(&["describe", "drive", &used]);
+    println!("{text}");
+    for part in [
+        &claimed,
+        "Volumes:",
+        "Conditions:",
+        "AcceptingVolumes",
+        "Last Transition Time",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+
+    // A watch sees a change by an operator; the object is right again, whatever another client writes into it.
+    cluster.start(
+        "watch-drives",
+        &[],
+        &["kubectl", "get", "drives", "--watch", "--output", "wide"],
+    );
+    let seen = || {
+        let log = cluster.log("watch-drives");
+        let of = log.lines().filter(|line| line.starts_with(&used));
+        of.map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait::until(LIMIT, "the watch has listed the drives", || {
+        (!seen().is_empty()).then_some(())
+    });
+    let patch = r#"{"status":{"health":"BAD"}}"#;
+    cluster.kubectl(&["patch", "drive", &used, "--type=merge", "--patch", patch]);
+    wait::until(LIMIT, "the object is as the agent says", || {
+        let health = cluster.get("default", &["drive", &used])["status"]["health"].clone();
+        (health != "BAD").then_some(())
+    });
+    wait::until(LIMIT, "the watch has seen both", || {
+        let of = seen();
+        (of.iter().any(|line| line.contains("BAD")) && of.len() >= 3).then_some(())
+    });
+    println!("{}", cluster.log("watch-drives"));
+    cluster.signal("-TERM", "kubectl get drives --watch");
+
+    // The drives are the truth.
+    let before = drives(&cluster).len();
+    cluster.kubectl(&["delete", "drives", "--all"]);
+    wait::until(LIMIT, "all objects are back", || {
+        (drives(&cluster).len() == before).then_some(())
+    });
+    it.sh("user", "echo still >/data/here; sync");
+    let back = cluster.get("default", &["drive", &used]);
+    assert!(
+        back["status"]["volumes"].to_string().contains(&claimed),
+        "{back:#}"
+    );
+    it.end();
+}
+
+#[test]
+#[ignore = "needs a cluster: hwtests/kubernetes"]
+fn a_missing_drive_keeps_its_object_with_a_condition() {
+    let cluster = Cluster::running();
+    cluster.installed();
+    cluster.drivebay_is_up();
+    let it = cluster.scenario("missing-object");
+    // A volume, so that the drive is claimed and missed.
+    it.apply(&[
+        claim("data", 64),
+        pod("user", &[mounted("data", "/data")], IDLE),
+    ]);
+    it.runs("user");
+    let volume = wait::until(LIMIT, "there is a volume", || {
+        let volumes = cluster.ask_controller(&["volumes"])["volumes"].take();
+        volumes.as_array()?.first().cloned()
+    });
+    let used = wait::until(LIMIT, "its drive has an object", || {
+        let mut all = drives(&cluster).into_iter();
+        all.find(|drive| drive["status"]["drive"] == volume["drive"])
+    });
+    it.delete_pod("user");
+    let name = used["metadata"]["name"].as_str().unwrap();
+    let [_, _, conflict_since] = condition(&used, "Conflict");
+    let device = format!("/dev/{}", used["status"]["device"].as_str().unwrap());
+    let file = tools::must(
+        "losetup",
+        &["--noheadings", "--output", "BACK-FILE", &device],
+    );
+    // A device that is mounted would be detached when it is unmounted.
+    let unmounted = format!("! grep -q '^{device}p' /proc/mounts");
+    wait::until(LIMIT, "the volume is not mounted", || {
+        cluster.inside(&["sh", "-c", &unmounted]).ok()
+    });
+    tools::must("losetup", &["--detach", &device]);
+
+    let missing = until_condition(&cluster, name, "Present", "False");
+    assert_eq!(
+        condition(&missing, "Present")[1],
+        "DriveMissing",
+        "{missing:#}"
+    );
+    assert_eq!(missing["status"]["state"], "missing", "{missing:#}");
+    // A condition that did not change has kept its time over the write.
+    assert_eq!(
+        condition(&missing, "Conflict")[2],
+        conflict_since,
+        "{missing:#}"
+    );
+    println!("{}", cluster.kubectl(&["get", "drive", name]));
+    println!("{}", cluster.kubectl(&["describe", "drive", name]));
+
+    tools::must("losetup", &[&device, file.trim()]);
+    wait::until(Duration::from_secs(120), "the drive is back", || {
+        let drive = cluster.get("default", &["drive", name]);
+        (condition(&drive, "Present")[0] == "True").then_some(())
+    });
+    it.end();
+}
