@@ -14,6 +14,9 @@ use tonic::{Request, Response, Status};
 
 use crate::netns::Host;
 
+/// Size of the decoded message of [`Attack::Bomb`], bytes: more than a controller decodes.
+const BOMB_BYTES: usize = 40 << 20;
+
 /// Behaviour of an attacker.
 #[derive(Debug, Clone)]
 pub enum Attack {
@@ -153,24 +156,29 @@ impl Agent for Node {
             Attack::Forge => "\n2026-01-01 ERROR forged line".repeat(5),
             _ => "i".to_owned(),
         };
-        let updates = iter(0_u64..).map(move |number| {
-            let (drives, volumes) = match attacker.attack {
-                Attack::Grow => (0, volumes(&attacker.node, number, 0)),
-                Attack::Foreign => (0, volumes("other", number, 4000)),
-                Attack::Bomb => (150_000, Vec::new()),
-                _ => (0, Vec::new()),
-            };
-            Ok(InventoryUpdate {
-                instance: instance.clone(),
-                node_id: attacker.node.clone(),
-                revision: number + 1,
-                since_revision: number,
-                full: number == 0 && !matches!(attacker.attack, Attack::Forge),
-                ready: true,
-                drives: vec![Drive::default(); drives],
-                volumes,
-                ..InventoryUpdate::default()
-            })
+        let updates = iter(0_u64..).then(move |number| {
+            let (attacker, instance) = (attacker.clone(), instance.clone());
+            async move {
+                // The response headers are sent first: the controller does not wait long for them, and making a large message takes a while.
+                tokio::task::yield_now().await;
+                let (drives, volumes) = match attacker.attack {
+                    Attack::Grow => (0, volumes(&attacker.node, number, 0)),
+                    Attack::Foreign => (0, volumes("other", number, 4000)),
+                    Attack::Bomb => (BOMB_BYTES / size_of::<Drive>(), Vec::new()),
+                    _ => (0, Vec::new()),
+                };
+                Ok(InventoryUpdate {
+                    instance,
+                    node_id: attacker.node.clone(),
+                    revision: number + 1,
+                    since_revision: number,
+                    full: number == 0 && !matches!(attacker.attack, Attack::Forge),
+                    ready: true,
+                    drives: vec![Drive::default(); drives],
+                    volumes,
+                    ..InventoryUpdate::default()
+                })
+            }
         });
         Ok(Response::new(Box::pin(updates)))
     }
