@@ -201,9 +201,22 @@ impl Bench {
         ));
     }
 
-    /// Returns the digest of the first [PATTERN_MIB] MiB of a volume, read with O_DIRECT. Errs if the volume has no device or cannot be
-    /// read.
+    /// Returns the digest of the first [PATTERN_MIB] MiB of a volume, read with O_DIRECT. A drive that was plugged in again may have the
+    /// devices of its former connection for a moment, and then none; Errs if the volume cannot be read for [PATIENCE].
     pub(crate) async fn digest(&self, placed: &Placed) -> Held<String> {
+        let mut last = String::new();
+        let read = within(PATIENCE, async || match self.read(placed).await {
+            Ok(digest) => Some(digest),
+            Err(why) => {
+                last = why;
+                None
+            }
+        });
+        let read = read.await;
+        read.ok_or(last)
+    }
+
+    async fn read(&self, placed: &Placed) -> Held<String> {
         let inventory = self.lab.inventory().await;
         let found = inventory.volumes.iter().find(|of| of.id == placed.id);
         let device = found.map(|of| of.device.clone()).unwrap_or_default();
