@@ -19,6 +19,7 @@ mod page {
     pub(crate) mod live;
     pub(crate) mod load;
     pub(crate) mod look;
+    pub(crate) mod partial;
     pub(crate) mod real;
     pub(crate) mod server;
 }

@@ -5,12 +5,17 @@
 
 use std::{collections::BTreeMap, env, fmt::Write, fs, path::Path};
 
-use drivebay_common::metrics::Def;
+use drivebay_common::{metrics::Def, terminal::Terminal};
 use drivebay_model::RejectCode;
 use drivebay_proto::condition::{NormalReason, Reason};
 use drivebay_smart::{Thresholds, rules::table};
 
 const GENERATED: &str = "Generated from the code (`hwtests/tests/reference.rs`); do not edit.";
+/// Wraps the lines of the documents.
+const LINES: Terminal = Terminal {
+    width: Some(120),
+    ..Terminal::NONE
+};
 /// Metrics of the library that makes histograms. Their texts are in the code that calls it.
 const OF_CALLS: [(&str, &str, &str, &str); 3] = [
     (
@@ -38,36 +43,15 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
-/// Appends words as lines of at most 120 characters, unless a word is longer. `first` begins the first line; the others are indented by
-/// its length.
-fn wrap(text: &mut String, first: &str, words: &str) {
-    let indent = " ".repeat(first.len());
-    let (mut line, mut is_begun) = (first.to_owned(), false);
-    for word in words.split_whitespace() {
-        if is_begun && line.chars().count() + 1 + word.chars().count() > 120 {
-            writeln!(text, "{line}").unwrap();
-            line.clone_from(&indent);
-            is_begun = false;
-        }
-        if is_begun {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_begun = true;
-    }
-    writeln!(text, "{line}").unwrap();
-}
-
 fn conditions() -> String {
     let mut text = format!(
         "# Conditions, findings, rejections\n\n{GENERATED}\n\n## Conditions of volumes\n\n"
     );
-    wrap(
-        &mut text,
+    text.push_str(&LINES.wrapped(
         "",
         "What CSI, events, metrics, logs and commands name. The message beside a reason says what it is here, and what to do. \
          What each is found by, and when it is cleared: [agent](health.md#volume-conditions).",
-    );
+    ));
     text.push_str("\n| reason | status | meaning |\n|---|---|---|\n");
     for reason in Reason::ALL {
         let (status, meaning) = (reason.status(), cell(reason.meaning()));
@@ -81,20 +65,18 @@ fn conditions() -> String {
         writeln!(text, "| `{reason}` | {} |", cell(reason.meaning())).unwrap();
     }
     text.push_str("\n## Findings about drives\n\n");
-    wrap(
-        &mut text,
+    text.push_str(&LINES.wrapped(
         "",
         "Rules on SMART data with the default thresholds; `[smart.thresholds]` changes them. The verdict of a drive is that of its worst \
          finding, acknowledged or not ([acknowledge](../drive-fails.md#acknowledge-findings)). `drivebay-agent rules -o wide` prints \
          what each rule reads and where it is from. A slow drive has the finding `Slow` ([agent](health.md#slow-drives)).",
-    );
+    ));
     text.push('\n');
-    wrap(
-        &mut text,
+    text.push_str(&LINES.wrapped(
         "",
         "Of each: its verdict and the drives that it is of; what it means; when it holds; what to do; and for how long `drive ack` \
          silences it.",
-    );
+    ));
     text.push('\n');
     for row in table::rows(&Thresholds::default()) {
         let words = format!(
@@ -108,7 +90,7 @@ fn conditions() -> String {
             row.action,
             row.acknowledge
         );
-        wrap(&mut text, "- ", &words);
+        text.push_str(&LINES.wrapped("- ", &words));
     }
     text.push_str(
         "\n## Why a drive is rejected\n\n\
@@ -122,12 +104,11 @@ fn conditions() -> String {
 
 fn metrics() -> String {
     let mut text = format!("# Metrics\n\n{GENERATED}\n\n");
-    wrap(
-        &mut text,
+    text.push_str(&LINES.wrapped(
         "",
         "A value that is not known has no series. How to join them with other exporters' metrics: \
          [metrics and alerts](../metrics.md#joins). Of each metric: its type and labels, and its meaning.",
-    );
+    ));
     let agent = drivebay_agent::metrics::definitions();
     let controller = drivebay_controller::metrics::cluster::DEFINITIONS;
     let both = drivebay_common::metrics::DEFINITIONS;
@@ -143,11 +124,8 @@ fn metrics() -> String {
         let mut text = format!("\n## {title}\n\n");
         for (name, (kind, labels, help)) in rows {
             let of = if labels.is_empty() { "" } else { "; " };
-            wrap(
-                &mut text,
-                "- ",
-                &format!("`{name}` ({kind}{of}{labels}): {help}"),
-            );
+            let words = format!("`{name}` ({kind}{of}{labels}): {help}");
+            text.push_str(&LINES.wrapped("- ", &words));
         }
         text
     };

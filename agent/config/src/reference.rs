@@ -181,8 +181,15 @@ pub fn sections() -> Vec<Section> {
 mod tests {
     use std::fmt::Write as _;
 
+    use drivebay_common::terminal::Terminal;
+
     use super::*;
 
+    /// Wraps the lines of the document.
+    const LINES: Terminal = Terminal {
+        width: Some(120),
+        ..Terminal::NONE
+    };
     const HEAD: &str = "\
 # Configuration of drivebay-agent
 
@@ -191,35 +198,13 @@ change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib 
 
 ";
 
-    /// Appends words as lines of at most 120 characters, unless a word is longer. `first` begins the first line; the others are indented
-    /// by its length.
-    fn wrap(text: &mut String, first: &str, words: &str) {
-        let indent = " ".repeat(first.len());
-        let (mut line, mut is_begun) = (first.to_owned(), false);
-        for word in words.split_whitespace() {
-            if is_begun && line.chars().count() + 1 + word.chars().count() > 120 {
-                text.push_str(&line);
-                text.push('\n');
-                line.clone_from(&indent);
-                is_begun = false;
-            }
-            if is_begun {
-                line.push(' ');
-            }
-            line.push_str(word);
-            is_begun = true;
-        }
-        text.push_str(&line);
-        text.push('\n');
-    }
-
     fn document() -> String {
         let mut text = format!("{HEAD}{VALUES}");
         for section in sections() {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "\n## {}\n", section.name);
             if !section.remark.is_empty() {
-                wrap(&mut text, "", &section.remark);
+                text.push_str(&LINES.wrapped("", &section.remark));
                 text.push('\n');
             }
             for key in &section.keys {
@@ -232,7 +217,7 @@ change the comments there, then `DRIVEBAY_UPDATE=1 cargo test --workspace --lib 
                     values => format!("; values: {values}"),
                 };
                 let words = format!("`{}` ({value}{values}): {}", key.name, key.meaning);
-                wrap(&mut text, "- ", &words);
+                text.push_str(&LINES.wrapped("- ", &words));
             }
         }
         text

@@ -1,16 +1,16 @@
-// The view of activities: moves, copies and erases with their progress, the last checks, and verdicts that changed since the page was opened.
+// The view of activities: progress of moves, copies and erases, the last checks, and state changes of drives since the page was opened.
 
 import { json } from "./api.js";
 import { h, text } from "./dom.js";
 import { badge } from "./attention.js";
 import { Table, meter } from "./table.js";
-import { NONE, clock, count, day, percent, seconds, size } from "./units.js";
+import { NONE, NOT_KNOWN, clock, count, day, percent, seconds, size } from "./units.js";
 import { driveHref, kindEntry, shortDrive } from "./words.js";
 
-/** Time between two fetches while the view is shown, milliseconds. */
+/** Interval of fetches while the view is shown, milliseconds. */
 const EVERY = 2000;
 
-/** Returns a link to a drive, named as the fleet names it if it is known. */
+/** Returns a link to a drive, with its bay if the fleet has the drive. */
 function link(store, node, id) {
   if (!node || !id) return id ?? NONE;
   const drive = store.drive(node, id);
@@ -28,9 +28,9 @@ const node = { key: "node", title: "Node", value: (row) => row.node, cell: (row)
 const state = { key: "state", title: "State", wide: true, value: (row) => row.state, cell: (row) => [row.state ?? NONE, row.text ? h("span", { class: "under" }, row.text) : null] };
 const progress = [
   { key: "progress", title: "Progress", number: true, value: share,
-    cell: (row) => (share(row) === null ? NONE : meter(share(row), `${percent(row.doneBytes, row.totalBytes)} of ${size(row.totalBytes)}`, "going")) },
-  { key: "rate", title: "Rate", number: true, value: (row) => row.bytesPerSecond, cell: (row) => (row.bytesPerSecond > 0 ? `${size(row.bytesPerSecond)}/s` : NONE) },
-  { key: "left", title: "Time left", number: true, value: (row) => row.secondsLeft, cell: (row) => (Number.isFinite(row.secondsLeft) ? seconds(row.secondsLeft) : NONE) },
+    cell: (row) => (share(row) === null ? NOT_KNOWN : meter(share(row), `${percent(row.doneBytes, row.totalBytes)} of ${size(row.totalBytes)}`, "going")) },
+  { key: "rate", title: "Rate", number: true, value: (row) => row.bytesPerSecond, cell: (row) => (Number.isFinite(row.bytesPerSecond) ? `${size(row.bytesPerSecond)}/s` : NOT_KNOWN) },
+  { key: "left", title: "Time left", number: true, value: (row) => row.secondsLeft, cell: (row) => (Number.isFinite(row.secondsLeft) ? seconds(row.secondsLeft) : NOT_KNOWN) },
 ];
 
 function kinds(store) {
@@ -58,14 +58,14 @@ export class ActivityView {
     this.silent = h("p", { class: "trouble", hidden: true });
     this.parts = kinds(store).map(({ kind, title, empty, columns, optional, sort }) => {
       const table = new Table({ label: title, columns, empty, sort, rowKey: (row) => [row.node, row.volume, row.from ?? row.drive, row.to].join(" ") });
-      const sum = h("span", { class: "side-sum" }, "0");
-      return { kind, table, sum, optional, element: h("section", { class: "panel", "aria-labelledby": `activity-${kind}`, hidden: optional }, h("div", { class: "panel-head" },
+      const sum = h("span", { class: "side-sum" }, NONE);
+      return { kind, empty, table, sum, optional, element: h("section", { class: "panel", "aria-labelledby": `activity-${kind}`, hidden: optional }, h("div", { class: "panel-head" },
         h("h2", { id: `activity-${kind}` }, title), sum), table.element) };
     });
     this.log = h("ol", { class: "log" });
-    this.noLog = h("p", { class: "table-none" }, "No verdict has changed since the page was opened.");
+    this.noLog = h("p", { class: "table-none" }, "No drive has changed its state since the page was opened.");
     this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading), this.trouble, this.silent, this.parts.map(({ element }) => element),
-      h("section", { class: "panel", "aria-labelledby": "activity-log" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-log" }, "Verdicts that changed"),
+      h("section", { class: "panel", "aria-labelledby": "activity-log" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-log" }, "State changes of drives"),
         h("span", { class: "quiet-text" }, "while this page was open")), this.noLog, this.log));
     store.listen(({ turned }) => { if (this.visible && turned.length > 0) this.drawLog(); });
   }
@@ -95,22 +95,25 @@ export class ActivityView {
     } catch (error) {
       if (abort.signal.aborted) return;
       this.trouble.hidden = false;
-      text(this.trouble, `Activities cannot be fetched: ${error.message}. What is shown is from before.`);
+      text(this.trouble, `Activities cannot be fetched: ${error.message}. The last answer is shown.`);
     }
     if (this.visible && this.abort === abort) this.timer = setTimeout(() => this.fetch(), EVERY);
   }
 
   draw(body) {
-    for (const { kind, table, sum, element, optional } of this.parts) {
-      const rows = body[kind] ?? [];
-      table.rows(rows);
-      text(sum, String(rows.length));
-      if (optional) element.hidden = rows.length === 0;
-    }
     const silent = body.silent ?? [];
+    for (const { kind, empty, table, sum, element, optional } of this.parts) {
+      const rows = body[kind] ?? [];
+      // With moves and copies that could not be read, a list without rows does not mean that there are none.
+      const isPartial = !body[kind] || (silent.length > 0 && (kind === "moves" || kind === "copies"));
+      text(table.none, isPartial ? "Not known for all nodes." : empty);
+      table.rows(rows);
+      text(sum, isPartial ? (rows.length > 0 ? `at least ${rows.length}` : NOT_KNOWN) : String(rows.length));
+      if (optional) element.hidden = rows.length === 0 && !isPartial;
+    }
     this.silent.hidden = silent.length === 0 && !body.more;
-    text(this.silent, [silent.length > 0 && `${count(silent.length, "node")} gave no answer: ${silent.slice(0, 8).join(", ")}${silent.length > 8 ? " and others" : ""}.`,
-      body.more && "There is more than is shown."].filter(Boolean).join(" "));
+    text(this.silent, [silent.length > 0 && `Moves and copies of ${count(silent.length, "node")} could not be read: ${silent.slice(0, 8).join(", ")}${silent.length > 8 ? " and others" : ""}.`,
+      body.more && "The lists are not complete."].filter(Boolean).join(" "));
   }
 
   drawLog() {

@@ -1,13 +1,13 @@
-// Calls of the backend. The token is kept in this module's memory, sent in a header only, and in sessionStorage only if the reader asks.
+// Requests to the server; the token is kept in memory, or in sessionStorage if the reader chooses so, and is sent in a header only.
 
 const KEY = "drivebay-token";
-/** Longest time for an answer that is not a stream, milliseconds. */
+/** Deadline of a request without a stream, milliseconds. */
 const LIMIT = 20000;
 
 let token = null;
-try { token = sessionStorage.getItem(KEY); } catch { /* not permitted: memory alone */ }
+try { token = sessionStorage.getItem(KEY); } catch { /* storage is not permitted: memory only */ }
 
-/** An answer other than success. `status` is 0 if there was none. */
+/** A failed request; `status` is 0 if there was no answer. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -15,22 +15,19 @@ export class ApiError extends Error {
   }
 }
 
-/** True if there is a token to send. */
+/** Returns true if there is a token. */
 export const hasToken = () => token !== null;
 
-/** Sets the token; `keep`: also for reloads, until the tab is closed. */
+/** Sets the token; with `keep` it outlives a reload, until the tab is closed. */
 export function setToken(value, keep) {
   token = value;
   try {
     if (value !== null && keep) sessionStorage.setItem(KEY, value);
     else sessionStorage.removeItem(KEY);
-  } catch { /* not permitted: memory alone */ }
+  } catch { /* storage is not permitted: memory only */ }
 }
 
-/**
- * Fetches with the token. `path` is relative to the page, so that it works behind a port-forward or a proxy's path. Throws [ApiError] unless
- * the answer is a success.
- */
+/** Fetches with the token from `path`, relative to the page as behind a proxy; throws [ApiError] unless the answer is a success. */
 export async function request(path, { signal, accept = "application/json" } = {}) {
   const headers = { Accept: accept };
   if (token !== null) headers.Authorization = `Bearer ${token}`;
@@ -49,11 +46,11 @@ async function reason(response) {
   try {
     const body = await response.json();
     if (typeof body.error === "string") return body.error.slice(0, 500);
-  } catch { /* no JSON */ }
+  } catch { /* not JSON */ }
   return `the server answered ${response.status}`;
 }
 
-/** Fetches JSON; see [request]. Ends after twenty seconds. */
+/** Fetches JSON as [request] does, within [LIMIT]. */
 export async function json(path, signal) {
   const limit = AbortSignal.timeout(LIMIT);
   const response = await request(path, { signal: signal ? AbortSignal.any([signal, limit]) : limit });

@@ -1,13 +1,13 @@
-// Charts as inline SVG: the history of a value, and a latency histogram beside that of a drive's peers. Each has its numbers as text, too.
+// Charts as inline SVG, each with its numbers as text: the history of a value, and latencies beside those of a drive's peers.
 
 import { h, svg } from "./dom.js";
-import { clock, count, day, number, percent } from "./units.js";
+import { NOT_KNOWN, clock, count, day, number, percent } from "./units.js";
 
 const WIDTH = 168;
 const HEIGHT = 34;
 const PAD = 3;
 
-/** Returns a small line of `[[unix, number], …]` with its range in words, or null if there are fewer than two points. */
+/** Returns a line of `[[unix, number], …]` with its range as text, or null if there are fewer than two points. */
 export function history(points, name) {
   const list = (points ?? []).filter((point) => Array.isArray(point) && Number.isFinite(point[0]) && Number.isFinite(point[1])).sort((a, b) => a[0] - b[0]);
   if (list.length < 2) return null;
@@ -28,14 +28,13 @@ export function history(points, name) {
       h("span", {}, end - start >= 86400 ? ` since ${day(start)}` : ` since ${clock(start)}`)));
 }
 
-/**
- * Returns the latency of a direction minute by minute, beside what the same load takes on other drives: `{mean, expected, usual, history}` in
- * milliseconds. Null if nothing is known.
- */
+/** Returns the latencies of a direction, `{mean, expected, usual, history}` in milliseconds, one mean per minute, with the expectation of its peers. */
 export function minutes(title, direction, { comparedWith, peerDrives, unit = "ms" }) {
   const list = direction?.history ?? [];
   const known = list.filter(Number.isFinite);
-  if (!direction || (known.length === 0 && !Number.isFinite(direction.mean))) return null;
+  if (!direction || (known.length === 0 && !Number.isFinite(direction.mean))) {
+    return h("div", { class: "minutes" }, h("p", { class: "minutes-head" }, h("strong", {}, title), h("span", { class: "quiet-text" }, NOT_KNOWN)));
+  }
   const { mean, expected, usual } = direction;
   const [wide, tall, left] = [460, 108, 34];
   const top = Math.max(...known, expected ?? 0, mean ?? 0) * 1.12 || 1;
@@ -46,7 +45,8 @@ export function minutes(title, direction, { comparedWith, peerDrives, unit = "ms
     if (Number.isFinite(value)) line += `${line && Number.isFinite(list[index - 1]) ? "L" : "M"}${x(index).toFixed(1)} ${y(value).toFixed(1)}`;
   });
   const ms = (value) => `${number(Math.round(value * 100) / 100)} ${unit}`;
-  const peers = comparedWith ? `${count(peerDrives ?? 0, "drive")} of this ${comparedWith}` : null;
+  const drives = Number.isFinite(peerDrives) ? `${count(peerDrives, "drive")} of this ${comparedWith}` : `number of drives of this ${comparedWith} ${NOT_KNOWN}`;
+  const peers = comparedWith ? drives : null;
   const chart = known.length < 2 ? null : svg("svg", { class: "minutes-chart", viewBox: `0 0 ${wide} ${tall}`, role: "img",
     "aria-label": `${title}, mean of each of the last ${list.length} minutes, from ${ms(Math.min(...known))} to ${ms(Math.max(...known))}` },
   svg("line", { class: "axis", x1: left, x2: wide, y1: y(0), y2: y(0) }),
@@ -57,44 +57,45 @@ export function minutes(title, direction, { comparedWith, peerDrives, unit = "ms
   svg("text", { class: "axis-text", x: left, y: tall - 6 }, `${list.length} min ago`), svg("text", { class: "axis-text", x: wide - 8, y: tall - 6, "text-anchor": "end" }, "now"));
   const times = Number.isFinite(mean) && expected > 0 ? mean / expected : null;
   return h("div", { class: "minutes" },
-    h("p", { class: "minutes-head" }, h("strong", {}, title), Number.isFinite(mean) ? h("span", { class: "minutes-now" }, ms(mean)) : h("span", { class: "quiet-text" }, "too few requests"),
+    h("p", { class: "minutes-head" }, h("strong", {}, title), Number.isFinite(mean) ? h("span", { class: "minutes-now" }, ms(mean)) : h("span", { class: "quiet-text" }, `${NOT_KNOWN}: too few requests in the last minute`),
       direction.slowSince ? h("span", { class: "badge suspect" }, h("b", { "aria-hidden": "true" }, "S"), `slow since ${day(direction.slowSince, true)}`) : null),
     h("p", { class: "key" }, Number.isFinite(expected) ? h("span", { class: "key-item" }, h("span", { class: "swatch dash" }), h("span", {},
       `peers: ${ms(expected)} at this load${peers ? `, ${peers}` : ""}${times !== null && times >= 1.05 ? `; ${number(Number(times.toPrecision(2)))} times as long` : ""}`,
-      Number.isFinite(usual) ? h("span", { class: "quiet-text" }, ` usually ${ms(usual)}`) : null)) : "no peers to compare with"), chart);
+      Number.isFinite(usual) ? h("span", { class: "quiet-text" }, ` usually ${ms(usual)}`) : null)) : comparedWith ? `latency of peers ${NOT_KNOWN}` : "no peers to compare with"), chart);
 }
 
-/** Returns the buckets as shares: `[{label, count, share}]`. A bucket without a limit, or with an infinite one, is the last. */
+/** Returns the buckets as shares, `[{le, count, share}]`; a bucket without a limit has an infinite one. */
 function shares(buckets) {
   const list = (buckets ?? []).filter((bucket) => Number.isFinite(bucket?.count));
   const sum = list.reduce((all, bucket) => all + bucket.count, 0);
   return { sum, list: list.map((bucket) => ({ le: Number.isFinite(bucket.le) ? bucket.le : Infinity, count: bucket.count, share: sum > 0 ? bucket.count / sum : 0 })) };
 }
 
-/** Returns the peers' buckets: they come as one histogram, or as one of each peer, which are added up. */
+/** Returns the peers' buckets, which are one histogram or the sum of one per peer; buckets without a count are left out. */
 function peersOf(peers) {
   const all = new Map();
   const add = (bucket) => {
-    const le = Number.isFinite(bucket?.le) ? bucket.le : Infinity;
-    all.set(le, (all.get(le) ?? 0) + (bucket?.count ?? 0));
+    if (!Number.isFinite(bucket?.count)) return;
+    const le = Number.isFinite(bucket.le) ? bucket.le : Infinity;
+    all.set(le, (all.get(le) ?? 0) + bucket.count);
   };
   for (const peer of peers ?? []) (Array.isArray(peer?.buckets) ? peer.buckets : [peer]).forEach(add);
   return [...all].sort((a, b) => a[0] - b[0]).map(([le, sum]) => ({ le, count: sum }));
 }
 
-/** Returns the histogram of `latency` beside its peers', with a table of the same numbers; null without requests. */
+/** Returns the histogram of `latency` beside that of its peers, with a table of the same numbers; null without requests. */
 export function latency({ unit, buckets, peers }) {
   const own = shares(buckets);
   const other = shares(peersOf(peers));
   if (own.sum === 0 && other.sum === 0) return null;
   const limits = [...new Set([...own.list, ...other.list].map(({ le }) => le))].sort((a, b) => a - b);
-  const at = (list, le) => list.find((bucket) => bucket.le === le) ?? { count: 0, share: 0 };
+  const at = (list, le) => list.find((bucket) => bucket.le === le) ?? { count: null, share: 0 };
   const title = (le, index) => (le === Infinity ? `> ${number(limits[index - 1] ?? 0)}` : `≤ ${number(le)}`);
   const slot = 56;
   const [tall, base] = [150, 176];
   const wide = Math.max(limits.length * slot, 280);
   const most = Math.max(...limits.map((le) => Math.max(at(own.list, le).share, at(other.list, le).share)), 0.01);
-  // Square roots: the few slow requests are what matters, and would be invisible beside the many fast ones.
+  // The square root makes a few slow requests visible beside many fast ones.
   const high = (share) => (share === 0 ? 0 : Math.max(2, Math.sqrt(share / most) * (tall - 16)));
   const bars = limits.flatMap((le, index) => {
     const left = index * slot + 6;
@@ -110,11 +111,12 @@ export function latency({ unit, buckets, peers }) {
     svg("line", { class: "axis", x1: 0, x2: wide, y1: tall + 6.5, y2: tall + 6.5 }), bars);
   const table = h("details", {}, h("summary", { data: { key: "latency table" } }, "As a table"), h("table", { class: "table small" },
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `Latency (${unit ?? "ms"})`), h("th", { scope: "col", class: "number" }, "This drive"),
-      h("th", { scope: "col", class: "number" }, "Its peers"))),
+      h("th", { scope: "col", class: "number" }, "Peers"))),
     h("tbody", {}, limits.map((le, index) => h("tr", {}, h("th", { scope: "row" }, title(le, index)),
-      [[own, at(own.list, le)], [other, at(other.list, le)]].map(([{ sum }, bucket]) => h("td", { class: "number" }, `${number(bucket.count)} (${percent(bucket.count, sum)})`)))))));
+      [[own, at(own.list, le)], [other, at(other.list, le)]].map(([{ sum }, bucket]) => h("td", { class: "number" },
+        bucket.count === null ? NOT_KNOWN : `${number(bucket.count)} (${percent(bucket.count, sum)})`)))))));
   return h("div", { class: "latency" },
     h("p", { class: "key" }, h("span", { class: "swatch own" }), `this drive, ${count(own.sum, "request")}`,
-      other.sum > 0 ? [h("span", { class: "swatch peer" }), `its peers, ${count(other.sum, "request")}`] : h("span", {}, "no peers to compare with")),
-    h("p", { class: "quiet-text" }, `Share of requests in % by latency in ${unit ?? "ms"}; heights by square root, so that few slow ones are visible`), chart, table);
+      other.sum > 0 ? [h("span", { class: "swatch peer" }), `peers, ${count(other.sum, "request")}`] : h("span", {}, "no peers to compare with")),
+    h("p", { class: "quiet-text" }, `Share of requests in % by latency in ${unit ?? "ms"}; bar heights are square roots of the shares`), chart, table);
 }

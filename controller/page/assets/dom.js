@@ -1,16 +1,16 @@
-// Making and changing elements. Text from outside enters the document here and only as text: no markup is ever parsed.
+// Creates and changes elements; data enters the document here only, as text that is never parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * Makes an element. `attrs`: `class`, `on` (listeners by event), `data` (dataset), properties of boolean kind, and attributes; null and
- * false leave one out. `children`: elements, texts, numbers, arrays of them; null and false are left out.
+ * Creates an element. `attrs` has attributes, `on` (listeners by event) and `data` (dataset); `children` are elements, texts, numbers and
+ * arrays of them; null and false are left out of both.
  */
 export function h(tag, attrs = {}, ...children) {
   return fill(document.createElement(tag), attrs, children);
 }
 
-/** Makes an SVG element, like [h]. */
+/** Creates an SVG element, with the parameters of [h]. */
 export function svg(tag, attrs = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), attrs, children);
 }
@@ -34,15 +34,15 @@ function append(element, children) {
   }
 }
 
-// Control characters, and those that change the direction of what follows. ASCII only, so that no editor hides them.
+// Control characters, and those that change the direction of the following text, as escapes so that an editor shows them.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
-/** Returns a text in which characters that would hide or reorder others are replaced by a visible one. */
+/** Returns the text with characters that hide or reorder others replaced by a visible one. */
 export function clean(value) {
   return String(value).replace(UNSEEN, "\ufffd");
 }
 
-/** Sets the text of an element only if it differs, so that nothing is laid out or announced again. */
+/** Sets the text of an element only if it differs, to avoid layout and a repeated announcement. */
 export function text(element, words) {
   const value = clean(words);
   if (element.textContent !== value) element.textContent = value;
@@ -58,10 +58,7 @@ export function attr(element, name, value) {
   if (element.getAttribute(name) !== wanted) element.setAttribute(name, wanted);
 }
 
-/**
- * Replaces the children of an element and keeps the focus: if it was on a descendant with `data-key`, it goes to the new one with the same
- * key.
- */
+/** Replaces the children of an element; the focus moves to the new descendant with the `data-key` of the focused one. */
 export function replace(element, ...children) {
   const active = document.activeElement;
   const key = element.contains(active) ? active.dataset?.key : undefined;
@@ -76,7 +73,7 @@ export function replace(element, ...children) {
   }
 }
 
-/** Moves `element` before `next` (null: to the end) without losing focus or scroll position inside it. */
+/** Moves `element` before `next`, or to the end with null, and keeps the focus inside it. */
 export function place(parent, element, next) {
   if (element.parentNode === parent && element.nextSibling === next) return;
   if (element.parentNode === parent && typeof parent.moveBefore === "function") {
@@ -88,7 +85,7 @@ export function place(parent, element, next) {
   active?.focus({ preventScroll: true });
 }
 
-/** Returns a function that runs `act` once in the next frame, however often it is called before. */
+/** Returns a function whose calls before the next frame run `act` once, in that frame. */
 export function batched(act) {
   let pending = false;
   return () => {
@@ -101,21 +98,21 @@ export function batched(act) {
   };
 }
 
-/** Returns a button that copies a text, and says so; null for a text with control characters. */
+/** Returns a button that copies a text, or null for a text with control characters. */
 export function copyButton(value, label = "Copy") {
-  // A terminal would take a line break as Enter, and what is shown must be what is copied.
+  // A terminal takes a line break as Enter, and the copied text must equal the text that is shown.
   if (/\n/.test(value) || clean(value) !== value) return null;
   const button = h("button", { type: "button", class: "copy", data: { key: `copy ${value}` }, "aria-label": `${label}: ${value}` }, label);
   button.addEventListener("click", async () => {
     const done = await copied(value);
-    button.textContent = done ? "Copied" : "Select it";
+    button.textContent = done ? "Copied" : "Select manually";
     announce(done ? "Copied" : "Copying is not permitted here: select the text");
     setTimeout(() => { button.textContent = label; }, 1600);
   });
   return button;
 }
 
-// The clipboard interface exists in secure contexts only; a page behind plain HTTP on another host than loopback has only the older way.
+// The Clipboard API exists in secure contexts only; plain HTTP on a host other than loopback has execCommand only.
 async function copied(value) {
   try {
     await navigator.clipboard.writeText(value);
@@ -135,16 +132,16 @@ async function copied(value) {
 
 let queue = [];
 let speaking = false;
-/** Tells readers of the screen; messages of three seconds are told together, and at most four of them. */
+/** Announces a message to screen readers; messages within 400 ms are joined, up to four. */
 export function announce(message) {
   queue.push(message);
   if (speaking) return;
   speaking = true;
   setTimeout(() => {
-    const said = queue.slice(0, 4);
-    if (queue.length > said.length) said.push(`and ${queue.length - said.length} more changes`);
+    const messages = queue.slice(0, 4);
+    if (queue.length > messages.length) messages.push(`and ${queue.length - messages.length} more changes`);
     queue = [];
     speaking = false;
-    text(document.getElementById("announce"), said.join(". "));
+    text(document.getElementById("announce"), messages.join(". "));
   }, 400);
 }

@@ -1,13 +1,13 @@
-// The view of one drive. Sections are drawn again only if their part of the answer has changed, and keep the focus.
+// The view of one drive; a section is drawn again only if its part of the answer has changed, and keeps the focus.
 
 import { ApiError, json } from "./api.js";
 import { h, replace, text } from "./dom.js";
 import { meter } from "./table.js";
 import { count, percent, roughly, size } from "./units.js";
-import { bayText, kindEntry, kindOf, nodeState, shortDrive } from "./words.js";
+import { bayText, kindOf, kindText, nodeState, shortDrive } from "./words.js";
 import * as sections from "./sections.js";
 
-/** Time after a change until it is fetched, and between fetches without a change, milliseconds. */
+/** Delay of a fetch after a change, and interval of fetches without one, milliseconds. */
 const SOON = 700;
 const EVERY = 15000;
 
@@ -21,9 +21,10 @@ const PARTS = [
   { key: "smart", title: "SMART", make: sections.smart, from: (body) => [body.smart, body.smartFailure, body.smartAnsweredAt], place: "side" },
 ];
 
-// What is on a drive, as far as the fleet tells.
+/** Returns a sentence about the volumes of a drive, "" for none. */
 function on(raw) {
-  if (!(raw.volumes > 0)) return "";
+  if (raw.volumes === 0) return "";
+  if (!Number.isFinite(raw.volumes)) return " Its volumes are not known.";
   const claims = raw.claims ?? [];
   const more = claims.length > 3 ? ` and ${claims.length - 3} more` : "";
   return ` On it: ${count(raw.volumes, "volume")}${claims.length > 0 ? `, of ${claims.slice(0, 3).join(", ")}${more}` : ""}.`;
@@ -53,7 +54,7 @@ export class DriveView {
     store.listen((change) => this.changed(change));
   }
 
-  /** Shows a drive; `params`: its node and id. */
+  /** Shows the drive with this node and id. */
   show([node, id]) {
     this.visible = true;
     this.name = node;
@@ -88,7 +89,7 @@ export class DriveView {
     } else if ([...change.nodes].some(({ name }) => name === this.name)) this.head();
   }
 
-  /** Draws what the fleet knows of the drive: at once, also before the answer is there. */
+  /** Draws the drive as the fleet has it, also before the answer has arrived. */
   head() {
     const drive = this.store.drive(this.name, this.id);
     const node = this.store.nodes.get(this.name);
@@ -96,19 +97,19 @@ export class DriveView {
     text(this.node, ` / ${this.name}${raw.bay ? ` / ${bayText(raw.bay)}` : ""}`);
     text(this.heading, raw.model ? `${raw.model}` : shortDrive({ raw: { ...raw, id: this.id } }));
     this.title = `${raw.model ?? this.id}, ${this.name} ${bayText(raw.bay)}`.trim();
-    const shown = JSON.stringify([drive?.kind, raw.cordoned, raw.acknowledged, raw.bytes, raw.freeBytes, raw.serial, raw.class, raw.volumes, raw.claims]);
+    const shown = JSON.stringify([drive?.kind, raw.severity, raw.verdict, raw.cordoned, raw.acknowledged, raw.bytes, raw.freeBytes, raw.serial, raw.class, raw.volumes, raw.claims]);
     const word = nodeState(node);
     this.away.hidden = word === "";
     if (word) {
       const since = node.awayAt;
-      text(this.away, `${this.name} is ${word}${since === null ? "" : ` since ${roughly(this.store.now() - since)}`}: what is shown is the last that is known.`);
+      text(this.away, `${this.name} is ${word}${since === null ? "" : ` since ${roughly(this.store.now() - since)}`}: the last known state is shown.`);
     }
     if (shown === this.headed && this.headedId === this.id) return;
     this.headed = shown;
     this.headedId = this.id;
     this.marks.replaceChildren(...(drive ? sections.marks(drive).filter(Boolean) : []));
-    if (drive) text(this.lead, `${drive.node.name}${raw.bay ? `, ${bayText(raw.bay)}` : ""}: ${kindEntry(drive.kind).text}.${on(raw)}`);
-    else text(this.lead, this.store.loaded ? "This drive is not in the fleet any more." : "");
+    if (drive) text(this.lead, `${drive.node.name}${raw.bay ? `, ${bayText(raw.bay)}` : ""}: ${kindText(drive.kind, raw)}.${on(raw)}`);
+    else text(this.lead, this.store.loaded ? "This drive is no longer in the fleet." : "");
     replace(this.use, drive && drive.used !== null
       ? meter(drive.used, `${percent(drive.used, 1)} used, ${size(drive.free)} free of ${size(drive.bytes)}`) : raw.bytes ? size(raw.bytes) : "");
   }
@@ -137,7 +138,7 @@ export class DriveView {
       if (this.abort !== abort) return;
       this.trouble.hidden = false;
       text(this.trouble, error.status === 404 ? "The server does not know this drive."
-        : `The drive cannot be fetched: ${error.message}.${this.body ? " What is shown is from before." : ""}`);
+        : `The drive cannot be fetched: ${error.message}.${this.body ? " The last answer is shown." : ""}`);
     }
     if (this.visible && this.abort === abort) this.later(EVERY);
   }

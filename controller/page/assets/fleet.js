@@ -1,5 +1,4 @@
-// The view of the fleet: summary, search, what needs attention, and the racks, worst first. Changes are drawn once in a frame, and only what
-// has changed.
+// The view of the fleet: summary, search, drives that need attention, and racks, worst first; changes are drawn once per frame.
 
 import { announce, batched, h, place, text } from "./dom.js";
 import { Attention } from "./attention.js";
@@ -11,7 +10,7 @@ import { Tip } from "./tip.js";
 import { byName, count } from "./units.js";
 import { kindEntry, shortDrive } from "./words.js";
 
-/** The view. It stays in memory while another one is shown, with its search and its place. */
+/** The view; it keeps its search and scroll position while another view is shown. */
 export class FleetView {
   constructor(store) {
     this.store = store;
@@ -42,7 +41,7 @@ export class FleetView {
         h("span", { class: "search-box" }, this.search, h("kbd", { class: "slash", "aria-hidden": "true" }, "/")), this.result),
       h("div", { class: "columns" }, this.attention.element, side));
 
-    // Racks do not change places below a pointer or around the focus; they do as soon as it has left.
+    // Racks are not sorted while one of them has the pointer or the focus.
     this.held = false;
     this.list.addEventListener("pointerenter", () => { this.held = true; });
     this.list.addEventListener("pointerleave", () => { this.held = false; this.sort(); });
@@ -69,7 +68,7 @@ export class FleetView {
     document.removeEventListener("keydown", this.slash);
   }
 
-  /** Notes where the reader is, before another view takes the place. */
+  /** Saves scroll position and focus for the return to this view. */
   leave() {
     this.scroll = scrollY;
     const active = document.activeElement;
@@ -84,7 +83,10 @@ export class FleetView {
       change.gone.forEach((node) => this.pending.nodes.add(node));
       change.removed.forEach((drive) => this.pending.nodes.add(drive.node));
     }
-    for (const { drive, to } of change.turned.slice(0, 6)) announce(`${shortDrive(drive)} of ${drive.node.name} is now ${kindEntry(to).word}`);
+    for (const { drive, to } of change.turned.slice(0, 6)) {
+      const { now, word } = kindEntry(to);
+      announce(`${shortDrive(drive)} of ${drive.node.name} ${now ?? `is now ${word}`}`);
+    }
     for (const { drive } of change.turned) this.flash(drive);
     this.draw();
   }
@@ -138,7 +140,7 @@ export class FleetView {
     this.keys.settle();
   }
 
-  /** Puts the racks in order, worst first, unless the reader is among them. */
+  /** Sorts the racks, worst first, unless one has the pointer or the focus. */
   sort() {
     const within = this.held || this.list.contains(document.activeElement);
     const racks = [...this.racks.values()];

@@ -1,9 +1,9 @@
-// Keyboard in the racks: one stop of the Tab key for all tiles, arrow keys between them.
+// Keyboard navigation of the racks: one tab stop for all tiles, arrow keys between them.
 
-/** Tiles that are shown: of a rack where some match, those that do. */
+/** Tiles that are shown: in a rack with a filter, those that match. */
 const SHOWN = ".rack:not(.filtered, [hidden]) .tile, .rack.filtered:not([hidden]) .tile.hit";
 
-/** Moves the focus among the tiles of `list` that are shown. Left and right go to the next drive, also over nodes; up and down as drawn. */
+/** Moves the focus among the shown tiles of `list`: left and right in the order of drives, also between nodes; up and down by position. */
 export class Keys {
   constructor(list, search) {
     this.list = list;
@@ -16,19 +16,19 @@ export class Keys {
     list.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** The tile that Tab goes to, or null. */
+  /** Returns the tile that is the tab stop, or null. */
   current() {
     return this.stop?.isConnected && this.shown(this.stop) ? this.stop : null;
   }
 
-  /** Sees to it that Tab goes to a tile that exists and is shown. */
+  /** Makes a shown tile the tab stop if the current one is not shown. */
   settle() {
     if (this.current()) return;
     const first = this.list.querySelector(SHOWN);
     if (first) this.take(first);
   }
 
-  /** Focuses the first tile, of a search the first match; returns false if there is none. */
+  /** Focuses the first shown tile; returns false if there is none. */
   first() {
     const first = this.list.querySelector(SHOWN);
     if (first) this.go(first);
@@ -60,7 +60,7 @@ export class Keys {
     if (next) this.go(next);
   }
 
-  // Undefined: not a key of ours; null: there is nothing in that direction.
+  // Returns undefined for a key that is not handled, and null if there is no tile in that direction.
   next(tile, key) {
     const rack = tile.closest(".rack");
     switch (key) {
@@ -86,7 +86,7 @@ export class Keys {
     return other ? this.tiles(other)[0] : null;
   }
 
-  // The nearest tile above or below: in this rack, else in the nearest row of racks that has one.
+  // Returns the nearest tile above or below: in this rack, else in the next row of racks.
   beside(tile, rack, sign) {
     const from = tile.getBoundingClientRect();
     const middle = from.left + from.width / 2;

@@ -1,4 +1,4 @@
-// Start of the page: session, views by hash, and the state of the connection.
+// Start of the page: session, views by fragment, state of the connection.
 
 import { ActivityView } from "./activity.js";
 import { hasToken, json, setToken } from "./api.js";
@@ -29,7 +29,7 @@ const stream = new Stream({
   },
 });
 
-// Routes: #/, #/drive/NODE/ID, #/volumes, #/activity. Anything else is the fleet.
+// Routes: #/, #/drive/NODE/ID, #/volumes, #/activity; any other fragment is the fleet.
 function route() {
   const parts = location.hash.replace(/^#\/?/, "").split("/");
   let params = [];
@@ -39,7 +39,7 @@ function route() {
 }
 
 function go() {
-  // The link that skips to the contents is a fragment of this document, and no route.
+  // The link to the contents is a fragment of this document, not a route.
   if (location.hash === "#main") {
     main.focus();
     history.replaceState(null, "", current?.hash ?? "#/");
@@ -80,7 +80,7 @@ function signIn(reason) {
 
 function refused(error) {
   if (error.status === 401) setToken(null);
-  signIn(error.status === 401 ? `The token was refused: ${error.message}.` : `This token may not look: ${error.message}.`);
+  signIn(error.status === 401 ? `The token was refused: ${error.message}.` : `This token has no access: ${error.message}.`);
 }
 
 function start() {
@@ -89,9 +89,9 @@ function start() {
   go();
 }
 
-// The state of the connection: a word beside the theme, and a line below the header while what is shown is stale.
+// Shows the state of the connection: a word in the header, and a line below it while the data is stale.
 function shown(state) {
-  if (state.name === "lost" && link.name !== "lost") announce("Disconnected. What is shown is no longer current");
+  if (state.name === "lost" && link.name !== "lost") announce("Disconnected. The data is no longer current");
   if (state.name === "live" && link.name === "lost") announce("Connected again");
   link = state;
   draw();
@@ -109,7 +109,7 @@ function draw() {
   const now = Date.now() / 1000;
   text(at("stale-title"), `Disconnected since ${clock(link.since)}`);
   const wait = Math.ceil(link.retryAt - now);
-  text(at("stale-text"), `(${roughly(now - link.since)}): ${link.reason}. ${store.at === null ? "Nothing is known yet." : `What is shown is from ${clock(store.at - store.skew)}.`} ${
+  text(at("stale-text"), `(${roughly(now - link.since)}): ${link.reason}. ${store.at === null ? "No data yet." : `What is shown is from ${clock(store.at - store.skew)}.`} ${
     wait > 0 ? `Next attempt in ${wait} s.` : "Trying now."}`);
 }
 
@@ -123,7 +123,7 @@ at("forget-token").addEventListener("click", () => {
   signIn(null);
 });
 setInterval(() => { if (link.name === "lost" && !document.hidden) draw(); }, 1000);
-// A page that nobody sees asks for nothing; when it is seen again, it starts with the whole fleet.
+// A hidden page sends no requests; when it is visible again, it continues with the changes since the last one.
 document.addEventListener("visibilitychange", () => {
   if (!session || signingIn()) return;
   if (document.hidden) stream.pause();

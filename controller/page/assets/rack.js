@@ -1,14 +1,15 @@
-// One node of the fleet: a heading, and a tile for each drive in the order of its bays. A tile is one element: ten thousand are drawn.
+// One node of the fleet: a heading, and one element per drive in the order of the bays, since ten thousand are drawn.
 
 import { attr, h, text } from "./dom.js";
 import { byBay } from "./store.js";
 import { percent, roughly, seconds, size, count } from "./units.js";
-import { driveHref, kindEntry, nodeState, sentence, severityKind, shortDrive, spoken } from "./words.js";
+import { driveHref, kindEntry, kindText, nodeState, sentence, severityKind, shortDrive, spoken } from "./words.js";
 
-/** Returns the words that a screen reader says for a drive's tile. */
+/** Returns the accessible name of a drive's tile. */
 export function tileLabel(drive) {
   const { raw } = drive;
   const parts = [shortDrive(drive), kindEntry(drive.kind).word];
+  if (drive.kind === "warning") parts.push(kindText(drive.kind, raw));
   if (raw.findings?.length) parts.push(raw.findings.map(spoken).join(", "));
   if (raw.acknowledged) parts.push("acknowledged");
   if (raw.cordoned) parts.push("cordoned");
@@ -17,7 +18,7 @@ export function tileLabel(drive) {
   return parts.join(", ");
 }
 
-/** The element of a node. The drive of a tile is found by `tile.drive`. */
+/** The element of a node; `tile.drive` is the drive of a tile. */
 export class Rack {
   constructor(node) {
     this.node = node;
@@ -32,7 +33,7 @@ export class Rack {
     this.draw();
   }
 
-  /** Draws all of it. */
+  /** Draws the heading and all tiles. */
   draw() {
     this.head();
     const drives = [...this.node.drives.values()].sort(byBay);
@@ -61,7 +62,7 @@ export class Rack {
     }
   }
 
-  /** Draws a drive. Returns false if it has no tile yet, or would have another place: then [draw] is needed. */
+  /** Draws a drive; returns false if it has no tile yet or its bay has changed, which needs [draw]. */
   update(drive) {
     const tile = this.tiles.get(drive.id);
     if (!tile || tile.bay !== drive.raw.bay) return false;
@@ -85,12 +86,12 @@ export class Rack {
     }
   }
 
-  /** Draws the heading: name, state, number of drives by verdict, use. */
+  /** Draws the heading: name, state, number of drives by kind, use. */
   head() {
     const { node } = this;
     text(this.name, node.name);
     attr(this.bays, "aria-label", `Drives of ${node.name}`);
-    const counts = { bad: 0, missing: 0, suspect: 0 };
+    const counts = { bad: 0, missing: 0, suspect: 0, warning: 0 };
     let bytes = 0;
     let free = 0;
     for (const drive of node.drives.values()) {
@@ -99,7 +100,7 @@ export class Rack {
       bytes += drive.bytes;
       free += drive.free;
     }
-    const shown = `${counts.bad} ${counts.missing} ${counts.suspect} ${node.drives.size} ${percent(bytes - free, bytes)}`;
+    const shown = `${Object.values(counts).join(" ")} ${node.drives.size} ${percent(bytes - free, bytes)}`;
     if (shown !== this.shown) {
       this.shown = shown;
       const badges = Object.entries(counts).filter(([, sum]) => sum > 0).map(([kind, sum]) => {
@@ -114,7 +115,7 @@ export class Rack {
     this.note();
   }
 
-  /** Draws for how long the node has been disconnected. `now`: Unix seconds. */
+  /** Draws the state of the node and its duration at `now`, Unix seconds. */
   clock(now = this.now?.() ?? Date.now() / 1000) {
     const word = nodeState(this.node);
     this.state.hidden = word === "";
@@ -135,11 +136,10 @@ export class Rack {
       finding.text ? h("p", {}, finding.text) : null, finding.todo ? h("p", { class: "todo" }, sentence(finding.todo)) : null)));
   }
 
-  /** Marks the tiles of drives that `matches` accepts; null: all are shown alike. Returns their number, and hides the node if it is 0. If all match, none is marked. */
+  /** Marks the tiles that `matches` accepts unless all match, and hides the node if none does; returns the number of matches (null matches all). */
   mark(matches) {
     const hits = new Set();
     if (matches !== null) for (const tile of this.tiles.values()) if (matches(tile.drive)) hits.add(tile);
-    // Tiles are marked only where some match and some do not.
     const some = hits.size > 0 && hits.size < this.tiles.size;
     if (some || this.marked) {
       for (const tile of this.tiles.values()) {

@@ -1,20 +1,20 @@
-// The sections of a drive's page, each made from a part of the answer; null leaves a section out.
+// The sections of a drive's view, each made from a part of the answer; null leaves a section out.
 
 import { badge } from "./attention.js";
 import { history, latency, minutes } from "./charts.js";
 import { copyButton, h } from "./dom.js";
 import { Table } from "./table.js";
-import { NONE, count, day, number, seconds, size, whole } from "./units.js";
+import { NONE, NOT_KNOWN, count, day, number, seconds, size, whole } from "./units.js";
 import { volumeColumns } from "./volumes.js";
-import { sentence, severityKind, spoken } from "./words.js";
+import { kindEntry, sentence, severityKind, spoken } from "./words.js";
 
-/** Returns a finding: severity, words, what to do, commands to copy. */
+/** Returns a finding: severity, text, remedy, commands to copy. */
 function finding(entry) {
   const kind = severityKind(entry.severity);
   const commands = entry.commands ?? [];
   return h("li", { class: `finding ${kind}` },
     h("div", { class: "finding-head" }, kind === "info" ? h("span", { class: "badge plain" }, entry.severity ?? "note") : h("span", { class: `badge ${kind}` },
-      h("b", { "aria-hidden": "true" }, kind === "bad" ? "B" : "S"), entry.severity ?? ""), h("h3", {}, spoken(entry.code ?? "Finding")), h("code", { class: "code" }, entry.code ?? ""),
+      h("b", { "aria-hidden": "true" }, kindEntry(kind).letter), entry.severity), h("h3", {}, spoken(entry.code ?? "Finding")), h("code", { class: "code" }, entry.code ?? ""),
     entry.acknowledged ? h("span", { class: "badge plain" }, "acknowledged") : null),
     entry.text ? h("p", {}, sentence(entry.text)) : null,
     Number.isFinite(entry.since) ? h("p", { class: "quiet-text" }, `since ${day(entry.since, true)}`) : null,
@@ -26,11 +26,15 @@ function command(words) {
   return h("div", { class: "command" }, h("code", {}, words), copyButton(words));
 }
 
-/** What is against the drive, and what to do. */
+/** Returns the findings of the drive, with remedies. */
 export function findings(body) {
   const list = body.findings ?? [];
   if (list.length === 0) {
-    const words = { good: "Nothing is against this drive.", unknown: "No finding. Its health is not known." }[body.kind] ?? "No finding is known.";
+    const words = {
+      good: "No findings.",
+      unknown: "No findings. The health of the drive is not known.",
+      warning: "The drive itself has no findings. See the conditions of its volumes.",
+    }[body.kind] ?? "No finding is known.";
     return [h("p", { class: "calm" }, words), notes(body)];
   }
   return [h("ol", { class: "findings" }, list.map(finding)), notes(body)];
@@ -40,20 +44,20 @@ function notes({ notes: list }) {
   return list?.length > 0 ? h("ul", { class: "notes" }, list.map((note) => h("li", {}, sentence(note)))) : null;
 }
 
-/** Commands that fit the drive whatever its verdict. */
+/** Returns the commands that fit the drive with any verdict. */
 export function commands(body) {
   const list = body.commands ?? [];
   return list.length > 0 ? h("div", {}, list.map(command)) : null;
 }
 
-// "Reallocated_Sector_Ct (5): 208" as its name and value; of a reading without such a text the name in words and the number with its unit.
-function reading({ shown, name, value, unit }) {
-  const cut = typeof shown === "string" ? shown.lastIndexOf(": ") : -1;
-  if (cut > 0) return { title: shown.slice(0, cut).replace(/_/g, " "), value: h("span", { class: "strong" }, shown.slice(cut + 2)) };
-  return { title: spoken(name), value: [h("span", { class: "strong" }, number(value)), unit ? h("span", { class: "unit" }, ` ${unit}`) : null] };
+/** Returns label and value of a reading, which is "LABEL: VALUE" in `shown`; smartctl's labels have underscores for spaces. */
+function reading({ shown, name }) {
+  const cut = (shown ?? "").indexOf(": ");
+  if (cut <= 0) return { title: spoken(name), value: h("span", { class: "quiet-text" }, NOT_KNOWN) };
+  return { title: shown.slice(0, cut).replace(/_/g, " "), value: h("span", { class: "strong" }, shown.slice(cut + 2)) };
 }
 
-/** SMART values with their history. */
+/** Returns the SMART values with their history. */
 export function smart(body) {
   const list = (body.smart ?? []).filter((entry) => entry && entry.name !== undefined);
   const failure = body.smartFailure ? h("p", { class: "smart-note" }, `The last poll failed: ${body.smartFailure}`) : null;
@@ -69,42 +73,45 @@ export function smart(body) {
   }))));
 }
 
-/** Latency beside the peers'. */
+/** Returns the latency of the drive beside that of its peers. */
 export function latencies(body) {
-  if (!body.latency) return null;
-  const histogram = latency(body.latency);
-  const trends = [minutes("Reads", body.latency.read, body.latency), minutes("Writes", body.latency.write, body.latency)].filter(Boolean);
-  return histogram || trends.length > 0 ? h("div", {}, histogram, trends) : null;
+  if (!body.latency) return h("p", { class: "calm" }, "The latency of this drive is not known.");
+  return h("div", {}, latency(body.latency), minutes("Reads", body.latency.read, body.latency), minutes("Writes", body.latency.write, body.latency));
 }
 
-/** Unreadable ranges. */
+/** Returns the unreadable ranges of the drive; an absent list is no empty one, since ranges are known on the drive's node only. */
 export function unreadable(body) {
-  const list = body.unreadable ?? [];
-  if (list.length === 0) return null;
-  const sum = list.reduce((all, range) => all + (range.bytes ?? 0), 0);
+  const list = body.unreadable;
+  if (!Array.isArray(list)) {
+    return h("p", { class: "calm" }, "The number of unreadable ranges is not known here. On the drive's node, ", h("code", {}, "drivebay-agent drive show"), " lists them.");
+  }
+  if (list.length === 0) return h("p", { class: "calm" }, body.unreadableMore ? "There are unreadable ranges. They are not known here." : "No unreadable range.");
+  // With one length missing the sum is not a number.
+  const sum = list.reduce((all, range) => all + (range.bytes ?? NaN), 0);
   const table = new Table({ label: "Unreadable ranges", rowKey: (row) => `${row.offset} ${row.bytes} ${row.volume}`, columns: [
-    { key: "offset", title: "Offset", number: true, value: (row) => row.offset, cell: (row) => whole(row.offset) },
-    { key: "bytes", title: "Length", number: true, value: (row) => row.bytes, cell: (row) => size(row.bytes) },
+    { key: "offset", title: "Offset", number: true, value: (row) => row.offset, cell: (row) => (Number.isFinite(row.offset) ? whole(row.offset) : NOT_KNOWN) },
+    { key: "bytes", title: "Length", number: true, value: (row) => row.bytes, cell: (row) => (Number.isFinite(row.bytes) ? size(row.bytes) : NOT_KNOWN) },
     { key: "volume", title: "Volume", wide: true, value: (row) => row.volume,
       cell: (row) => [row.volume ? h("span", { class: "mono" }, row.volume) : "in no volume", row.holds ? h("span", { class: "under" }, `holds ${row.holds}`) : null] },
-    { key: "files", title: "Files", number: true, value: (row) => row.files, cell: (row) => (row.files === null || row.files === undefined ? "not known" : whole(row.files)) }] });
+    { key: "files", title: "Files", number: true, value: (row) => row.files, cell: (row) => (Number.isFinite(row.files) ? whole(row.files) : row.holds === "files" ? NOT_KNOWN : "not in files") }] });
   table.rows(list);
-  const more = body.unreadableMore ? "; there are more that are not kept" : "";
-  return h("div", {}, h("p", { class: "quiet-text" }, `${count(list.length, "range")}, ${size(sum)} in all${more}`), table.element);
+  const more = body.unreadableMore ? "; there are more" : "";
+  return h("div", {}, h("p", { class: "quiet-text" }, `${count(list.length, "range")}, ${Number.isFinite(sum) ? `${size(sum)} in all` : `total size ${NOT_KNOWN}`}${more}`),
+    table.element);
 }
 
-/** Volumes on the drive. */
+/** Returns the volumes on the drive. */
 export function volumes(body) {
-  if (!body.volumes || !Array.isArray(body.volumes)) return null;
+  if (!Array.isArray(body.volumes)) return h("p", { class: "table-none" }, "The volumes of this drive are not known.");
   const table = new Table({ label: "Volumes of the drive", rowKey: (row) => row.id, columns: volumeColumns(null), sort: "volume", empty: "No volume is on this drive." });
   table.rows(body.volumes);
   return table.element;
 }
 
 const LABELS = { serial: "Serial", id: "Id", device: "Device", media: "Media", transport: "Bus", class: "Class", firmware: "Firmware", hours: "Powered on", wear: "Wear",
-  temperatureCelsius: "Temperature", bay: "Bay", state: "State", bytes: "Size", largestFreeBytes: "Largest free piece", path: "Path", verdictSince: "Verdict since", cordon: "Cordoned" };
+  temperatureCelsius: "Temperature", bay: "Bay", state: "State", bytes: "Size", largestFreeBytes: "Largest free range", path: "Path", verdictSince: "Verdict since", cordon: "Cordoned" };
 
-/** Facts as a list of terms. Fields that this page does not know are left out. */
+/** Returns the fields in [LABELS] as a list of terms. */
 export function facts(body) {
   const show = (name, value) => {
     if (value === null || value === undefined || value === "") return null;
@@ -125,9 +132,8 @@ export function facts(body) {
     h("dd", { class: ["id", "serial", "firmware", "device", "path"].includes(name) ? "mono" : "" }, value))));
 }
 
-/** When the data of the page is from, and badges of the drive. */
+/** Returns the badges of the drive: kind, acknowledged, cordoned. */
 export function marks(drive) {
   const { raw } = drive;
   return [badge(drive.kind), raw.acknowledged ? h("span", { class: "badge plain" }, "acknowledged") : null, raw.cordoned ? h("span", { class: "badge plain" }, "cordoned") : null];
 }
-

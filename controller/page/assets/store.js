@@ -1,14 +1,14 @@
-// What is known of the fleet: nodes and drives, counts, search. No elements here.
+// Nodes and drives of the fleet, their counts, search and order; no elements of the document.
 
 import { byName, size } from "./units.js";
-import { bayText, kindOf, rank } from "./words.js";
+import { bayText, isSevere, kindOf, rank } from "./words.js";
 
-/** Changes of verdicts that are kept for the view of activities. */
+/** Largest number of state changes that are kept for the activity view. */
 const KEPT = 60;
 
 const keyOf = (node, id) => `${node}\n${id}`;
 
-/** A node with its drives. `state`, `awaySeconds`, `version`, `findings` as the backend tells them; `awayAt`: since when, Unix seconds. */
+/** A node with its drives; `awayAt` is the Unix time of its disconnection or null, the other fields are those of the backend. */
 class NodeEntry {
   constructor(name) {
     this.name = name;
@@ -27,7 +27,7 @@ class NodeEntry {
   }
 }
 
-/** A drive: the fields of the backend in `raw`, and what is derived from them. */
+/** A drive: the fields of the backend in `raw`, and values derived from them. */
 class DriveEntry {
   constructor(raw, node) {
     this.node = node;
@@ -38,8 +38,8 @@ class DriveEntry {
   take(raw) {
     this.raw = raw;
     this.kind = kindOf(raw);
-    this.rank = rank(this.kind);
-    // Space of drives that are in no class is not ours to count.
+    this.rank = rank(this.kind, raw);
+    // The space of drives in no class does not count as capacity.
     this.bytes = raw.usableBytes ?? (raw.class ? raw.bytes : null);
     this.counted = this.bytes > 0 && Number.isFinite(raw.freeBytes);
     this.free = this.counted ? Math.min(this.bytes, raw.freeBytes) : null;
@@ -50,7 +50,7 @@ class DriveEntry {
   }
 }
 
-/** The fleet. Listeners get `{all: true}` or `{nodes: Set, drives: Set, removed: [DriveEntry], gone: [NodeEntry], turned: [event]}`. */
+/** The fleet; listeners get `{all: true, turned}` or `{nodes: Set, drives: Set, removed: [DriveEntry], gone: [NodeEntry], turned: [event]}`. */
 export class Store {
   constructor() {
     this.nodes = new Map();
@@ -61,18 +61,18 @@ export class Store {
     this.loaded = false;
   }
 
-  /** Calls `listener` after each change; returns a function that ends that. */
+  /** Calls `listener` after each change until the returned function is called. */
   listen(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 
-  /** Unix seconds by the server's clock. */
+  /** Returns the Unix time of the server's clock in seconds. */
   now() {
     return Date.now() / 1000 + this.skew;
   }
 
-  /** Takes a whole answer. Entries of the same name stay the same objects, so that what is drawn can stay. */
+  /** Replaces the fleet by an answer of /api/fleet; entries of the same name stay the same objects, so that their elements can be kept. */
   fleet(body) {
     if (Number.isFinite(body.at)) this.skew = body.at - Date.now() / 1000;
     const before = this.nodes;
@@ -93,7 +93,7 @@ export class Store {
     this.tell({ all: true, turned: first ? [] : turned });
   }
 
-  /** Takes a change. */
+  /** Applies an event of /api/changes. */
   change(body) {
     const change = { nodes: new Set(), drives: new Set(), removed: [], gone: [], turned: [] };
     for (const raw of body.nodes ?? []) {
@@ -163,9 +163,9 @@ export class Store {
     for (const node of this.nodes.values()) yield* node.drives.values();
   }
 
-  /** Counts drives by kind, cordoned ones, capacity and nodes by state. */
+  /** Returns the number of drives by kind, of cordoned drives and of nodes by state, and the capacity in bytes. */
   counts() {
-    const counts = { drives: 0, bad: 0, missing: 0, suspect: 0, unknown: 0, good: 0, cordoned: 0, bytes: 0, free: 0, nodes: 0, away: 0, starting: 0 };
+    const counts = { drives: 0, bad: 0, missing: 0, suspect: 0, warning: 0, unknown: 0, good: 0, cordoned: 0, bytes: 0, free: 0, nodes: 0, away: 0, starting: 0 };
     for (const node of this.nodes.values()) {
       counts.nodes += 1;
       if (node.state === "away") counts.away += 1;
@@ -183,10 +183,10 @@ export class Store {
   }
 }
 
-/** Returns a test for drives: all words of `query` must occur, and the kind must be `filter` ("cordoned" is one; null: any). */
+/** Returns a predicate for drives: all words of `query` occur, and the kind is `filter`, which may be "cordoned", or null for any. */
 export function matcher(query, filter) {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-  // "bay 7" is one term: "7" alone would match nearly every serial number.
+  // "bay 7" is one term, since "7" alone matches nearly every serial number.
   const terms = [];
   for (let index = 0; index < words.length; index += 1) {
     if (words[index] === "bay" && words[index + 1]) {
@@ -198,23 +198,24 @@ export function matcher(query, filter) {
     && terms.every(({ word, bay }) => (bay === undefined ? drive.hay.includes(word) : bayText(drive.raw.bay).toLowerCase() === `bay ${bay}`));
 }
 
-/** Orders drives: the worst verdict first, then by node and bay. */
+/** Orders drives by severity, worst first, then by node and bay. */
 export function worstFirst(a, b) {
   return a.rank - b.rank || byName(a.node.name, b.node.name) || byBay(a, b);
 }
 
-/** Orders drives of a node as their bays. */
+/** Orders drives of a node by bay. */
 export function byBay(a, b) {
   return byName(a.raw.bay, b.raw.bay) || byName(a.raw.device, b.raw.device) || byName(a.id, b.id);
 }
 
-/** Returns a number that is larger the worse a node is: missing and BAD drives count most, then SUSPECT, then a lost session. */
+/** Returns a number that is larger the worse a node is: BAD drives count most, then missing ones, severe problems, SUSPECT, other problems, a lost session. */
 export function badness(node) {
   let sum = node.state === "away" ? 50 : node.state === "starting" ? 5 : 0;
   for (const drive of node.drives.values()) {
     if (drive.kind === "bad") sum += 10000;
     else if (drive.kind === "missing") sum += 4000;
     else if (drive.kind === "suspect") sum += 100;
+    else if (drive.kind === "warning") sum += isSevere(drive.rank) ? 1000 : 60;
     else if (drive.kind === "unknown") sum += 1;
   }
   return sum + (node.findings?.length ? 20 : 0);

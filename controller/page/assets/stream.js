@@ -1,18 +1,15 @@
-// The stream of changes: text/event-stream read by fetch, since EventSource cannot send a token. Reconnects by itself.
+// The stream of changes: text/event-stream read by fetch, since EventSource cannot send a token.
 
 import { ApiError, json, request } from "./api.js";
 
-/** Without a byte for so long the connection counts as lost, milliseconds; the server sends a comment every 15 s. */
+/** Longest time without data until the connection counts as lost, milliseconds; the server sends a comment every 15 s. */
 const SILENCE = 40000;
-/** Waiting times between attempts, seconds; each is varied by a quarter, so that many pages do not come back at once. */
+/** Delays between attempts, seconds, with a jitter of 25 % so that many pages do not reconnect at once. */
 const BACKOFF = [1, 2, 4, 8, 15, 30];
-/** Longest event that is read, characters. */
+/** Limit of the length of an event, characters. */
 const LONGEST = 64 << 20;
 
-/**
- * Returns a parser of text/event-stream: feed it texts cut anywhere; it calls `event(name, data)`. Lines end with LF, CRLF or CR. Comments,
- * ids and retry times are left out.
- */
+/** Returns a parser of text/event-stream that takes chunks cut anywhere and calls `event(name, data)`; it ignores comments, ids and retry times. */
 export function parser(event) {
   let rest = "";
   let name = "";
@@ -20,7 +17,7 @@ export function parser(event) {
   return (chunk) => {
     rest += chunk;
     if (rest.length > LONGEST) throw new ApiError(0, "an event is too long");
-    // A CR at the end may be half of a CRLF.
+    // A CR at the end of a chunk may be the first half of a CRLF.
     const end = rest.endsWith("\r") ? rest.length - 1 : rest.length;
     const lines = rest.slice(0, end).split(/\r\n|\n|\r/);
     rest = lines.pop() + rest.slice(end);
@@ -43,13 +40,13 @@ export function parser(event) {
 }
 
 /**
- * Keeps the fleet current. Calls `fleet(body)` with each whole answer of /api/fleet, `change(body)` with each change after it, `heard()`
- * whenever the server has sent something, and `state({name, since, retryAt, reason})`, name being "starting", "live", "lost", "paused" or
- * "refused" (with the [ApiError] as `error`). After a break it goes on with the changes since the last one.
+ * Follows the fleet and reconnects after a failure, with the changes since the last one. `handlers`: `fleet(body)` for each answer of
+ * /api/fleet, `change(body)` for each later change, `heard()` for any data of the server, and `state({name, since, retryAt, reason})`,
+ * with name "starting", "live", "lost", "paused", or "refused" with an [ApiError] as `error`.
  */
 export class Stream {
-  constructor(told) {
-    this.told = told;
+  constructor(handlers) {
+    this.handlers = handlers;
     this.attempt = 0;
     this.lostSince = null;
     this.abort = null;
@@ -58,7 +55,7 @@ export class Stream {
     this.revision = null;
   }
 
-  /** Ends, and forgets what was known: another reader may see other claims. */
+  /** Stops and discards the revision, since another reader may see other claims. */
   forget() {
     this.stop();
     this.revision = null;
@@ -66,14 +63,14 @@ export class Stream {
     this.attempt = 0;
   }
 
-  /** Connects, now. */
+  /** Connects without a delay. */
   start() {
     this.stop();
     this.running = true;
     this.connect();
   }
 
-  /** Ends the connection and all attempts. */
+  /** Closes the connection and ends all attempts. */
   stop() {
     this.running = false;
     clearTimeout(this.timer);
@@ -81,32 +78,32 @@ export class Stream {
     this.abort = null;
   }
 
-  /** Ends the connection since nobody looks; [start] goes on. */
+  /** Closes the connection of a hidden page until [start]. */
   pause() {
     if (!this.running) return;
     this.stop();
-    this.told.state({ name: "paused" });
+    this.handlers.state({ name: "paused" });
   }
 
   async connect() {
     clearTimeout(this.timer);
     const abort = new AbortController();
     this.abort = abort;
-    if (this.lostSince === null) this.told.state({ name: "starting" });
+    if (this.lostSince === null) this.handlers.state({ name: "starting" });
     try {
       const began = Date.now();
       await this.follow(abort);
       if (!this.running || this.abort !== abort) return;
-      // An end after a while is one of those that are due, and no failure.
+      // The server ends each stream after an hour; an early end is a failure.
       if (Date.now() - began < 5000) throw new ApiError(0, "the server ended the connection");
       this.connect();
     } catch (error) {
-      // Stopped on purpose, or replaced by a newer connection.
+      // Stopped by [stop], or replaced by a newer connection.
       if (!this.running || this.abort !== abort) return;
       abort.abort();
       if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
         this.stop();
-        this.told.state({ name: "refused", error });
+        this.handlers.state({ name: "refused", error });
         return;
       }
       this.later(error instanceof ApiError ? error.message : "the connection was lost");
@@ -117,27 +114,27 @@ export class Stream {
     this.lostSince ??= Date.now() / 1000;
     const wait = BACKOFF[Math.min(this.attempt, BACKOFF.length - 1)] * (0.75 + Math.random() / 2);
     this.attempt += 1;
-    this.told.state({ name: "lost", since: this.lostSince, retryAt: Date.now() / 1000 + wait, reason });
+    this.handlers.state({ name: "lost", since: this.lostSince, retryAt: Date.now() / 1000 + wait, reason });
     this.timer = setTimeout(() => this.connect(), wait * 1000);
   }
 
-  // Ends when the server ends the stream, which it does each hour; throws when it is lost.
+  // Returns when the server ends the stream, and throws when the connection is lost.
   async follow(abort) {
     if (this.revision === null) await this.refetch(abort);
     const response = await request(`api/changes?since=${this.revision}`, { signal: abort.signal, accept: "text/event-stream" });
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     this.attempt = 0;
     this.lostSince = null;
-    this.told.state({ name: "live" });
+    this.handlers.state({ name: "live" });
     let fail;
     const failed = new Promise((_, reject) => { fail = reject; });
     failed.catch(() => {});
     let watch;
     const rearm = () => {
       clearTimeout(watch);
-      watch = setTimeout(() => fail(new ApiError(0, "the server has been silent for too long")), SILENCE);
+      watch = setTimeout(() => fail(new ApiError(0, `no data from the server for ${SILENCE / 1000} s`)), SILENCE);
     };
-    // Changes that come while the fleet is fetched anew; null: it is not being fetched.
+    // Changes that arrive while the fleet is fetched again; null while it is not.
     let waiting = null;
     const feed = parser((name, data) => {
       if (name === "reset" && waiting === null) {
@@ -158,7 +155,7 @@ export class Stream {
         rearm();
         const { done, value } = await Promise.race([reader.read(), failed]);
         if (done) return;
-        this.told.heard();
+        this.handlers.heard();
         feed(value);
       }
     } finally {
@@ -170,12 +167,12 @@ export class Stream {
   async refetch(abort) {
     const body = await json("api/fleet", abort.signal);
     this.revision = body.revision;
-    this.told.fleet(body);
+    this.handlers.fleet(body);
   }
 
   apply(body) {
     if (body.revision <= this.revision) return;
     this.revision = body.revision;
-    this.told.change(body);
+    this.handlers.change(body);
   }
 }

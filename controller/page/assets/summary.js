@@ -1,16 +1,16 @@
-// The line on top of the fleet: how many drives are BAD, missing, SUSPECT; capacity; nodes. Each number is a button that filters by it.
+// The summary of the fleet: drives by kind as filter buttons, capacity, nodes.
 
 import { attr, h, text } from "./dom.js";
-import { count, percent, size, whole } from "./units.js";
+import { NONE, count, percent, size, whole } from "./units.js";
 import { KINDS } from "./words.js";
 
-/** Draws counts; calls `choose(kind or null)` when a filter is pressed. */
+/** Draws counts; calls `choose` with a kind, or null, when a filter is pressed. */
 export class Summary {
   constructor(choose) {
     this.stats = new Map();
     this.filter = null;
     const stat = (kind, word, letter, title) => {
-      const number = h("span", { class: "stat-number" }, "0");
+      const number = h("span", { class: "stat-number" }, NONE);
       const button = h("button", { type: "button", class: `stat ${kind}`, "aria-pressed": "false", title, data: { key: `stat ${kind}` },
         on: { click: () => choose(this.filter === kind || kind === "all" ? null : kind) } },
       h("span", { class: "stat-mark", "aria-hidden": "true" }, letter), number, h("span", { class: "stat-word" }, word));
@@ -19,13 +19,13 @@ export class Summary {
     };
     const kinds = KINDS.map(({ kind, word, letter, text: title }) => stat(kind, word, letter, title));
     const all = stat("all", "drives", "", "All drives");
-    const cordoned = stat("cordoned", "cordoned", "", "Drives that get no new volumes, by order");
+    const cordoned = stat("cordoned", "cordoned", "", "Drives that an operator has excluded from new volumes");
     this.bar = h("span", { class: "meter-fill" });
     this.capacity = h("span", { class: "capacity-text" });
     this.nodes = h("span", { class: "nodes-text" });
     this.away = h("span", { class: "nodes-away", hidden: true });
     this.element = h("section", { class: "summary", "aria-label": "Summary" },
-      h("div", { class: "stats", role: "group", "aria-label": "Filter by verdict" }, all, kinds, cordoned),
+      h("div", { class: "stats", role: "group", "aria-label": "Filter by state" }, all, kinds, cordoned),
       h("div", { class: "totals" },
         h("p", { class: "capacity" }, h("span", { class: "meter", "aria-hidden": "true" }, this.bar), this.capacity),
         h("p", { class: "nodes" }, this.nodes, this.away)));
@@ -49,7 +49,7 @@ export class Summary {
     text(this.away, missing.join(", "));
   }
 
-  /** Shows which filter is on. */
+  /** Shows the active filter. */
   choose(filter) {
     this.filter = filter;
     for (const [kind, { button }] of this.stats) attr(button, "aria-pressed", String(filter === null ? kind === "all" : kind === filter));

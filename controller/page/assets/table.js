@@ -1,14 +1,14 @@
-// Tables with sortable columns. Where there is little room each row is drawn as a block; roles are explicit, so that it stays a table for readers.
+// Tables with sortable columns; roles are explicit because CSS draws rows as blocks on narrow screens, which removes the implicit ones.
 
 import { attr, h, replace, text } from "./dom.js";
 import { byName, whole } from "./units.js";
 
-/** Rows at first, and how many more with each press of the button. */
+/** Initial number of rows, and of rows that the button adds. */
 const PAGE = 100;
 
 /**
- * A table. `columns`: `{key, title, cell(row) -> element or text, value?(row) -> number or text to sort by, number?: true, wide?: true}`;
- * `rowKey(row)` names a row, `label` the table. Rows are set by [rows]; `sort`: key of the first order, with `-` before it descending.
+ * A table with the accessible name `label`. `columns`: `{key, title, cell(row) -> element or text, value?(row) -> number or text to sort by,
+ * number?: true, wide?: true}`; `rowKey(row)` identifies a row; `sort` is the key of the initial order, with `-` before it for descending.
  */
 export class Table {
   constructor({ label, columns, rowKey, sort = null, empty = "None." }) {
@@ -34,7 +34,7 @@ export class Table {
     this.mark();
   }
 
-  /** Sets the rows. Rows whose key and contents are the same keep their elements, and with it the focus. */
+  /** Sets the rows; a row with the same key and contents keeps its element and its focus. */
   rows(rows) {
     this.all = rows;
     this.draw();
@@ -82,14 +82,14 @@ export class Table {
   }
 }
 
-// Absent values are last in either order.
+// Absent values are last in both orders.
 function compare(a, b, sign) {
   const none = (value) => value === null || value === undefined || value === "";
   if (none(a) || none(b)) return none(a) - none(b);
   return sign * (typeof a === "number" && typeof b === "number" ? a - b : byName(String(a), String(b)));
 }
 
-/** Returns a meter of a share between 0 and 1 with its text; `kind`: class of the colour. */
+/** Returns a meter of a share between 0 and 1 with its text; `kind` is a CSS class for the colour. */
 export function meter(share, label, kind = "") {
   const fill = h("span", { class: "meter-fill" });
   fill.style.setProperty("--use", `${Math.round(Math.min(1, Math.max(0, share)) * 1000) / 10}%`);

@@ -1,7 +1,5 @@
-// Applies the reader's theme before anything is drawn. A classic script, so that it runs before the body exists.
-//
-// `data-theme` of the root element is "light" or "dark" if the reader chose one; otherwise it is absent and the system's preference counts.
-// The choice is kept in localStorage, which may be forbidden: then it lasts until the page is left.
+// Applies the selected theme before the first paint; this is a classic script because modules run after the body is parsed. `data-theme` of
+// the root element is "light" or "dark", or absent for the preference of the system.
 "use strict";
 (() => {
   const KEY = "drivebay-theme";
@@ -29,7 +27,7 @@
       const now = root.dataset.theme ?? "system";
       const next = ORDER[(ORDER.indexOf(now) + 1) % ORDER.length];
       apply(next);
-      try { localStorage.setItem(KEY, next); } catch { /* lasts until the page is left */ }
+      try { localStorage.setItem(KEY, next); } catch { /* storage is not permitted: the choice lasts until the page is closed */ }
       show();
     });
     show();

@@ -1,16 +1,16 @@
-// The card beside the tile that is pointed at or focused. Screen readers get the same from the tile's own label.
+// The card of the hovered or focused tile; screen readers get the same facts from the accessible name of the tile.
 
 import { h, replace } from "./dom.js";
 import { badge } from "./attention.js";
-import { percent, size } from "./units.js";
-import { shortDrive, spoken } from "./words.js";
+import { count, percent, size } from "./units.js";
+import { kindText, sentence, shortDrive, spoken } from "./words.js";
 
-/** Shows a card for tiles (elements with `drive`) within `area`. */
+/** Shows a card for the tiles in `area`. */
 export class Tip {
   constructor(area) {
     this.element = h("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.tile = null;
-    // Outside of the view: while what is shown is stale, a filter on it would make fixed positions relative to it.
+    // Outside of the view, since the CSS filter of a stale view would make fixed positions relative to it.
     document.body.append(this.element);
     const over = (event) => {
       const tile = event.target.closest?.(".tile");
@@ -30,7 +30,7 @@ export class Tip {
     this.element.hidden = true;
   }
 
-  /** Draws the card again if it is of this drive. */
+  /** Redraws the card if it is that of this drive. */
   update(drive) {
     if (this.tile?.drive === drive) this.show(this.tile);
   }
@@ -46,14 +46,15 @@ export class Tip {
       h("p", { class: "tip-head" }, badge(drive.kind), raw.acknowledged ? h("span", { class: "badge plain" }, "acknowledged") : null,
         raw.cordoned ? h("span", { class: "badge plain" }, "cordoned") : null,
         h("strong", {}, drive.node.name, ` ${shortDrive(drive)}`)),
+      drive.kind === "warning" ? h("p", { class: "tip-why" }, sentence(kindText(drive.kind, raw))) : null,
       raw.findings?.length ? h("p", { class: "tip-why" }, raw.findings.map(spoken).join(", ")) : null,
       h("dl", {},
         line("Model", raw.model), line("Serial", raw.serial), line("Media", [raw.media, raw.class && `class ${raw.class}`].filter(Boolean).join(", ")),
         line("Used", drive.used === null ? raw.state : `${percent(drive.used, 1)} of ${size(drive.bytes)}, ${size(drive.free)} free`),
         line("Claims", claims.length > 0 ? claims.slice(0, 4).join(", ") + (claims.length > 4 ? `, ${claims.length - 4} more` : "")
-          : raw.volumes > 0 ? `${raw.volumes} volumes` : null)));
+          : raw.volumes > 0 ? count(raw.volumes, "volume") : null)));
     this.element.hidden = false;
-    // Below the rack, so that no other tile of it is covered.
+    // Below the rack, so that the card covers no tile of it.
     const tileAt = tile.getBoundingClientRect();
     const rackAt = tile.parentElement.getBoundingClientRect();
     const at = { left: tileAt.left, width: tileAt.width, top: rackAt.top, bottom: rackAt.bottom };

@@ -1,11 +1,11 @@
-// The form for a token, shown if the backend needs one and has refused or not yet seen it.
+// The form for a token, shown if the server needs one and has accepted none.
 
 import { setToken } from "./api.js";
 import { copyButton, h } from "./dom.js";
 
 const COMMAND = "kubectl -n drivebay create token page-reader --audience drivebay --duration 8h";
 
-/** Returns the form; `done()` is called when a token was entered. `reason`: why the last one was refused, or null. */
+/** Returns the form; it calls `done()` when a token was entered, and shows `reason`, a refusal of the last token, unless it is null. */
 export function tokenForm(done, reason) {
   const field = h("textarea", { id: "token", class: "token", rows: "4", required: true, autocomplete: "off", autocapitalize: "off", spellcheck: "false",
     "aria-describedby": "token-help token-error" });
@@ -18,19 +18,19 @@ export function tokenForm(done, reason) {
     field.value = "";
     if (!/^[\x21-\x7e]+$/.test(token)) {
       error.hidden = false;
-      error.textContent = "That is not a token.";
+      error.textContent = "This is not a token.";
       field.focus();
       return;
     }
     setToken(token, keep.checked);
     done();
   } } }, heading,
-  h("p", {}, "This page shows drives to whom the cluster permits it. It needs a token of a ServiceAccount with ClusterRole drivebay-page-reader."), error,
+  h("p", {}, "This page needs a token of a ServiceAccount with ClusterRole drivebay-page-reader."), error,
   h("label", { for: "token" }, "Token"), field,
-  h("div", { id: "token-help" }, h("p", {}, "Make one with kubectl; the account and the namespace may have other names with you:"),
+  h("div", { id: "token-help" }, h("p", {}, "Create one with kubectl; the names of account and namespace may differ in this cluster:"),
     h("div", { class: "command" }, h("code", {}, COMMAND), copyButton(COMMAND))),
   h("label", { class: "check" }, keep, " Keep it until this tab is closed"),
-  h("p", { class: "quiet-text" }, "Otherwise it is kept in this page's memory only and is gone with a reload. It is never part of an address."),
+  h("p", { class: "quiet-text" }, "Otherwise it is kept in memory only and lost with a reload. It is never part of a URL."),
   h("button", { type: "submit", class: "primary" }, "Sign in"));
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey) {

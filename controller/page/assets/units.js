@@ -1,10 +1,12 @@
-// Formatting of sizes, durations, counts and times for people, as `proto/common/src/units.rs` does for the programs. Pure.
+// Formatting of sizes, durations, counts and times, in the notation of `proto/common/src/units.rs`. Pure.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-/** Shown in place of an absent value. */
+/** Shown for a value that does not apply. */
 export const NONE = "–";
+/** Shown for a value that could not be read. */
+export const NOT_KNOWN = "not known";
 
-/** Returns bytes in binary units, with one decimal below 100, truncated: free space that is shown exists. */
+/** Returns bytes in binary units with one decimal below 100, truncated, so that free space is never overstated. */
 export function size(bytes) {
   if (!Number.isFinite(bytes) || bytes < 0) return NONE;
   let unit = 0;
@@ -30,32 +32,32 @@ export function seconds(total) {
   return `${a[0]}${a[1]}${b && b[0] > 0 ? String(b[0]).padStart(2, "0") + b[1] : ""}`;
 }
 
-/** Returns seconds in the largest unit alone, for times that go by: "3m", "2d". */
+/** Returns seconds in the largest unit only: "3m", "2d". */
 export function roughly(total) {
   const text = seconds(total);
   return /^\d+[dhms]/.exec(text)?.[0] ?? text;
 }
 
-/** Returns a count with its noun, in the plural if needed; `noun` is regular. */
+/** Returns a count with its noun, in the plural unless the count is 1; `noun` is regular. */
 export function count(number, noun) {
   if (number === 1) return `1 ${noun}`;
   const plural = /[^aeiou]y$/.test(noun) ? noun.replace(/y$/, "ies") : /(s|x|ch|sh)$/.test(noun) ? `${noun}es` : `${noun}s`;
   return `${whole(number)} ${plural}`;
 }
 
-/** Returns an integer with thin separators: "12,000". */
+/** Returns an integer with separators: "12,000". */
 export function whole(number) {
   return Number.isFinite(number) ? Math.round(number).toLocaleString("en-US") : NONE;
 }
 
-/** Returns a number with as many digits as are of use: 1234, 12.3, 0.042. */
+/** Returns a number with three significant digits, or an integer in full: 1234, 12.3, 0.042. */
 export function number(value) {
   if (typeof value !== "number" || !Number.isFinite(value)) return value === null || value === undefined ? NONE : String(value);
   if (Number.isInteger(value)) return value.toLocaleString("en-US");
   return Math.abs(value) >= 100 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3)));
 }
 
-/** Returns a share as a whole percentage; 100 % is shown only if nothing is left, 0 % only if nothing is used. */
+/** Returns a share as a whole percentage, which is 100 % only if nothing is free and 0 % only if nothing is used. */
 export function percent(part, all) {
   if (!(all > 0) || !Number.isFinite(part)) return NONE;
   const share = (part / all) * 100;

@@ -1,18 +1,18 @@
-// The view of volumes: one table with search, their claims, conditions and snapshots.
+// The view of volumes: a table with search, claims, conditions and snapshots.
 
 import { json } from "./api.js";
 import { batched, h, text } from "./dom.js";
 import { Table, meter } from "./table.js";
-import { NONE, count, day, percent, size } from "./units.js";
+import { NONE, NOT_KNOWN, count, day, percent, size, whole } from "./units.js";
 import { bayText, driveHref, sentence } from "./words.js";
 
-/** Shortest time between two fetches after changes, milliseconds. */
+/** Shortest interval of fetches after changes, milliseconds. */
 const PAUSE = 5000;
 
-/** Returns the words of a search: lower case, split at blanks. */
+/** Returns the words of a search in lower case. */
 const wordsOf = (query) => query.toLowerCase().split(/\s+/).filter(Boolean);
 
-/** Columns of volumes. `store`: names the drives by their bays; null: no column for the drive. */
+/** Returns the columns of volumes; `store` names their drives by bay, and null leaves out the column of the drive. */
 export function volumeColumns(store) {
   const place = (row) => {
     const bay = bayText(store?.drive(row.node, row.drive)?.raw.bay);
@@ -33,14 +33,15 @@ export function volumeColumns(store) {
     { key: "kind", title: "Kind", value: (row) => row.filesystem ?? "block",
       cell: (row) => [row.filesystem || "block", row.layout ? h("span", { class: "under" }, row.layout) : null] },
     { key: "state", title: "State", value: (row) => row.state, cell: (row) => [row.state ?? NONE, row.inUse ? h("span", { class: "under" }, "in use") : null] },
-    { key: "snapshots", title: "Snapshots", number: true, value: (row) => row.snapshots?.length ?? 0, cell: snapshots },
-    { key: "conditions", title: "Conditions", wide: true, value: (row) => -(row.conditions?.length ?? 0), cell: conditions },
+    { key: "snapshots", title: "Snapshots", number: true, value: (row) => row.snapshots?.length, cell: snapshots },
+    { key: "conditions", title: "Conditions", wide: true, value: (row) => (row.conditions ? -row.conditions.length : null), cell: conditions },
   ];
   return columns.filter(Boolean);
 }
 
 function snapshots(row) {
-  const list = row.snapshots ?? [];
+  const list = row.snapshots;
+  if (!Array.isArray(list)) return NOT_KNOWN;
   if (list.length === 0) return NONE;
   return h("details", {}, h("summary", { data: { key: `snapshots ${row.id}` } }, String(list.length)), h("ul", { class: "plain" }, list.map((snapshot) =>
     h("li", {}, h("span", { class: snapshot.name ? "strong" : "mono" }, snapshot.name ?? snapshot.id),
@@ -49,7 +50,8 @@ function snapshots(row) {
 }
 
 function conditions(row) {
-  const list = row.conditions ?? [];
+  const list = row.conditions;
+  if (!Array.isArray(list)) return NOT_KNOWN;
   if (list.length === 0) return h("span", { class: "quiet-text" }, "none");
   return list.map((condition) => h("details", { class: condition.status === null ? "condition note" : "condition" }, h("summary", { data: { key: `condition ${row.id} ${condition.reason}` } },
     h("b", { "aria-hidden": "true" }, "!"), condition.reason),
@@ -65,13 +67,14 @@ export class VolumesView {
     this.heading = h("h1", { tabindex: "-1" }, "Volumes");
     this.sum = h("p", { class: "result", role: "status", "aria-live": "polite" });
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
+    this.more = h("p", { class: "trouble cut-off", role: "status", hidden: true });
     this.only = h("input", { type: "checkbox", id: "only-conditions", on: { change: () => this.draw() } });
     this.search = h("input", { type: "search", id: "volume-search", class: "search", placeholder: "Search claim, name, id, node, condition", autocomplete: "off",
       spellcheck: "false", "aria-keyshortcuts": "/", on: { input: batched(() => this.draw()) } });
     this.table = new Table({ label: "Volumes", columns: volumeColumns(store), rowKey: (row) => `${row.node} ${row.drive} ${row.id}`, sort: "volume", empty: "No volume matches." });
     this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading, this.sum),
       h("div", { class: "find", role: "search" }, h("label", { class: "unseen", for: "volume-search" }, "Search volumes"), h("span", { class: "search-box" }, this.search,
-        h("kbd", { class: "slash", "aria-hidden": "true" }, "/")), h("label", { class: "check" }, this.only, " only with conditions")), this.trouble, this.table.element);
+        h("kbd", { class: "slash", "aria-hidden": "true" }, "/")), h("label", { class: "check" }, this.only, " only with conditions")), this.trouble, this.more, this.table.element);
     store.listen(() => this.stir());
     this.slash = (event) => {
       if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select")) return;
@@ -94,7 +97,7 @@ export class VolumesView {
     this.timer = null;
   }
 
-  /** Fetches again after changes, at most once in five seconds. */
+  /** Fetches again after a change, at most once in [PAUSE]. */
   stir() {
     if (!this.visible || this.timer || document.hidden) return;
     this.timer = setTimeout(() => { this.timer = null; this.fetch(); }, PAUSE);
@@ -107,13 +110,15 @@ export class VolumesView {
     try {
       const body = await json("api/volumes", abort.signal);
       this.volumes = body.volumes ?? [];
+      this.more.hidden = !body.more;
+      text(this.more, body.more ? `There are more volumes than the first ${whole(this.volumes.length)}: the others are neither shown nor searched nor counted here.` : "");
       this.trouble.hidden = true;
       this.loaded = true;
       this.draw();
     } catch (error) {
       if (abort.signal.aborted) return;
       this.trouble.hidden = false;
-      text(this.trouble, `Volumes cannot be fetched: ${error.message}.${this.loaded ? " What is shown is from before." : ""}`);
+      text(this.trouble, `Volumes cannot be fetched: ${error.message}.${this.loaded ? " The last answer is shown." : ""}`);
       this.stir();
     }
   }
@@ -125,7 +130,7 @@ export class VolumesView {
     const rows = this.volumes.filter((row) => (!only || row.conditions?.length > 0) && (words.length === 0 || matches(row, words)));
     const bytes = rows.reduce((sum, row) => sum + (row.bytes ?? 0), 0);
     const abnormal = rows.filter((row) => row.conditions?.length > 0).length;
-    text(this.sum, `${count(rows.length, "volume")}${rows.length < this.volumes.length ? ` of ${this.volumes.length}` : ""}, ${size(bytes)}, ${abnormal} with conditions`);
+    text(this.sum, `${count(rows.length, "volume")}${rows.length < this.volumes.length ? ` of ${whole(this.volumes.length)}` : ""}, ${size(bytes)}, ${abnormal} with conditions`);
     this.table.rows(rows);
   }
 }

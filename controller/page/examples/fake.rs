@@ -32,11 +32,32 @@ use tokio_util::sync::CancellationToken;
 const GIB: u64 = 1 << 30;
 const START: u64 = 1_795_000_000;
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&\u{202e}\n";
+/// Most volumes of an answer: fewer than the real limit, so that a small server exceeds it.
+const VOLUMES: usize = 3000;
+/// The node whose moves and copies cannot be read; it is disconnected.
+const AWAY: u64 = 7;
+
+/// A problem of a drive whose verdict is GOOD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Problem {
+    /// The drive gives no answer to I/O; latency and unreadable ranges are not known.
+    NoAnswer,
+    /// The drive answers, and has a condition.
+    Overheating,
+}
+
+fn problem(node: u64, drive: u64) -> Option<Problem> {
+    match (node, drive) {
+        (5, 4) => Some(Problem::NoAnswer),
+        (6, 6) => Some(Problem::Overheating),
+        _ => None,
+    }
+}
 
 struct Fake {
     nodes: u64,
     drives: u64,
-    /// Grows every second: which drive is turning BAD.
+    /// Seconds since the start, which select the drive that turns BAD.
     tick: AtomicU64,
 }
 
@@ -69,6 +90,7 @@ impl Fake {
         let is_its_turn = turns.into_iter().any(|at| (at * 37) % all == number);
         match number % 97 {
             0 => "BAD",
+            _ if problem(node, drive).is_some() => "GOOD",
             _ if is_its_turn => "BAD",
             13 | 51 => "SUSPECT",
             29 => "UNKNOWN",
@@ -98,7 +120,21 @@ impl Fake {
                 "reads take 84 ms where its peers need 9 ms",
                 "watch it; if it stays slow, replace it",
             )],
-            _ => Vec::new(),
+            _ => match problem(node, drive) {
+                None => Vec::new(),
+                Some(Problem::NoAnswer) => vec![finding(
+                    "DriveStuck",
+                    "NO_ANSWER",
+                    "it does not answer: reads time out",
+                    "see the kernel log, check cable, slot and power",
+                )],
+                Some(Problem::Overheating) => vec![finding(
+                    "Overheating",
+                    "WARNING",
+                    "68 °C, more than the drive permits",
+                    "improve the air flow",
+                )],
+            },
         }
     }
 
@@ -132,9 +168,11 @@ impl Fake {
             .into(),
             verdict: verdict.into(),
             acknowledged: node == 3 && verdict == "BAD",
-            severity: match verdict {
-                "BAD" | "SUSPECT" => Some(verdict.into()),
-                _ => None,
+            severity: match (verdict, problem(node, drive)) {
+                ("BAD" | "SUSPECT", _) => Some(verdict.into()),
+                (_, Some(Problem::NoAnswer)) => Some("NO_ANSWER".into()),
+                (_, Some(Problem::Overheating)) => Some("WARNING".into()),
+                (_, None) => None,
             },
             unwanted: node == 2 && drive == 3,
             cordoned: drive % 31 == 5,
@@ -162,7 +200,19 @@ impl Fake {
     }
 
     fn volume(&self, node: u64, drive: u64, which: usize) -> Volume {
-        let is_bad = self.verdict(node, drive) == "BAD";
+        let condition = match (self.verdict(node, drive), problem(node, drive)) {
+            ("BAD", _) => Some((
+                "DriveFailing",
+                "its drive is failing; move the volume",
+                "DEGRADED",
+            )),
+            (_, Some(Problem::NoAnswer)) => Some((
+                "DriveStuck",
+                "its drive does not answer; check the drive",
+                "INACCESSIBLE",
+            )),
+            _ => None,
+        };
         let claims = self.claims(node, drive);
         let name = format!("pvc-{node:03}{drive:03}{which}");
         Volume {
@@ -185,15 +235,15 @@ impl Fake {
             state: "ready".into(),
             in_use: which == 0,
             created_at: Some(START - 86_400 * 30),
-            conditions: match is_bad {
-                false => Vec::new(),
-                true => vec![Condition {
-                    reason: "DriveFailing".into(),
-                    text: "its drive is failing; move the volume".into(),
-                    status: Some("DEGRADED".into()),
+            conditions: condition
+                .into_iter()
+                .map(|(reason, text, status)| Condition {
+                    reason: reason.into(),
+                    text: text.into(),
+                    status: Some(status.into()),
                     since: Some(START - 7200),
-                }],
-            },
+                })
+                .collect(),
             snapshots: match which {
                 0 => vec![Snapshot {
                     id: format!("snap-{node}-{drive}@{}", node_name(node)),
@@ -231,7 +281,7 @@ impl Source for Fake {
 
     fn node(&self, name: &str) -> Option<NodeView> {
         let node: u64 = name.strip_prefix("node-")?.parse().ok()?;
-        let is_away = node == 7;
+        let is_away = node == AWAY;
         Some(NodeView {
             node: Node {
                 name: name.into(),
@@ -259,6 +309,7 @@ impl Source for Fake {
         Box::pin(async move {
             let (node, drive) = self.parse(node, id)?;
             let facts = self.facts(node, drive);
+            let is_silent = problem(node, drive) == Some(Problem::NoAnswer);
             let findings = self
                 .findings(node, drive)
                 .into_iter()
@@ -288,14 +339,12 @@ impl Source for Fake {
                         name: "temperature-celsius".into(),
                         shown: "Temperature: 41 °C".into(),
                         value: 41,
-                        unit: Some("°C"),
                         history: None,
                     },
                     Reading {
                         name: "ata-5".into(),
                         shown: "Reallocated_Sector_Ct (5): 208".into(),
                         value: 208,
-                        unit: None,
                         history: Some(
                             (0..48)
                                 .map(|hour| (START - 3600 * (48 - hour), 200 + hour as i64 / 6))
@@ -305,7 +354,7 @@ impl Source for Fake {
                 ],
                 smart_answered_at: Some(START - 60),
                 smart_failure: None,
-                latency: Some(Latency {
+                latency: (!is_silent).then(|| Latency {
                     unit: "ms",
                     buckets: Vec::new(),
                     peers: Vec::new(),
@@ -318,7 +367,7 @@ impl Source for Fake {
                         ..direction
                     },
                 }),
-                unreadable: Some(match facts.verdict.as_str() {
+                unreadable: (!is_silent).then(|| match facts.verdict.as_str() {
                     "BAD" => vec![Unreadable {
                         offset: 123_456_789_504,
                         bytes: 4096,
@@ -354,13 +403,9 @@ impl Source for Fake {
             (0..self.nodes).flat_map(|node| (0..self.drives).map(move |drive| (node, drive)));
         let volumes = drives
             .flat_map(|(node, drive)| (0..2).map(move |which| self.volume(node, drive, which)));
-        let volumes = volumes.collect();
-        Box::pin(async move {
-            Volumes {
-                volumes,
-                more: false,
-            }
-        })
+        let volumes: Vec<Volume> = volumes.take(VOLUMES).collect();
+        let more = self.nodes * self.drives * 2 > VOLUMES as u64;
+        Box::pin(async move { Volumes { volumes, more } })
     }
 
     fn activity(&self) -> Answer<'_, Activity> {
@@ -379,10 +424,18 @@ impl Source for Fake {
             state: "copying".into(),
             text: None,
         };
+        let hostile = Move {
+            volume: self.volume(0, 0, 1).id,
+            name: HOSTILE.into(),
+            to: HOSTILE.into(),
+            state: "waiting".into(),
+            text: Some(HOSTILE.into()),
+            ..one.clone()
+        };
         let erase = Erase {
             node: volume.node.clone(),
             volume: volume.id.clone(),
-            name: "pvc-deleted".into(),
+            name: HOSTILE.into(),
             drive: drive_id(0, 2),
             done_bytes: (tick * GIB / 2) % (100 * GIB),
             total_bytes: 100 * GIB,
@@ -395,16 +448,18 @@ impl Source for Fake {
             name: volume.name,
             at: START - 86_400,
             outcome: "clean".into(),
-            text: "nothing wrong was found".into(),
+            text: HOSTILE.into(),
             method: Some("snapshot".into()),
         };
+        let silent = (self.nodes > AWAY).then(|| node_name(AWAY));
+        let silent = silent.into_iter().collect();
         Box::pin(async move {
             Activity {
-                moves: vec![one],
+                moves: vec![one, hostile],
                 copies: Vec::new(),
                 erases: vec![erase],
                 checks: vec![check],
-                silent: Vec::new(),
+                silent,
                 more: false,
             }
         })

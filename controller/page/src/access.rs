@@ -1,25 +1,25 @@
-//! Who may read: everybody who reaches the address, or whoever's token the cluster's API server accepts.
+//! Access control: open to all clients that reach the address, or to those whose token the cluster's API server accepts.
 
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::source::Answer;
 
 /// Audience that a token must have.
 pub const AUDIENCE: &str = "drivebay";
-/// Validity of a review. A token that was revoked reads for so long at most.
+/// Validity of a review that grants access: the longest time for which a revoked token can still read.
 const FRESH: Duration = Duration::from_secs(60);
-/// Validity of a review by which a token reads nothing.
+/// Validity of a review that denies access.
 const REFUSED_FRESH: Duration = Duration::from_secs(10);
 /// Timeout of one review.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -30,8 +30,8 @@ const SPACING: Duration = Duration::from_millis(100);
 const NAMESPACES_AT_A_TIME: usize = 16;
 /// Namespaces that are reviewed for one reader; claims of further ones are not shown.
 const NAMESPACES: usize = 1000;
-/// Most reviews in the cache. Beyond them nothing is cached.
-const REMEMBERED: usize = 1024;
+/// Most reviews in the cache; further ones are not cached.
+const CACHED: usize = 1024;
 /// Longest token, bytes.
 const TOKEN_BYTES: usize = 8 << 10;
 
@@ -47,14 +47,14 @@ pub struct User {
 /// Permission for which a user is reviewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act<'a> {
-    /// `get` of `pages.drivebay.io`: opens the page. No object has this resource: who may read the objects of drives reads the claims
-    /// of all namespaces in them.
+    /// `get` of `pages.drivebay.io`: opens the page. No object has this resource. Permission for the objects of drives would not do,
+    /// since those objects have the claims of all namespaces.
     OpenPage,
     /// `list` of `persistentvolumeclaims` in this namespace; None: in all.
     ListClaims(Option<&'a str>),
 }
 
-/// No API server gave an answer.
+/// The API server did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the API server did not answer a review: {0}")]
 pub struct Unavailable(pub String);
@@ -72,7 +72,7 @@ pub trait Review: Send + Sync + 'static {
     ) -> Answer<'a, Result<bool, Unavailable>>;
 }
 
-/// Why a request is not answered with data.
+/// Reason for which a request gets no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     #[error(
@@ -87,7 +87,7 @@ pub enum Denied {
     Unavailable,
 }
 
-/// Which claims a reader may see.
+/// Claims that a reader may see.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Visibility {
     All,
@@ -107,12 +107,12 @@ impl Visibility {
     }
 }
 
-/// Who may read.
+/// Access to the page.
 #[derive(Clone)]
 pub enum Access {
-    /// Whoever reaches the address, everything.
+    /// All clients that reach the address read everything.
     Open,
-    /// Whoever has a token that is reviewed.
+    /// Clients need a token, which is reviewed.
     Tokens(Arc<Tokens>),
 }
 
@@ -125,7 +125,7 @@ impl fmt::Debug for Access {
     }
 }
 
-/// A reader who may see the fleet.
+/// A reader with access to the page.
 #[derive(Clone)]
 pub struct Reader(Option<Arc<Reviewed>>);
 
@@ -141,7 +141,7 @@ enum Outcome {
     Refused(Denied),
 }
 
-struct Remembered {
+struct CachedReview {
     outcome: Outcome,
     until: Instant,
 }
@@ -151,7 +151,7 @@ pub struct Tokens {
     review: Arc<dyn Review>,
     places: Semaphore,
     // By SHA-256 of the token, since tokens are secrets.
-    known: Mutex<HashMap<[u8; 32], Remembered>>,
+    cache: Mutex<HashMap<[u8; 32], CachedReview>>,
 }
 
 impl Tokens {
@@ -159,12 +159,12 @@ impl Tokens {
         Self {
             review,
             places: Semaphore::new(AT_A_TIME),
-            known: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 
     async fn admit(&self, token: &str) -> Result<Arc<Reviewed>, Denied> {
-        // What is no JWT is refused without asking anybody.
+        // Text that cannot be a token is refused without a review.
         let plausible = token.bytes().all(|byte| {
             byte.is_ascii_alphanumeric()
                 || matches!(byte, b'-' | b'_' | b'.' | b'=' | b'~' | b'+' | b'/')
@@ -173,25 +173,25 @@ impl Tokens {
             return Err(Denied::Invalid);
         }
         let digest = digest(token);
-        if let Some(known) = self.recall(&digest) {
-            return known;
+        if let Some(cached) = self.cached_review(&digest) {
+            return cached;
         }
         let place = self.places.acquire().await;
         let _place = place.map_err(|_| Denied::Unavailable)?;
         // Requests for one token wait for each other's review.
-        if let Some(known) = self.recall(&digest) {
-            return known;
+        if let Some(cached) = self.cached_review(&digest) {
+            return cached;
         }
-        let reviewed = timeout(DEADLINE, self.ask(token));
+        let reviewed = timeout(DEADLINE, self.review_token(token));
         let (reviewed, ()) = tokio::join!(reviewed, sleep(SPACING));
         let outcome = match reviewed {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "page reader not reviewed");
+                tracing::warn!(%error, "access review of a page reader failed");
                 return Err(Denied::Unavailable);
             }
             Err(_) => {
-                tracing::warn!("page reader not reviewed in time");
+                tracing::warn!("access review of a page reader timed out");
                 return Err(Denied::Unavailable);
             }
         };
@@ -199,21 +199,21 @@ impl Tokens {
             Outcome::Admitted(reviewed) => Ok(reviewed.clone()),
             Outcome::Refused(denied) => Err(*denied),
         };
-        self.remember(digest, outcome);
+        self.cache_review(digest, outcome);
         answer
     }
 
-    async fn ask(&self, token: &str) -> Result<Outcome, Unavailable> {
+    async fn review_token(&self, token: &str) -> Result<Outcome, Unavailable> {
         let Some(user) = self.review.authenticate(token).await? else {
             return Ok(Outcome::Refused(Denied::Invalid));
         };
         if !self.review.authorize(&user, Act::OpenPage).await? {
-            tracing::info!(user = %text(&user.name), "page reader refused");
+            tracing::info!(user = %text(&user.name), "page access denied");
             return Ok(Outcome::Refused(Denied::Forbidden));
         }
         let all = Act::ListClaims(None);
         let all_claims = self.review.authorize(&user, all).await?;
-        tracing::info!(user = %text(&user.name), all_claims, "page reader admitted");
+        tracing::debug!(user = %text(&user.name), all_claims, "page access granted");
         Ok(Outcome::Admitted(Arc::new(Reviewed {
             user,
             all_claims,
@@ -221,30 +221,31 @@ impl Tokens {
         })))
     }
 
-    fn recall(&self, digest: &[u8; 32]) -> Option<Result<Arc<Reviewed>, Denied>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = known.get(digest)?;
+    fn cached_review(&self, digest: &[u8; 32]) -> Option<Result<Arc<Reviewed>, Denied>> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = cache.get(digest)?;
         (Instant::now() < one.until).then(|| match &one.outcome {
             Outcome::Admitted(reviewed) => Ok(reviewed.clone()),
             Outcome::Refused(denied) => Err(*denied),
         })
     }
 
-    fn remember(&self, digest: [u8; 32], outcome: Outcome) {
+    fn cache_review(&self, digest: [u8; 32], outcome: Outcome) {
         let now = Instant::now();
         let fresh = match outcome {
             Outcome::Admitted(_) => FRESH,
             Outcome::Refused(_) => REFUSED_FRESH,
         };
         let until = now + fresh;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|_, one| now < one.until);
-        if known.len() < REMEMBERED {
-            known.insert(digest, Remembered { outcome, until });
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.retain(|_, one| now < one.until);
+        if cache.len() < CACHED {
+            cache.insert(digest, CachedReview { outcome, until });
         }
     }
 
-    /// Reviews namespaces that were not yet, and returns those that may be shown. A namespace without a review is not shown.
+    /// Reviews the namespaces that have no review yet, and returns those whose claims may be shown. A namespace without a review is not
+    /// shown.
     async fn namespaces(&self, reviewed: &Arc<Reviewed>, of: &BTreeSet<Arc<str>>) -> Visibility {
         if reviewed.all_claims {
             return Visibility::All;
@@ -255,25 +256,35 @@ impl Tokens {
             let new = of.iter().filter(|one| !known.contains_key(&***one));
             new.take(room).cloned().collect()
         };
-        let mut asked = JoinSet::new();
-        while !open.is_empty() || !asked.is_empty() {
-            while asked.len() < NAMESPACES_AT_A_TIME
+        let mut reviews = JoinSet::new();
+        while !open.is_empty() || !reviews.is_empty() {
+            while reviews.len() < NAMESPACES_AT_A_TIME
                 && let Some(namespace) = open.pop()
             {
                 let (review, reviewed) = (self.review.clone(), reviewed.clone());
-                asked.spawn(async move {
+                reviews.spawn(async move {
                     let act = Act::ListClaims(Some(&namespace));
                     let answer = timeout(DEADLINE, review.authorize(&reviewed.user, act)).await;
-                    if let Ok(Ok(allowed)) = answer {
-                        lock(&reviewed.namespaces).insert(namespace.to_string(), allowed);
-                        true
-                    } else {
-                        false
+                    match answer {
+                        Ok(Ok(allowed)) => {
+                            lock(&reviewed.namespaces).insert(namespace.to_string(), allowed);
+                            return true;
+                        }
+                        Ok(Err(error)) => tracing::debug!(
+                            %error,
+                            namespace = &*namespace,
+                            "access review of a namespace failed"
+                        ),
+                        Err(_) => tracing::debug!(
+                            namespace = &*namespace,
+                            "access review of a namespace timed out"
+                        ),
                     }
+                    false
                 });
             }
             // Without an API server the rest would time out one after the other.
-            if let Some(Ok(false)) = asked.join_next().await {
+            if let Some(Ok(false)) = reviews.join_next().await {
                 open.clear();
             }
         }
@@ -287,7 +298,7 @@ fn lock(of: &Mutex<HashMap<String, bool>>) -> std::sync::MutexGuard<'_, HashMap<
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// User names are chosen in the cluster; the log has one line for each.
+// User names come from the cluster: bounded, and without line breaks.
 fn text(name: &str) -> String {
     let printable = name.chars().filter(|one| !one.is_control());
     printable.take(128).collect()

@@ -1,5 +1,7 @@
 use std::sync::atomic::Ordering;
 
+use tokio::time::advance;
+
 use super::*;
 use crate::testing::TestReview;
 
@@ -25,7 +27,7 @@ async fn denied(access: &Access, token: Option<&str>) -> Option<Denied> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_a_valid_token_of_a_user_who_may_read_drives_is_admitted() {
+async fn only_a_valid_token_of_a_user_who_may_open_the_page_is_admitted() {
     let (_, access) = access();
     assert_eq!(denied(&access, Some("all")).await, None);
     assert_eq!(
@@ -40,7 +42,7 @@ async fn only_a_valid_token_of_a_user_who_may_read_drives_is_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_a_token_is_refused_without_a_review() {
+async fn text_that_cannot_be_a_token_is_refused_without_a_review() {
     let (review, access) = access();
     let long = "x".repeat(TOKEN_BYTES + 1);
     for token in ["", "a b", "a\nb", "\u{e9}", "{}", long.as_str()] {
@@ -54,7 +56,7 @@ async fn what_cannot_be_a_token_is_refused_without_a_review() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_reviewed_once_for_all_requests_of_a_minute() {
+async fn concurrent_requests_with_one_token_share_its_reviews() {
     let (review, access) = access();
     for token in ["all", "unknown"] {
         let requests = (0..20).map(|_| {
@@ -66,13 +68,13 @@ async fn a_token_is_reviewed_once_for_all_requests_of_a_minute() {
             assert_eq!(request.await.unwrap(), token == "all");
         }
     }
-    // Requests that come while a place is free for each are not held back by one another's review.
+    // Requests that begin while permits are free do not wait for each other's review.
     let reviews = review.reviews.load(Ordering::Relaxed);
     assert!(reviews <= 2 * AT_A_TIME, "{reviews}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_api_server_nobody_new_is_admitted_and_nothing_is_cached() {
+async fn without_an_api_server_only_cached_reviews_admit_readers() {
     let (review, access) = access();
     assert_eq!(denied(&access, Some("all")).await, None);
     *review.is_down.lock().unwrap() = true;
@@ -86,7 +88,29 @@ async fn without_an_api_server_nobody_new_is_admitted_and_nothing_is_cached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_shown_of_namespaces_that_the_reader_may_list() {
+async fn a_revoked_token_is_refused_after_the_lifetime_of_its_cached_review() {
+    let (review, access) = access();
+    assert_eq!(denied(&access, Some("all")).await, None);
+    review.tokens.lock().unwrap().remove("all");
+    advance(FRESH - Duration::from_millis(1)).await;
+    assert_eq!(denied(&access, Some("all")).await, None);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(denied(&access, Some("all")).await, Some(Denied::Invalid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_who_is_granted_access_is_admitted_after_the_lifetime_of_the_denial() {
+    let (review, access) = access();
+    let reader = Some("nobody");
+    assert_eq!(denied(&access, reader).await, Some(Denied::Forbidden));
+    review.readers.lock().unwrap().insert("nobody".into());
+    assert_eq!(denied(&access, reader).await, Some(Denied::Forbidden));
+    advance(REFUSED_FRESH).await;
+    assert_eq!(denied(&access, reader).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_shown_only_of_namespaces_that_the_reader_may_list() {
     let (review, access) = access();
     let of = namespaces(&["bank", "shop"]);
     let all = access.admit(Some("all")).await.ok().unwrap();
@@ -105,7 +129,7 @@ async fn claims_are_shown_of_namespaces_that_the_reader_may_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn further_namespaces_than_are_reviewed_are_not_shown() {
+async fn namespaces_beyond_the_bound_of_reviews_are_not_shown() {
     let (review, access) = access();
     let names: Vec<String> = (0..NAMESPACES + 5)
         .map(|number| format!("n{number:05}"))
@@ -120,7 +144,7 @@ async fn further_namespaces_than_are_reviewed_are_not_shown() {
 }
 
 #[tokio::test]
-async fn a_host_without_tokens_shows_everything() {
+async fn open_access_shows_all_claims_without_a_token() {
     let reader = Access::Open.admit(None).await.ok().unwrap();
     assert_eq!(
         Access::Open.visibility(&reader, &namespaces(&["a"])).await,

@@ -1,24 +1,23 @@
 //! The page's data from the agents' inventories, and, where these do not have it, from the agents.
 
+mod activity;
+
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, hash_map::DefaultHasher},
+    collections::{HashMap, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use drivebay_proto::agent::{
-    self, DriveLatencyRequest, ListCopiesRequest, ListMovesRequest, WatchInventoryRequest,
-};
+use drivebay_proto::agent::{self, DriveLatencyRequest, InventoryUpdate, WatchInventoryRequest};
 use drivebay_service::{
     agents::{Agent, Agents},
-    call::call,
+    call::{CallError, call},
     catalog::Key,
     inventory::{Classes, Inventory},
 };
 use drivebay_view::{drives::is_noise, show, unix_seconds};
-use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
+use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     findings,
@@ -27,20 +26,14 @@ use crate::{
     wire::{self, Claimed},
 };
 
-/// Time that an agent has to answer.
+/// Timeout of a call to an agent.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// For so long an agent's answer is not asked for again.
+/// Validity of an agent's answer; afterwards the agent is asked again.
 const RECENT: Duration = Duration::from_secs(5);
 /// Most latencies that are kept.
 const LATENCIES: usize = 256;
-/// Agents that are asked at a time, and at most for one answer.
-const ASKED_AT_A_TIME: usize = 16;
-const ASKED: usize = 256;
-/// Longest lists of an answer.
+/// Most volumes of an answer.
 const VOLUMES: usize = 20_000;
-const ENTRIES: usize = 1000;
-/// Volumes that are looked through for erases and checks.
-const SCANNED: usize = 200_000;
 /// Volumes read from the catalog at a time.
 const STRIDE: usize = 256;
 /// Interval of reading a node again without a change of its inventory: claims are not part of it.
@@ -48,6 +41,37 @@ const CLAIMS: u64 = 15;
 
 /// Answers of agents by node and drive, with the moment of each.
 type Latencies = HashMap<(String, String), (Instant, Option<Latency>)>;
+
+/// Answer of the host's own agent.
+struct Local {
+    drives: Vec<agent::Drive>,
+    volumes: Vec<Claimed>,
+}
+
+impl From<InventoryUpdate> for Local {
+    fn from(update: InventoryUpdate) -> Self {
+        let volumes = update.volumes.into_iter();
+        let volumes = volumes.map(|volume| Claimed {
+            claim: show::claim(&volume),
+            persistent_volume: (volume.created_for.as_ref())
+                .map(|known| known.persistent_volume.clone())
+                .unwrap_or_default(),
+            volume,
+        });
+        Self {
+            volumes: volumes.collect(),
+            drives: update.drives,
+        }
+    }
+}
+
+impl Local {
+    /// Returns this drive with all volumes; None if the agent does not list the drive.
+    fn with(self, id: &str) -> Option<(agent::Drive, Vec<Claimed>)> {
+        let drive = self.drives.into_iter().find(|drive| drive.id == id)?;
+        Some((drive, self.volumes))
+    }
+}
 
 /// The data of the agents of a cluster, or of the one on this host.
 pub struct AgentsSource {
@@ -164,26 +188,15 @@ impl AgentsSource {
     }
 
     /// Asks the host's agent for its drives and volumes, with usage and unreadable ranges; None in a cluster, and if it does not answer.
-    async fn local(&self) -> Option<(Vec<agent::Drive>, Vec<Claimed>)> {
+    async fn local(&self) -> Option<Local> {
         let agent = self.agents.get(self.host.as_ref()?)?;
-        let mut client = agent.client().ok()?;
-        let update = async move {
-            let watched = client
-                .watch_inventory(WatchInventoryRequest {})
-                .await
-                .ok()?;
-            watched.into_inner().message().await.ok()?
-        };
-        let update = timeout(DEADLINE, update).await.ok()??;
-        let volumes = update.volumes.into_iter();
-        let volumes = volumes.map(|volume| Claimed {
-            claim: show::claim(&volume),
-            persistent_volume: (volume.created_for.as_ref())
-                .map(|known| known.persistent_volume.clone())
-                .unwrap_or_default(),
-            volume,
-        });
-        Some((update.drives, volumes.collect()))
+        match inventory(&agent).await {
+            Ok(update) => Some(Local::from(update)),
+            Err(error) => {
+                tracing::debug!(%error, node = agent.node(), "inventory of the local agent not read");
+                None
+            }
+        }
     }
 
     async fn latency(&self, agent: &Agent, drive: &str) -> Option<Latency> {
@@ -207,7 +220,7 @@ impl AgentsSource {
             Ok(answer) => wire::latency(&answer),
             // Also of an agent that is older than this use of the call.
             Err(error) => {
-                tracing::debug!(%error, node = agent.node(), "latency of a drive not known");
+                tracing::debug!(%error, node = agent.node(), "latency of a drive not read");
                 None
             }
         };
@@ -226,23 +239,19 @@ impl AgentsSource {
         let latency = self.latency(&agent, id).await;
         let classes = agent.look(Inventory::classes);
         let local = self.local().await;
-        let on_host = local.is_some();
-        let (drive, volumes) = match local {
-            Some((drives, volumes)) => {
-                let drive = drives.into_iter().find(|drive| drive.id == id);
-                (drive.unwrap_or(known), volumes)
-            }
-            None => (known, self.volumes_of(&agent)),
+        let (drive, volumes, is_local) = match local.and_then(|local| local.with(id)) {
+            Some((drive, volumes)) => (drive, volumes, true),
+            None => (known, self.volumes_of(&agent), false),
         };
         let layout = |class: &str| layout(&classes, class);
         let is_host = self.host.is_some();
-        wire::detail(node, &drive, &volumes, layout, latency, (is_host, on_host))
+        wire::detail(node, &drive, &volumes, layout, latency, (is_host, is_local))
     }
 
     async fn read_volumes(&self) -> Volumes {
         let mut all = Volumes::default();
         if let Some(host) = &self.host
-            && let Some((_, volumes)) = self.local().await
+            && let Some(Local { volumes, .. }) = self.local().await
         {
             let classes = self
                 .agents
@@ -283,129 +292,20 @@ impl AgentsSource {
             tokio::task::yield_now().await;
         }
     }
-
-    async fn read_activity(&self) -> Activity {
-        let mut activity = Activity::default();
-        let mut copying: BTreeMap<String, Vec<agent::Volume>> = BTreeMap::new();
-        let (mut from, mut scanned): (Option<Key>, usize) = (None, 0);
-        loop {
-            let page = self
-                .agents
-                .catalog()
-                .after(from.as_ref(), STRIDE, |_, _| true);
-            let is_last = page.len() < STRIDE;
-            from = page.last().map(|(key, _)| key.clone());
-            scanned += page.len();
-            for (key, entry) in page {
-                let volume = entry.decode(&key);
-                activity.checks.extend(wire::checks(&key.node, &volume));
-                activity.erases.extend(wire::erase(&key.node, &volume));
-                if entry.marks.exists && !entry.marks.listed {
-                    copying
-                        .entry(key.node.to_string())
-                        .or_default()
-                        .push(volume);
-                }
-            }
-            if activity.checks.len() > 4 * ENTRIES {
-                cut_checks(&mut activity);
-            }
-            if is_last || scanned >= SCANNED {
-                activity.more |= !is_last;
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        cut_checks(&mut activity);
-        let moving = self.shown().filter(|agent| {
-            let moves = agent.look(|inventory| !inventory.with_moves().is_empty());
-            moves || copying.contains_key(agent.node())
-        });
-        let moving: Vec<Arc<Agent>> = moving.collect();
-        activity.more |= moving.len() > ASKED;
-        let mut rest = moving.into_iter().take(ASKED);
-        let mut asked = JoinSet::new();
-        loop {
-            while asked.len() < ASKED_AT_A_TIME
-                && let Some(agent) = rest.next()
-            {
-                let copies = copying.remove(agent.node()).unwrap_or_default();
-                asked.spawn(async move { of_agent(&agent, copies).await });
-            }
-            match asked.join_next().await {
-                None => break,
-                Some(Err(_)) => {}
-                Some(Ok(of_one)) => {
-                    activity.moves.extend(of_one.moves);
-                    activity.copies.extend(of_one.copies);
-                    activity.silent.extend(of_one.silent);
-                }
-            }
-        }
-        activity.silent.sort();
-        for list in [&mut activity.moves, &mut activity.copies] {
-            list.sort_by(|one, other| (&one.node, &one.volume).cmp(&(&other.node, &other.volume)));
-            activity.more |= list.len() > ENTRIES;
-            list.truncate(ENTRIES);
-        }
-        activity.more |= activity.erases.len() > ENTRIES;
-        activity.erases.truncate(ENTRIES);
-        activity
-    }
 }
 
-// Keeps the latest.
-fn cut_checks(activity: &mut Activity) {
-    activity.checks.sort_by_key(|one| Reverse(one.at));
-    activity.more |= activity.checks.len() > ENTRIES;
-    activity.checks.truncate(ENTRIES);
-}
-
-/// Asks an agent for its moves and copies. `copying`: volumes that are being made as copies, by its inventory.
-async fn of_agent(agent: &Agent, copying: Vec<agent::Volume>) -> Activity {
-    let node = agent.node();
-    let mut activity = Activity::default();
-    let Ok(mut client) = agent.client() else {
-        activity.silent.push(node.to_owned());
-        return activity;
+/// Returns the first update of an agent's inventory, which is a whole one.
+async fn inventory(agent: &Agent) -> Result<InventoryUpdate, CallError> {
+    let mut client = agent.client()?;
+    let first = async {
+        let updates = client.watch_inventory(WatchInventoryRequest {}).await?;
+        updates.into_inner().message().await
     };
-    let mut is_silent = false;
-    if agent.look(|inventory| !inventory.with_moves().is_empty()) {
-        match call(DEADLINE, client.list_moves(ListMovesRequest {})).await {
-            Ok(answer) => {
-                let moves = answer.moves.into_iter().take(ENTRIES + 1);
-                activity
-                    .moves
-                    .extend(moves.map(|one| wire::a_move(node, one)));
-            }
-            Err(error) => {
-                tracing::debug!(%error, node, "moves of a node not known");
-                is_silent = true;
-            }
-        }
-    }
-    if !copying.is_empty() {
-        match call(DEADLINE, client.list_copies(ListCopiesRequest {})).await {
-            Ok(answer) => {
-                let copies = answer.copies.into_iter().take(ENTRIES + 1);
-                activity
-                    .copies
-                    .extend(copies.map(|one| wire::copy(node, one, false)));
-                let failed = answer.failed.into_iter().take(ENTRIES);
-                activity
-                    .copies
-                    .extend(failed.map(|one| wire::copy(node, one, true)));
-            }
-            Err(error) => {
-                tracing::debug!(%error, node, "copies of a node not known");
-                is_silent = true;
-            }
-        }
-    }
-    if is_silent {
-        activity.silent.push(node.to_owned());
-    }
-    activity
+    let first = timeout(DEADLINE, first).await;
+    let first = first.map_err(|_| CallError::Deadline(DEADLINE))??;
+    first.ok_or_else(|| CallError::InDoubt {
+        message: "the stream of its inventory ended before the first update".to_owned(),
+    })
 }
 
 fn layout(classes: &Classes, class: &str) -> Option<String> {
@@ -463,5 +363,25 @@ impl Source for AgentsSource {
             drop(place);
             activity
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_is_local_only_if_the_local_agent_lists_it() {
+        let update = || InventoryUpdate {
+            drives: vec![agent::Drive {
+                id: "d".into(),
+                ..Default::default()
+            }],
+            volumes: vec![agent::Volume::default()],
+            ..Default::default()
+        };
+        let (drive, volumes) = Local::from(update()).with("d").unwrap();
+        assert_eq!((drive.id.as_str(), volumes.len()), ("d", 1));
+        assert!(Local::from(update()).with("other").is_none());
     }
 }

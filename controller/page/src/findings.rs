@@ -1,4 +1,4 @@
-//! Findings of drives and nodes for the page, from what `drivebay_view` says of them, and commands that fit. Pure.
+//! Findings about drives and nodes for the page, derived from the reasons of `drivebay_view`, with commands. Pure.
 
 use drivebay_common::state_trouble::Trouble;
 use drivebay_proto::{
@@ -9,21 +9,29 @@ use drivebay_view::wrong::{Reason, Severity, reasons};
 
 use crate::model::{Finding, Remedy};
 
-/// Severity of what is not wrong.
+/// Severity of a finding that is no problem.
 const NOTE: &str = "NOTE";
 
-/// Splits a message into what it is and what to do: messages of agents end with what to do, set off by the first semicolon.
-fn split(message: &str) -> (String, Option<String>) {
+/// Codes of [`reasons`] whose messages have text that users wrote, with any punctuation.
+const WRITTEN_BY_USERS: [&str; 2] = ["Cordoned", "Acknowledged"];
+
+/// Splits a message into the fact and the remedy: agents' messages end with the remedy, set off by the first semicolon.
+fn split(reason: &Reason) -> (String, Option<String>) {
+    let message = &reason.message;
     match message.split_once("; ") {
-        Some((text, todo)) if !text.is_empty() && !todo.is_empty() => {
+        Some((text, todo))
+            if !text.is_empty()
+                && !todo.is_empty()
+                && !WRITTEN_BY_USERS.contains(&reason.code.as_str()) =>
+        {
             (text.to_owned(), Some(todo.to_owned()))
         }
-        _ => (message.to_owned(), None),
+        _ => (message.clone(), None),
     }
 }
 
 fn finding(reason: Reason, severity: &str, acknowledged: bool) -> Finding {
-    let (text, todo) = split(&reason.message);
+    let (text, todo) = split(&reason);
     Finding {
         code: reason.code,
         severity: severity.to_owned(),
@@ -70,7 +78,7 @@ pub(crate) fn of_drive(drive: &agent::Drive, on_host: bool) -> Vec<Remedy> {
             finding(reason, severity, false)
         })
         .collect();
-    // Neither what is acknowledged nor notes are among the reasons.
+    // The reasons have neither acknowledged findings nor notes.
     let others = health.findings.iter().map(|one| (one, verdict));
     let others = others.chain(health.conditions.iter().map(|one| (one, NOTE)));
     for (one, severity) in others {
@@ -147,7 +155,7 @@ fn for_finding(drive: &agent::Drive, finding: &Finding, on_host: bool) -> Vec<St
 
 #[cfg(test)]
 mod tests {
-    use drivebay_proto::agent::Drive;
+    use drivebay_proto::agent::{Acknowledged, Cordon, Drive};
 
     use super::*;
 
@@ -200,6 +208,34 @@ mod tests {
         assert_eq!(first.since, Some(7));
         let command = "drivebay-agent drive evacuate wwn-0x1 --plan";
         assert_eq!(found[0].commands.first().map(String::as_str), Some(command));
+    }
+
+    #[test]
+    fn text_that_users_wrote_is_not_split_at_a_semicolon() {
+        let mut drive = bad();
+        drive.cordon = Some(Cordon {
+            by: "ann".into(),
+            reason: "noisy; swap it on Friday".into(),
+            ..Cordon::default()
+        });
+        if let Some(health) = &mut drive.health {
+            health.findings.retain(|one| one.acknowledged);
+            health.acknowledged = Some(Acknowledged {
+                by: "bob".into(),
+                note: "ordered; do not touch".into(),
+                ..Acknowledged::default()
+            });
+        }
+        let found = of_drive(&drive, true);
+        for (code, text) in [
+            ("Cordoned", "noisy; swap it on Friday"),
+            ("Acknowledged", "ordered; do not touch"),
+        ] {
+            let mut findings = found.iter().map(|one| &one.finding);
+            let finding = findings.find(|one| one.code == code).unwrap();
+            assert!(finding.text.contains(text), "{}", finding.text);
+            assert_eq!(finding.todo, None, "{code}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod kubernetes;
 mod live;
 pub mod model;
 mod render;
+mod renderings;
 pub mod source;
 #[cfg(test)]
 mod testing;

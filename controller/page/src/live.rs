@@ -1,5 +1,5 @@
-//! The fleet as of now, and its changes. One task reads it, and only while a page is open: at most twice a second, and of nodes that
-//! have not changed nothing.
+//! The current fleet and its changes. One task reads it, only while a page is open, at most twice a second, and only nodes that have
+//! changed. When that task ends, so do streams and requests: a page must not show an old fleet as the current one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -18,6 +18,7 @@ use crate::{
     access::Visibility,
     model::{Drive, Node},
     render,
+    renderings::Renderings,
     source::{NodeView, Source, Stamp},
 };
 
@@ -29,8 +30,6 @@ const KEPT: usize = 64;
 const KEPT_DRIVES: usize = 4096;
 /// Events that a slow stream may be behind; beyond them it gets `reset`.
 const BEHIND: usize = 16;
-/// Renderings of the fleet that are kept, for readers of different visibility.
-const RENDERINGS: usize = 4;
 
 /// A node and its drives.
 #[derive(Debug)]
@@ -48,23 +47,14 @@ pub(crate) struct Fleet {
     pub(crate) nodes: BTreeMap<Arc<str>, Arc<Entry>>,
     /// Namespaces of all claims.
     pub(crate) namespaces: Arc<BTreeSet<Arc<str>>>,
-    rendered: Mutex<VecDeque<(Visibility, Bytes)>>,
+    renderings: Renderings,
 }
 
 impl Fleet {
     /// Returns the fleet as JSON, for readers of this visibility.
     pub(crate) fn json(&self, visibility: &Visibility) -> Bytes {
-        let lock = || self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, bytes)) = lock().iter().find(|(of, _)| of == visibility) {
-            return bytes.clone();
-        }
-        let bytes = render::fleet(self, visibility);
-        let mut rendered = lock();
-        if rendered.len() >= RENDERINGS {
-            rendered.pop_front();
-        }
-        rendered.push_back((visibility.clone(), bytes.clone()));
-        bytes
+        self.renderings
+            .get(visibility, || render::fleet(self, visibility))
     }
 }
 
@@ -76,19 +66,14 @@ pub(crate) struct Change {
     pub(crate) drives: Vec<Arc<Drive>>,
     /// Node and identity of drives that are not known any more.
     pub(crate) removed: Vec<(String, String)>,
-    rendered: Mutex<HashMap<Visibility, Bytes>>,
+    renderings: Renderings,
 }
 
 impl Change {
-    /// Returns the change as an event, for streams of this visibility. Rendered once for each.
+    /// Returns the change as an event, for streams of this visibility.
     pub(crate) fn event(&self, visibility: &Visibility) -> Bytes {
-        let mut rendered = self.rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bytes) = rendered.get(visibility) {
-            return bytes.clone();
-        }
-        let bytes = render::change(self, visibility);
-        rendered.insert(visibility.clone(), bytes.clone());
-        bytes
+        self.renderings
+            .get(visibility, || render::change(self, visibility))
     }
 }
 
@@ -116,6 +101,8 @@ pub(crate) struct Live {
     streams: watch::Sender<usize>,
     events: broadcast::Sender<Event>,
     kept: Mutex<VecDeque<Arc<Change>>>,
+    // The fleet is not read any more.
+    ended: CancellationToken,
 }
 
 /// A stream's place in the events. The fleet is read while one exists.
@@ -147,14 +134,23 @@ impl Live {
             streams: watch::Sender::new(0),
             events: broadcast::Sender::new(BEHIND),
             kept: Mutex::default(),
+            ended: CancellationToken::new(),
         });
         let follow = live.clone().follow(source);
-        tokio::spawn(async move { stop.run_until_cancelled(follow).await });
+        // Dropped at the end of the task, also by a panic.
+        let ended = live.ended.clone().drop_guard();
+        tokio::spawn(async move {
+            let _ended = ended;
+            stop.run_until_cancelled(follow).await
+        });
         live
     }
 
-    /// Returns the fleet, no older than [`PERIOD`] before the call; None: the controller stops.
+    /// Returns the fleet, no older than [`PERIOD`] before the call; None: it is not read any more, after a stop or a panic.
     pub(crate) async fn fleet(&self) -> Option<Arc<Fleet>> {
+        if self.ended.is_cancelled() {
+            return None;
+        }
         let mut published = self.published.subscribe();
         {
             let now = published.borrow();
@@ -167,7 +163,8 @@ impl Live {
             *last += 1;
             request = *last;
         });
-        let answered = published.wait_for(|now| now.answers >= request).await;
+        let answered = published.wait_for(|now| now.answers >= request);
+        let answered = self.ended.run_until_cancelled(answered).await?;
         answered.ok().map(|now| now.fleet.clone())
     }
 
@@ -214,7 +211,7 @@ impl Live {
             let before = self.last();
             let (fleet, event) = read(&*source, &before, first).await;
             first = false;
-            // Kept before it is published: whoever sees the revision finds the change.
+            // Kept before it is published: a stream that begins with the revision finds the change.
             if let Some(event) = &event {
                 self.keep(event);
             }
@@ -224,7 +221,7 @@ impl Live {
                 answers,
             });
             if let Some(event) = event {
-                // No stream is there.
+                // Errs without streams.
                 let _ = self.events.send(event);
             }
             sleep_until(began + PERIOD).await;
@@ -255,13 +252,14 @@ impl Live {
 }
 
 impl Subscription {
-    /// Returns the next event; None: the controller stops. Cancel safe.
+    /// Returns the next event; None: the fleet is not read any more, after a stop or a panic. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         if let Some(event) = self.backlog.pop_front() {
             return Some(event);
         }
         loop {
-            match self.events.recv().await {
+            let ended = &self.live.ended;
+            match ended.run_until_cancelled(self.events.recv()).await? {
                 Ok(Event::Change(change)) if change.revision <= self.past => {}
                 Ok(event) => return Some(event),
                 Err(broadcast::error::RecvError::Lagged(_)) => return Some(Event::Reset),
@@ -315,7 +313,7 @@ async fn read(source: &dyn Source, before: &Fleet, quiet: bool) -> (Fleet, Optio
         at: drivebay_view::unix_seconds(),
         nodes,
         namespaces,
-        rendered: Mutex::default(),
+        renderings: Renderings::default(),
     };
     (fleet, event)
 }

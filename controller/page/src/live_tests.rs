@@ -31,7 +31,7 @@ fn ids(change: &Change) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_has_what_differs_and_nothing_else() {
+async fn a_change_has_only_the_drives_that_differ() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[]), drive("n1", "b", &[])]);
     source.put("n2", vec![drive("n2", "c", &[])]);
@@ -51,7 +51,7 @@ async fn a_change_has_what_differs_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_half_a_second_are_one() {
+async fn changes_within_half_a_second_are_sent_as_one() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     let live = start(&source);
@@ -70,7 +70,7 @@ async fn changes_of_half_a_second_are_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_comes_back_gets_what_it_missed() {
+async fn a_stream_that_reconnects_gets_the_changes_since_its_revision() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     let live = start(&source);
@@ -86,7 +86,7 @@ async fn a_stream_that_comes_back_gets_what_it_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_that_is_not_known_is_a_reset() {
+async fn a_stream_with_an_unknown_revision_gets_a_reset() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     let live = start(&source);
@@ -98,7 +98,7 @@ async fn a_revision_that_is_not_known_is_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_gone_is_a_reset() {
+async fn removal_of_a_node_resets_streams() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     source.put("n2", vec![drive("n2", "b", &[])]);
@@ -112,7 +112,7 @@ async fn a_node_that_is_gone_is_a_reset() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_too_slow_is_told_to_read_anew() {
+async fn a_stream_that_falls_behind_gets_a_reset() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     let live = start(&source);
@@ -129,7 +129,7 @@ async fn a_stream_that_is_too_slow_is_told_to_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_read_while_nobody_looks() {
+async fn nodes_are_not_read_while_no_page_is_open() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![drive("n1", "a", &[])]);
     let live = start(&source);
@@ -146,7 +146,7 @@ async fn nothing_is_read_while_nobody_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_a_reader_may_not_see_are_in_neither_fleet_nor_changes() {
+async fn fleet_and_changes_have_only_claims_that_the_reader_may_list() {
     let source = Arc::new(TestSource::default());
     source.put("n1", vec![bad("a")]);
     let live = start(&source);
@@ -174,7 +174,7 @@ async fn claims_that_a_reader_may_not_see_are_in_neither_fleet_nor_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hostile_names_stay_within_their_strings_and_their_event() {
+async fn hostile_names_cannot_break_out_of_json_or_events() {
     let hostile = "x\"}]}\n\ndata: {}\r\n</script><img src=x onerror=alert(1)>\u{2028}";
     let source = Arc::new(TestSource::default());
     source.put("n1", Vec::new());
@@ -193,4 +193,33 @@ async fn hostile_names_stay_within_their_strings_and_their_event() {
     assert_eq!(data["drives"][0]["id"], hostile);
     assert_eq!(data["drives"][0]["model"], hostile);
     assert_eq!(data["drives"][0]["claims"][0], format!("shop/{hostile}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_and_requests_end_when_the_fleet_is_not_read_any_more() {
+    for (by_panic, with_stream) in [(false, false), (false, true), (true, false), (true, true)] {
+        let source = Arc::new(TestSource::default());
+        source.put("n1", vec![drive("n1", "a", &[])]);
+        let stop = CancellationToken::new();
+        let live = Live::start(source.clone(), stop.clone());
+        let fleet = live.fleet().await.unwrap();
+        let stream = with_stream.then(|| live.subscribe(Some(fleet.revision)));
+        // The fleet is too old for the next request, which waits for a reading.
+        tokio::time::sleep(2 * PERIOD).await;
+        source.is_broken.store(by_panic, Ordering::Relaxed);
+        if !by_panic {
+            stop.cancel();
+        }
+        let ended = async {
+            if let Some(mut stream) = stream {
+                assert!(stream.next().await.is_none());
+            }
+            // A reading that began before the stop may still answer.
+            while live.fleet().await.is_some() {
+                tokio::time::sleep(PERIOD).await;
+            }
+        };
+        let ended = tokio::time::timeout(10 * PERIOD, ended).await;
+        assert!(ended.is_ok(), "panic: {by_panic}, stream: {with_stream}");
+    }
 }

@@ -1,23 +1,23 @@
-//! The data of the page, as JSON. Names are those of the API in `README.md`; absent values are null. Sizes are bytes, moments Unix seconds.
+//! Types of the API, as JSON; `README.md` lists them by path. None is null, sizes are bytes, times are Unix seconds.
 
 use serde::Serialize;
 
-/// Something that a person should know of a drive or a node, with what to do about it.
+/// A finding about a drive or a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     pub code: String,
-    /// A word of `drivebay_view::wrong::Severity`, or NOTE for what is not wrong.
+    /// A word of `drivebay_view::wrong::Severity`, or NOTE for a finding that is no problem.
     pub severity: String,
     pub text: String,
-    /// The part of the message that says what to do; None where the message does not set it off.
+    /// Remedy; None if the message has none apart from `text`.
     pub todo: Option<String>,
     pub since: Option<u64>,
-    /// An operator has seen it, and it is no worse since.
+    /// An operator has acknowledged it, and it is no worse since.
     pub acknowledged: bool,
 }
 
-/// A finding with commands that show or repair it.
+/// A finding with commands that show details of it or repair it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     #[serde(flatten)]
@@ -25,22 +25,22 @@ pub struct Remedy {
     pub commands: Vec<String>,
 }
 
-/// A node.
+/// A node and the state of its agent's connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
     pub name: String,
     /// `connected`, `starting`, `away` or `forgotten`.
     pub state: String,
-    /// Since when the agent is disconnected; None while it is connected.
+    /// Time of the disconnection; None while the agent is connected.
     pub away_since: Option<u64>,
-    /// The same as a duration, at the moment of the answer.
+    /// Seconds from `away_since` to the rendering of the answer.
     pub away_seconds: Option<u64>,
     pub version: Option<String>,
     pub findings: Vec<Finding>,
 }
 
-/// Facts of a drive in the view of the fleet and in its own.
+/// Facts of a drive, in the fleet and in the answer for one drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriveFacts {
@@ -52,30 +52,30 @@ pub struct DriveFacts {
     pub serial: Option<String>,
     pub media: Option<String>,
     pub bytes: u64,
-    /// Space of all volumes together, used and free; None unless the drive is claimed or available.
+    /// Space for volumes, allocated and free together; None unless the drive is claimed or available.
     pub usable_bytes: Option<u64>,
     pub free_bytes: Option<u64>,
     pub class: Option<String>,
     pub state: String,
     pub verdict: String,
-    /// An operator has acknowledged what the verdict rests on.
+    /// An operator has acknowledged all findings that determine the verdict.
     pub acknowledged: bool,
-    /// Worst of its findings; None if there is nothing wrong.
+    /// Severity of the worst problem; None without a problem.
     pub severity: Option<String>,
-    /// No class selects it, nothing is wrong with it and nothing of Drivebay is on it, as of a system drive.
+    /// No class selects it, it has no problem and no data of Drivebay; for example a system drive.
     pub unwanted: bool,
     pub cordoned: bool,
 }
 
-/// A drive in the view of the fleet.
+/// A drive in the fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drive {
     pub facts: DriveFacts,
-    /// Codes, each once.
+    /// Codes without duplicates, those of the worst findings first.
     pub findings: Vec<String>,
-    /// How many volumes exist on it.
+    /// Number of volumes on it, without deleted ones.
     pub volumes: u64,
-    /// Claims of its volumes, NAMESPACE/NAME, in order, each once.
+    /// Claims of its volumes, NAMESPACE/NAME, sorted and without duplicates.
     pub claims: Vec<String>,
 }
 
@@ -84,33 +84,33 @@ pub struct Drive {
 pub struct Reading {
     /// Stable name.
     pub name: String,
-    /// The name that smartctl uses, and the value with its unit, for people.
+    /// Text for people: `LABEL: VALUE`, the label as smartctl names the reading, the value with its unit.
     pub shown: String,
     pub value: i64,
-    pub unit: Option<&'static str>,
-    /// Earlier values; None: they are not kept where this is answered from.
+    /// Time and value of earlier readings; None: the program that serves the page keeps none.
     pub history: Option<Vec<(u64, i64)>>,
 }
 
-/// Upper bound in milliseconds, and how many requests were at most that slow.
+/// A bucket of a distribution: the number of requests that took at most `le` milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Bucket {
     pub le: f64,
     pub count: u64,
 }
 
-/// How long a drive's requests take, minute by minute.
+/// Latencies of a drive's requests, by the minute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Latency {
     /// Always `ms`.
     pub unit: &'static str,
-    /// Distributions; empty: agents report means of minutes only.
+    /// Distribution of the drive's latencies; empty, since agents report means of minutes only.
     pub buckets: Vec<Bucket>,
+    /// Distribution of the peers' latencies; empty for the same reason.
     pub peers: Vec<Bucket>,
-    /// End of the last minute.
+    /// End of the last measured minute.
     pub at: u64,
-    /// `model` or `media`: which other drives the expectation is of. None: too few.
+    /// `model` or `media`: the peers are drives of the same model, or of the same media type. None: too few peers.
     pub compared_with: Option<String>,
     pub peer_drives: u32,
     pub read: Direction,
@@ -123,29 +123,29 @@ pub struct Latency {
 pub struct Direction {
     pub bytes_per_second: f64,
     pub requests_per_second: f64,
-    /// Mean of the last minute; None: too few requests.
+    /// Mean of the last minute; None with too few requests.
     pub mean: Option<f64>,
-    /// Mean that the load of the last minute would have on the other drives.
+    /// Mean that the peers would have under the load of the last minute.
     pub expected: Option<f64>,
     /// Median of the minutes in `history`.
     pub usual: Option<f64>,
-    /// Mean of each of the last minutes, the latest last.
+    /// Means of the last minutes, oldest first; None for a minute with too few requests.
     pub history: Vec<Option<f64>>,
-    /// Since when the drive is slow.
+    /// Start of the current slowdown; None if the drive is not slow.
     pub slow_since: Option<u64>,
 }
 
-/// A range of a drive that cannot be read. `offset` counts from the start of the drive.
+/// An unreadable range of a drive. `offset` is from the start of the drive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Unreadable {
     pub offset: u64,
     pub bytes: u64,
-    /// Id of the volume that it is in.
+    /// Id of the volume at this range; None for a range outside of volumes.
     pub volume: Option<String>,
-    /// Kind of contents, a word of the agent's protocol.
+    /// Kind of the range's contents, a word of the agent's protocol.
     pub holds: String,
-    /// How many files have a part in it; None: not known here, or it is not in files.
+    /// Number of files with data in the range; None if the range is not in files.
     pub files: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ pub struct Unreadable {
 pub struct Condition {
     pub reason: String,
     pub text: String,
-    /// DEGRADED, INACCESSIBLE or DATA_LOSS; None: nothing is wrong.
+    /// DEGRADED, INACCESSIBLE or DATA_LOSS; None for a normal condition.
     pub status: Option<String>,
     pub since: Option<u64>,
 }
@@ -183,9 +183,9 @@ pub struct Volume {
     pub drive: Option<String>,
     pub class: Option<String>,
     pub bytes: u64,
-    /// Bytes in use of its filesystem; None: not mounted, or not known here.
+    /// Used bytes of its filesystem; None if it is not mounted, and in a cluster.
     pub used_bytes: Option<u64>,
-    /// NAMESPACE/NAME; None: none, or of a namespace whose claims the reader may not list.
+    /// NAMESPACE/NAME; None without a claim, and for a claim that the reader may not list.
     pub claim: Option<String>,
     pub persistent_volume: Option<String>,
     pub layout: Option<String>,
@@ -199,15 +199,15 @@ pub struct Volume {
     pub snapshots: Vec<Snapshot>,
 }
 
-/// Volumes in order of their ids.
+/// Volumes, sorted by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Volumes {
     pub volumes: Vec<Volume>,
-    /// There are more than are shown.
+    /// The list is cut at its bound.
     pub more: bool,
 }
 
-/// A drive with all that is known of it.
+/// A drive with all its data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriveDetail {
@@ -216,18 +216,18 @@ pub struct DriveDetail {
     /// Claims of its volumes, as in [`Drive`].
     pub claims: Vec<String>,
     pub findings: Vec<Remedy>,
-    /// Commands that fit any drive.
+    /// Commands that apply to every drive.
     pub commands: Vec<String>,
-    /// Reasons why it may not be used, and notes, one per line.
+    /// Reasons for which the drive is not used, and notes of the agent.
     pub notes: Vec<String>,
     pub smart: Vec<Reading>,
     pub smart_answered_at: Option<u64>,
-    /// Why the last poll failed.
+    /// Error of the last poll; None if it succeeded.
     pub smart_failure: Option<String>,
     pub latency: Option<Latency>,
-    /// None: not known here. File names are never part of it.
+    /// None in a cluster, and if the local agent does not list the drive. Has no file names.
     pub unreadable: Option<Vec<Unreadable>>,
-    /// More unreadable ranges exist than are kept.
+    /// More unreadable ranges were found than the agent keeps.
     pub unreadable_more: bool,
     pub volumes: Vec<Volume>,
     pub temperature_celsius: Option<i64>,
@@ -236,14 +236,14 @@ pub struct DriveDetail {
     pub firmware: Option<String>,
     pub wwn: Option<String>,
     pub transport: Option<String>,
-    /// Stable link below /dev/disk; None where the identity is no name of udev's.
+    /// Stable link below /dev/disk/by-id; None if udev makes none of this identity.
     pub path: Option<String>,
     pub largest_free_bytes: Option<u64>,
     pub cordon: Option<String>,
     pub verdict_since: Option<u64>,
 }
 
-/// A volume that moves to another drive of its node, or a copy that is being made.
+/// A move of a volume to another drive of its node, or the making of a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Move {
@@ -258,7 +258,7 @@ pub struct Move {
     pub bytes_per_second: Option<u64>,
     pub seconds_left: Option<u64>,
     pub state: String,
-    /// Reason for which it waits, or for which the last attempt failed.
+    /// Reason for waiting, or error of the last attempt.
     pub text: Option<String>,
 }
 
@@ -273,7 +273,7 @@ pub struct Erase {
     pub done_bytes: u64,
     pub total_bytes: u64,
     pub seconds_left: Option<u64>,
-    /// erasing or quarantined.
+    /// `erasing` or `quarantined`.
     pub state: String,
 }
 
@@ -290,7 +290,7 @@ pub struct Check {
     pub method: Option<String>,
 }
 
-/// Moves, copies and erases that go on, and the last checks.
+/// Moves, copies and erases in progress, and the last checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Activity {
@@ -298,8 +298,8 @@ pub struct Activity {
     pub copies: Vec<Move>,
     pub erases: Vec<Erase>,
     pub checks: Vec<Check>,
-    /// Nodes whose moves and copies could not be asked for.
+    /// Nodes that did not answer a request for their moves and copies.
     pub silent: Vec<String>,
-    /// There is more than is shown.
+    /// A list is cut at its bound, or reading from a node failed.
     pub more: bool,
 }

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -70,6 +70,8 @@ pub(crate) fn volume(node: &str, claim: &str) -> Volume {
 pub(crate) struct TestSource {
     nodes: Mutex<BTreeMap<String, (u64, Vec<Drive>)>>,
     pub(crate) reads: AtomicUsize,
+    /// Reading the nodes panics.
+    pub(crate) is_broken: AtomicBool,
 }
 
 impl TestSource {
@@ -90,6 +92,7 @@ impl Source for TestSource {
     }
 
     fn stamps(&self) -> Vec<(Arc<str>, Stamp)> {
+        assert!(!self.is_broken.load(Ordering::Relaxed), "of a test");
         let nodes = self.nodes.lock().unwrap();
         let stamps = nodes
             .iter()

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// A volume with what only the controller knows of it.
+/// A volume with its claim and PersistentVolume, which only the controller knows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Claimed {
     pub(crate) volume: agent::Volume,
@@ -98,8 +98,8 @@ fn facts(node: &str, drive: &agent::Drive, severity: Option<String>) -> DriveFac
     }
 }
 
-/// Returns all that is known of a drive. `volumes`: those of its node; `is_host`: the reader is on the drive's node; `local`: drive and
-/// volumes are from the node's own agent, so that usage and unreadable ranges are in them.
+/// Returns a drive with all its data. `volumes`: those of its node; `is_host`: the reader is on the drive's node; `local`: drive and volumes
+/// are from the local agent's own answer, so that they have usage and unreadable ranges.
 pub(crate) fn detail(
     node: &str,
     drive: &agent::Drive,
@@ -153,19 +153,12 @@ pub(crate) fn detail(
 }
 
 fn reading(reading: &agent::Reading) -> Reading {
-    let name = reading.name.as_str();
-    let unit = [
-        ("-celsius", "\u{b0}C"),
-        ("-percent", "%"),
-        ("-hours", "h"),
-        ("-bytes", "bytes"),
-    ];
-    let unit = unit.iter().find(|(end, _)| name.ends_with(end));
+    let (name, value) = (reading.name.as_str(), reading.value);
+    let (label, text) = (smart_names::label(name), smart_names::value(name, value));
     Reading {
         name: reading.name.clone(),
-        shown: smart_names::shown(name, reading.value),
-        value: reading.value,
-        unit: unit.map(|(_, unit)| *unit),
+        shown: format!("{label}: {text}"),
+        value,
         history: None,
     }
 }

@@ -28,6 +28,27 @@ fn a_drive(id: &str) -> agent::Drive {
     }
 }
 
+fn reading_of(name: &str, value: i64) -> agent::Reading {
+    agent::Reading {
+        name: name.into(),
+        value,
+    }
+}
+
+#[test]
+fn a_smart_value_is_shown_with_its_label_a_colon_and_its_unit() {
+    for (name, value, expected) in [
+        ("temperature-celsius", 41, "Temperature: 41 C"),
+        ("power-on-hours", 8766, "Power_On_Hours: 8766 h (1y)"),
+        ("ata-197", 12, "Current_Pending_Sector (197): 12"),
+        ("of-a-newer-agent", 3, "of-a-newer-agent: 3"),
+    ] {
+        let shown = reading(&reading_of(name, value));
+        assert_eq!(shown.shown, expected);
+        assert_eq!((shown.name.as_str(), shown.value), (name, value));
+    }
+}
+
 #[test]
 fn a_drive_has_the_claims_of_volumes_that_exist_on_it_in_order_and_once() {
     let mut deleted = claimed("4", "a", "shop/deleted");
@@ -130,10 +151,7 @@ fn file_names_of_unreadable_ranges_are_counted_and_not_shown() {
         more_files: 2,
         ..Default::default()
     };
-    let reading = agent::Reading {
-        name: "temperature-celsius".into(),
-        value: 41,
-    };
+    let reading = reading_of("temperature-celsius", 41);
     let drive = agent::Drive {
         health: Some(DriveHealth {
             unreadable: vec![range],
@@ -153,7 +171,6 @@ fn file_names_of_unreadable_ranges_are_counted_and_not_shown() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["unreadable"][0]["files"], 3);
     assert_eq!(json["temperatureCelsius"], 41);
-    assert_eq!(json["smart"][0]["unit"], "\u{b0}C");
     assert_eq!(json["volumes"][0]["layout"], "lvm");
     assert_eq!(json["path"], "/dev/disk/by-id/wwn-0x1");
     // Ranges are known on the drive's node alone.

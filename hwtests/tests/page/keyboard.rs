@@ -4,45 +4,64 @@ use std::time::Duration;
 
 use drivebay_hwtests::need;
 
-use super::server::{DRAWN, number, open, shown, text};
+use super::server::{BAD, DRAWN, number, open, shown, text};
 
 const SOON: Duration = Duration::from_secs(10);
 const FOCUSED: &str =
     "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent";
 
 #[test]
-fn a_drive_is_reached_and_left_without_a_pointer() {
+fn drives_of_three_verdicts_are_reached_opened_and_left_without_a_pointer() {
     need!(tool "chromium", tool "setpriv");
     let (_server, mut browser) = shown();
     browser.press("/").unwrap();
-    browser.write("node-012").unwrap();
+    browser.write("node-000").unwrap();
     browser.press("Enter").unwrap();
     browser
         .until("document.activeElement.classList.contains('tile')", SOON)
         .unwrap();
-    let first = text(&mut browser, FOCUSED);
-    browser.press("ArrowRight").unwrap();
-    browser.press("ArrowDown").unwrap();
-    let third = text(&mut browser, FOCUSED);
-    assert_ne!(first, third);
-    let outline = text(
-        &mut browser,
-        "getComputedStyle(document.activeElement).outlineStyle",
-    );
-    assert_eq!(outline, "solid", "the focus is not visible");
-    let href = text(&mut browser, "document.activeElement.getAttribute('href')");
-    assert!(href.starts_with("#/drive/node-012/"), "{href}");
-    browser.press("Enter").unwrap();
-    browser
-        .until("document.querySelector('.part-facts dd')", DRAWN)
-        .unwrap();
-    assert_eq!(text(&mut browser, "document.activeElement.tagName"), "H1");
-    assert_eq!(text(&mut browser, "location.hash"), href);
-    browser.evaluate("history.back()").unwrap();
-    let back = format!("document.activeElement.getAttribute('href') === {href:?}");
-    browser.until(&back, SOON).unwrap();
-    let query = text(&mut browser, "document.getElementById('search').value");
-    assert_eq!(query, "node-012", "the search is lost");
+    // A row has twelve tiles: bay 0, bay 13 and bay 14.
+    let visits: [(&[&str], u64, &str); 3] = [
+        (&[], 0, "BAD"),
+        (&["ArrowDown", "ArrowRight"], 13, "SUSPECT"),
+        (&["ArrowRight"], 14, "GOOD"),
+    ];
+    for (keys, drive, verdict) in visits {
+        for key in keys {
+            browser.press(key).unwrap();
+        }
+        let label = text(&mut browser, FOCUSED);
+        assert!(
+            label.starts_with(&format!("bay {drive}, {verdict}")),
+            "{label}"
+        );
+        let outline = text(
+            &mut browser,
+            "getComputedStyle(document.activeElement).outlineStyle",
+        );
+        assert_eq!(outline, "solid", "the focus is not visible");
+        let href = text(&mut browser, "document.activeElement.getAttribute('href')");
+        assert_eq!(
+            href,
+            format!("#/drive/node-000/wwn-0x5000c5000000{drive:04x}")
+        );
+        browser.press("Enter").unwrap();
+        browser
+            .until("document.querySelector('.part-facts dd')", DRAWN)
+            .unwrap();
+        assert_eq!(text(&mut browser, "document.activeElement.tagName"), "H1");
+        assert_eq!(text(&mut browser, "location.hash"), href);
+        let badge = text(
+            &mut browser,
+            "document.querySelector('.drive-marks .badge').textContent",
+        );
+        assert!(badge.ends_with(verdict), "{badge}");
+        browser.evaluate("history.back()").unwrap();
+        let back = format!("document.activeElement.getAttribute('href') === {href:?}");
+        browser.until(&back, SOON).unwrap();
+        let query = text(&mut browser, "document.getElementById('search').value");
+        assert_eq!(query, "node-000", "the search is lost");
+    }
 }
 
 #[test]
@@ -92,8 +111,6 @@ fn focus_stays_on_a_drive_while_the_fleet_changes() {
     );
     assert_eq!(after, before);
 }
-
-const BAD: &str = "[...document.querySelectorAll('.tile.bad')].map((tile) => tile.getAttribute('href')).sort().join()";
 
 #[test]
 fn every_view_has_landmarks_one_heading_and_named_controls() {

@@ -6,12 +6,17 @@ use drivebay_hwtests::{browser::Browser, need};
 
 use super::server::{DRAWN, Server, number, open, text};
 
-const VIEWS: [(&str, &str, &str); 4] = [
+const VIEWS: [(&str, &str, &str); 5] = [
     ("fleet", "#/", ".tile"),
     (
         "drive",
         "#/drive/node-000/wwn-0x5000c50000000000",
         ".part-smart td",
+    ),
+    (
+        "warning",
+        "#/drive/node-005/wwn-0x5000c50000050004",
+        ".part-findings .finding.warning",
     ),
     ("volumes", "#/volumes", ".table tbody tr"),
     ("activity", "#/activity", ".panel"),

@@ -16,6 +16,9 @@ pub(crate) const DRAWN: Duration = Duration::from_secs(60);
 /// True once the fleet is drawn and changes are followed.
 pub(crate) const LIVE: &str = "document.getElementById('link-text')?.textContent === 'Live' && document.querySelectorAll('.tile').length";
 
+/// Links of the tiles of BAD drives, in order.
+pub(crate) const BAD: &str = "[...document.querySelectorAll('.tile.bad')].map((tile) => tile.getAttribute('href')).sort().join()";
+
 static PROGRAM: LazyLock<PathBuf> = LazyLock::new(program);
 
 // DRIVEBAY_PAGE_FAKE, else the example, built with the assets as they are now. Tests build examples of their own package only; with all

@@ -1,5 +1,4 @@
-//! Which requests a browser may have been made to send by another site: Host, Origin and Sec-Fetch-Site are checked against DNS
-//! rebinding and cross-site requests. Pure.
+//! Checks of a request's Host, Origin and Sec-Fetch-Site headers against DNS rebinding and cross-site requests. Pure.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,16 +10,16 @@ use hyper::{
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names by which a client on this machine, or at the end of a forwarded port, may name the server.
+/// Host headers that are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hosts {
     /// Loopback names with exactly this port.
     Port(u16),
-    /// Loopback names with any port: a forwarded port has another number at its other end.
+    /// Loopback names with any port: the client's end of a forwarded port has a number of its own.
     AnyPort,
 }
 
-/// A request that is not answered, whoever sent it.
+/// Reason for which a request is refused, whatever its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misdirected {
     #[error("the request's target must be a path")]
@@ -36,7 +35,11 @@ pub enum Misdirected {
 }
 
 impl Hosts {
-    /// Checks a request's headers. `data`: the request is for data, which no other site may ask for; a link to the page may.
+    /// Checks the target and headers of a request. `data`: the request is for data, which other sites may not request; they may link to
+    /// the static files.
+    ///
+    /// # Errors
+    /// [`Misdirected`]
     pub fn check(
         self,
         uri: &Uri,
@@ -47,20 +50,20 @@ impl Hosts {
         if uri.authority().is_some() || uri.scheme().is_some() || version > Version::HTTP_11 {
             return Err(Misdirected::Target);
         }
-        let host = one(headers, &HOST).map_err(|_| Misdirected::NoHost)?;
+        let host = single(headers, &HOST).map_err(|_| Misdirected::NoHost)?;
         let host = host.ok_or(Misdirected::NoHost)?;
-        if !self.has(host) {
+        if !self.accepts(host) {
             return Err(Misdirected::Host);
         }
-        let origin = one(headers, &ORIGIN).map_err(|_| Misdirected::Origin)?;
-        // Pages are served without TLS to loopback alone; a browser writes names in small letters on both.
+        let origin = single(headers, &ORIGIN).map_err(|_| Misdirected::Origin)?;
+        // The page is served without TLS. A browser sends the name in lower case in both headers; other clients may not.
         if origin.is_some_and(|origin| {
             let origin = origin.strip_prefix("http://");
             !origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
         }) {
             return Err(Misdirected::Origin);
         }
-        let site = one(headers, &SEC_FETCH_SITE).map_err(|_| Misdirected::Origin)?;
+        let site = single(headers, &SEC_FETCH_SITE).map_err(|_| Misdirected::Origin)?;
         match site {
             Some("same-origin" | "none") | None => Ok(()),
             Some(_) if data => Err(Misdirected::Origin),
@@ -68,7 +71,7 @@ impl Hosts {
         }
     }
 
-    fn has(self, host: &str) -> bool {
+    fn accepts(self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
@@ -101,16 +104,16 @@ fn is_loopback_name(name: &str) -> bool {
     }
 }
 
-/// A header that is given several times, or is no text.
+/// A header is repeated, or has bytes that are not visible ASCII.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a header is given several times, or is no text")]
+#[error("the header is repeated, or is not visible ASCII")]
 pub struct Unusable;
 
-/// Returns the header's value; None if it is missing.
+/// Returns the value of a header that may be given once; None if it is missing.
 ///
 /// # Errors
 /// [`Unusable`]
-pub fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Unusable> {
+pub fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Unusable> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
         (None, _) => Ok(None),
@@ -119,7 +122,7 @@ pub fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a s
     }
 }
 
-/// True if the page may be served at this address.
+/// True if the page may be served at this address: other machines cannot reach it.
 pub fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().is_loopback()
 }
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_names_with_the_port_are_accepted_and_no_other_host_is() {
+    fn host_must_be_a_loopback_name_with_the_port() {
         let port = Hosts::Port(9813);
         for host in [
             "localhost:9813",
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_port_may_have_any_number_and_still_no_other_name() {
+    fn host_may_have_any_port_behind_a_forwarded_port_but_no_other_name() {
         for host in ["localhost", "localhost:1", "127.0.0.1:8080"] {
             assert_eq!(
                 check(Hosts::AnyPort, &[("host", host)], true),
@@ -206,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_must_be_the_host() {
+    fn origin_must_be_http_and_the_host() {
         let with = |origin: &str| {
             check(
                 Hosts::AnyPort,
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn another_site_may_link_to_the_page_and_not_read_data() {
+    fn another_site_may_link_to_static_files_but_not_request_data() {
         for (site, data, expected) in [
             ("same-origin", true, Ok(())),
             ("none", true, Ok(())),
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_with_a_host_is_refused() {
+    fn a_request_target_with_an_authority_is_refused() {
         let mut headers = HeaderMap::new();
         headers.append("host", HeaderValue::from_static("localhost:1"));
         let uri = Uri::from_static("http://evil.example/api/fleet");

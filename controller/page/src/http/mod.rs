@@ -1,4 +1,4 @@
-//! The page over HTTP/1.1: bounds of connections (`server`), which requests are answered (`guard`), with what (`route`), and streams of
+//! The page over HTTP/1.1: connections and their bounds (`server`), checks of headers (`guard`), answers by path (`route`), streams of
 //! changes (`stream`).
 
 pub mod assets;
@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{access::Access, live::Live, source::Source};
 
-/// Most streams of changes at a time.
+/// Most open streams of changes.
 pub const STREAMS: usize = 64;
-/// Most requests for data that are answered at a time; streams do not count.
+/// Most requests for data that are computed at a time, reviews of tokens included. A request's permit is dropped before its answer is
+/// sent, so that slow clients do not keep it; connections bound the answers that are being sent.
 pub const REQUESTS: usize = 32;
 
 /// The page, shared by all connections. Clones are one page.

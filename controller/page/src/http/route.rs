@@ -1,4 +1,4 @@
-//! Requests by path, and their answers.
+//! Answers to requests, by path.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -15,13 +15,13 @@ use serde::Serialize;
 
 use super::{
     Page, assets,
-    guard::{Hosts, Unusable, one},
+    guard::{Hosts, Misdirected, Unusable, single},
     query::parameter,
     stream,
 };
 use crate::{
     access::{Denied, Reader, Visibility},
-    model::{Activity, Volume},
+    model::Volume,
     render,
 };
 
@@ -37,10 +37,13 @@ const HEADERS: [(&str, &str); 5] = [
     ("cross-origin-opener-policy", "same-origin"),
 ];
 const JSON: &str = "application/json";
-/// Longest name in a query, bytes: identities of drives and names of nodes are shorter.
+/// Error while the program stops, and after a panic of the task that reads the fleet.
+const NOT_READ: &str =
+    "the fleet is not read any more: the program is stopping, or reading failed; see its log";
+/// Longest name in a query, bytes; identities of drives and names of nodes are shorter.
 const NAME_BYTES: usize = 512;
 
-/// Paths of the API.
+/// Methods of the API, by path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Api {
     Session,
@@ -65,7 +68,7 @@ impl Api {
     }
 }
 
-/// Answers a request. `hosts`: names of this server.
+/// Answers a request, with the security headers in every answer. `hosts`: Host headers that are accepted.
 pub(super) async fn respond<B>(request: Request<B>, page: &Page, hosts: Hosts) -> Response<Body> {
     let path = request.uri().path();
     let is_data = path.starts_with("/api/");
@@ -73,7 +76,7 @@ pub(super) async fn respond<B>(request: Request<B>, page: &Page, hosts: Hosts) -
     let checked = hosts.check(request.uri(), request.version(), headers, is_data);
     let mut response = if let Err(refused) = checked {
         let status = match refused {
-            super::guard::Misdirected::Origin => StatusCode::FORBIDDEN,
+            Misdirected::Origin => StatusCode::FORBIDDEN,
             _ => StatusCode::MISDIRECTED_REQUEST,
         };
         error(status, &refused.to_string())
@@ -104,7 +107,7 @@ pub(super) async fn respond<B>(request: Request<B>, page: &Page, hosts: Hosts) -
             .headers_mut()
             .insert(name, HeaderValue::from_static(value));
     }
-    // What the program has changes with its version.
+    // Static files change with the program's version, so a browser has to revalidate them.
     let cache = match is_data {
         true => "no-store",
         false => "no-cache",
@@ -119,8 +122,8 @@ async fn data<B>(api: Api, request: &Request<B>, page: &Page) -> Response<Body> 
     if api == Api::Session {
         return session(page);
     }
-    // Reviews count, too: whoever sends wrong tokens keeps no more than these places.
-    let Ok(_place) = page.requests.clone().try_acquire_owned() else {
+    // Bounds what is computed, reviews of wrong tokens included. Dropped with the return, before the answer is sent.
+    let Ok(_permit) = page.requests.clone().try_acquire_owned() else {
         return busy("too many requests at a time");
     };
     let Ok(token) = bearer(request) else {
@@ -128,13 +131,13 @@ async fn data<B>(api: Api, request: &Request<B>, page: &Page) -> Response<Body> 
     };
     let reader = match page.access.admit(token.as_deref()).await {
         Ok(reader) => reader,
-        Err(why) => return denied(why),
+        Err(reason) => return denied(reason),
     };
     let query = request.uri().query();
     match api {
         Api::Session => session(page),
         Api::Fleet => match page.live.fleet().await {
-            None => busy("the program stops"),
+            None => busy(NOT_READ),
             Some(fleet) => {
                 let visibility = page.access.visibility(&reader, &fleet.namespaces).await;
                 body(StatusCode::OK, JSON, fleet.json(&visibility))
@@ -143,25 +146,26 @@ async fn data<B>(api: Api, request: &Request<B>, page: &Page) -> Response<Body> 
         Api::Drive => drive(page, &reader, query).await,
         Api::Volumes => {
             let mut volumes = page.source.volumes().await;
-            let visibility = visibility(page, &reader).await;
+            let Some(visibility) = visibility(page, &reader).await else {
+                return busy(NOT_READ);
+            };
             let all = volumes.volumes.iter_mut();
-            all.for_each(|one| hide(one, &visibility));
+            all.for_each(|one| hide_claim(one, &visibility));
             json(&volumes)
         }
-        Api::Activity => {
-            let activity: Activity = page.source.activity().await;
-            json(&activity)
-        }
+        Api::Activity => json(&page.source.activity().await),
         Api::Changes if request.method() == Method::HEAD => {
             body(StatusCode::OK, stream::CONTENT_TYPE, Bytes::new())
         }
         Api::Changes => {
-            let Ok(place) = page.streams.clone().try_acquire_owned() else {
+            let Ok(permit) = page.streams.clone().try_acquire_owned() else {
                 return busy("too many streams at a time");
             };
             let since = parameter(query, "since").and_then(|since| since.parse().ok());
-            let visibility = visibility(page, &reader).await;
-            stream::begin(page.clone(), token, visibility, since, place)
+            match visibility(page, &reader).await {
+                Some(visibility) => stream::begin(page.clone(), token, visibility, since, permit),
+                None => busy(NOT_READ),
+            }
         }
     }
 }
@@ -182,12 +186,10 @@ fn session(page: &Page) -> Response<Body> {
     })
 }
 
-async fn visibility(page: &Page, reader: &Reader) -> Visibility {
-    // Namespaces of claims are known once the fleet was read.
-    let fleet = page.live.fleet().await;
-    let namespaces = fleet.map(|fleet| fleet.namespaces.clone());
-    let namespaces = namespaces.unwrap_or_default();
-    page.access.visibility(reader, &namespaces).await
+/// Returns the claims that the reader may see, of the namespaces that are in the fleet; None if the fleet is not read any more.
+async fn visibility(page: &Page, reader: &Reader) -> Option<Visibility> {
+    let namespaces = page.live.fleet().await?.namespaces.clone();
+    Some(page.access.visibility(reader, &namespaces).await)
 }
 
 async fn drive(page: &Page, reader: &Reader, query: Option<&str>) -> Response<Body> {
@@ -199,22 +201,22 @@ async fn drive(page: &Page, reader: &Reader, query: Option<&str>) -> Response<Bo
     let Some(mut drive) = page.source.drive(&node, &id).await else {
         return error(StatusCode::NOT_FOUND, "no such drive");
     };
-    let visibility = visibility(page, reader).await;
+    let Some(visibility) = visibility(page, reader).await else {
+        return busy(NOT_READ);
+    };
     render::claims(&mut drive.claims, &visibility);
-    drive
-        .volumes
-        .iter_mut()
-        .for_each(|one| hide(one, &visibility));
+    let volumes = drive.volumes.iter_mut();
+    volumes.for_each(|one| hide_claim(one, &visibility));
     json(&drive)
 }
 
-fn hide(volume: &mut Volume, visibility: &Visibility) {
+fn hide_claim(volume: &mut Volume, visibility: &Visibility) {
     volume.claim = volume.claim.take().filter(|claim| visibility.shows(claim));
 }
 
-/// Returns the bearer token; None if there is no such header.
+/// Returns the bearer token; None without an Authorization header.
 fn bearer<B>(request: &Request<B>) -> Result<Option<Arc<str>>, Unusable> {
-    let Some(value) = one(request.headers(), &AUTHORIZATION)? else {
+    let Some(value) = single(request.headers(), &AUTHORIZATION)? else {
         return Ok(None);
     };
     let (scheme, token) = value.split_once(' ').ok_or(Unusable)?;
@@ -224,13 +226,13 @@ fn bearer<B>(request: &Request<B>) -> Result<Option<Arc<str>>, Unusable> {
     }
 }
 
-fn denied(why: Denied) -> Response<Body> {
-    let status = match why {
+fn denied(reason: Denied) -> Response<Body> {
+    let status = match reason {
         Denied::NoToken | Denied::Invalid => StatusCode::UNAUTHORIZED,
         Denied::Forbidden => StatusCode::FORBIDDEN,
         Denied::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let mut response = error(status, &why.to_string());
+    let mut response = error(status, &reason.to_string());
     if status == StatusCode::UNAUTHORIZED {
         let scheme = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
@@ -238,8 +240,9 @@ fn denied(why: Denied) -> Response<Body> {
     response
 }
 
-fn busy(why: &'static str) -> Response<Body> {
-    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, why);
+/// Returns 503 with a pause before the next attempt.
+fn busy(reason: &'static str) -> Response<Body> {
+    let mut response = error(StatusCode::SERVICE_UNAVAILABLE, reason);
     let after = HeaderValue::from_static("2");
     response.headers_mut().insert(RETRY_AFTER, after);
     response

@@ -1,6 +1,6 @@
 //! Connections of the page, over loopback or a unix socket.
 //!
-//! Each connection is for one request. Beyond [`CONNECTIONS`] new ones are closed: streams are long, and the oldest may be anybody's.
+//! Each connection is for one request. Beyond [`CONNECTIONS`] new ones are closed, not the oldest: that may be a stream in use.
 
 use std::{
     convert::Infallible,
@@ -16,20 +16,15 @@ use std::{
 };
 
 use drivebay_common::{
-    metrics::Listen,
-    socket::{self, Bound},
+    cli,
+    metrics::{Connection, Listen, Listener},
 };
 use hyper::{
     Request, Response, body::Incoming, header::CONTENT_TYPE, server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixStream},
-    sync::Semaphore,
-    time::sleep,
-};
+use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -77,6 +72,17 @@ pub enum ListenError {
     NotLoopback { address: SocketAddr },
 }
 
+impl PageListen {
+    /// Returns the address for [`Listener::bind`].
+    pub fn listen(&self) -> Listen {
+        match self {
+            Self::Tcp(address) => Listen::Tcp(*address),
+            Self::Unix(path) => Listen::Unix(path.clone()),
+            Self::Off => Listen::Off,
+        }
+    }
+}
+
 impl FromStr for PageListen {
     type Err = ListenError;
 
@@ -103,16 +109,6 @@ impl fmt::Display for PageListen {
     }
 }
 
-enum Listener {
-    Tcp(TcpListener),
-    Unix(Bound),
-}
-
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// Serves until `stop`; retries as long as the address cannot be bound. Returns at once for [`PageListen::Off`]. `forwarded`: clients
 /// come over forwarded ports, so that Host may name any port.
 pub async fn serve(listen: PageListen, page: Page, forwarded: bool, stop: CancellationToken) {
@@ -121,7 +117,7 @@ pub async fn serve(listen: PageListen, page: Page, forwarded: bool, stop: Cancel
     }
     let mut reported: Option<String> = None;
     loop {
-        let ended = match bind(&listen).await {
+        let reason = match Listener::bind(&listen.listen()).await {
             Ok(listener) => {
                 tracing::info!(%listen, "serving the page");
                 reported = None;
@@ -131,14 +127,15 @@ pub async fn serve(listen: PageListen, page: Page, forwarded: bool, stop: Cancel
                 };
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    error = accept(listener, &page, hosts) => format!("cannot accept connections: {error}"),
+                    error = accept(&listener, &page, hosts) => format!("cannot accept connections: {error}"),
                 }
             }
-            Err(why) => why,
+            Err(error) => cli::chain(&error),
         };
-        if reported.as_ref() != Some(&ended) {
-            tracing::error!(%listen, reason = ended, "cannot serve the page; will retry");
-            reported = Some(ended);
+        // Log each reason once until it changes.
+        if reported.as_ref() != Some(&reason) {
+            tracing::error!(%listen, reason, "cannot serve the page; will retry");
+            reported = Some(reason);
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -152,75 +149,41 @@ pub async fn serve_on(listener: TcpListener, page: Page) -> io::Error {
     match listener.local_addr() {
         Ok(address) => {
             let hosts = Hosts::Port(address.port());
-            accept(Listener::Tcp(listener), &page, hosts).await
+            accept(&listener.into(), &page, hosts).await
         }
         Err(error) => error,
     }
 }
 
-async fn bind(listen: &PageListen) -> Result<Listener, String> {
-    match listen {
-        PageListen::Tcp(address) => match TcpListener::bind(address).await {
-            Ok(listener) => Ok(Listener::Tcp(listener)),
-            Err(error) => Err(format!("{address}: {error}")),
-        },
-        PageListen::Unix(path) => match socket::bind(path).await {
-            Ok(bound) => Ok(Listener::Unix(bound)),
-            Err(error) => Err(error.to_string()),
-        },
-        PageListen::Off => Err("it is off".to_owned()),
-    }
-}
-
-async fn accept(listener: Listener, page: &Page, hosts: Hosts) -> io::Error {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+/// Serves connections until no more can be accepted.
+async fn accept(listener: &Listener, page: &Page, hosts: Hosts) -> io::Error {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let accepted = match &listener {
-            Listener::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
-            Listener::Unix(unix) => {
-                let accepted = unix.listener.accept().await;
-                accepted.map(|(stream, _)| Stream::Unix(stream))
-            }
-        };
-        let stream = match accepted {
+        let stream = match listener.accept().await {
             Ok(stream) => stream,
-            // The client closed the connection before it was accepted.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => return error,
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::debug!("too many connections to the page; one closed");
+        let Ok(permit) = permits.clone().try_acquire_owned() else {
+            tracing::debug!("page connection limit reached; new connection closed");
             continue;
         };
         let page = page.clone();
         tokio::spawn(async move {
-            let served = match stream {
-                Stream::Tcp(stream) => {
-                    // Without it an event would wait for the acknowledgement of the one before.
-                    let _ = stream.set_nodelay(true);
-                    connection(stream, &page, hosts).await
-                }
-                Stream::Unix(stream) => connection(stream, &page, hosts).await,
-            };
-            if let Err(error) = served {
+            if let Err(error) = connection(stream, &page, hosts).await {
                 tracing::debug!(%error, "page connection failed");
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
 
-async fn connection(
-    io: impl AsyncRead + AsyncWrite + Unpin,
-    page: &Page,
-    hosts: Hosts,
-) -> hyper::Result<()> {
+async fn connection(stream: Box<dyn Connection>, page: &Page, hosts: Hosts) -> hyper::Result<()> {
     let is_stream = AtomicBool::new(false);
     let answer = service_fn(|request: Request<Incoming>| {
         let is_stream = &is_stream;
         async move {
             let response = respond(request, page, hosts).await;
-            is_stream.store(has_stream(&response), Ordering::Relaxed);
+            is_stream.store(is_event_stream(&response), Ordering::Relaxed);
             Ok::<_, Infallible>(response)
         }
     });
@@ -229,7 +192,7 @@ async fn connection(
         .header_read_timeout(HEADER)
         .keep_alive(false)
         .max_buf_size(HEADER_BYTES)
-        .serve_connection(TokioIo::new(io), answer);
+        .serve_connection(TokioIo::new(stream), answer);
     tokio::pin!(served);
     tokio::select! {
         ended = &mut served => return ended,
@@ -247,7 +210,7 @@ async fn connection(
     }
 }
 
-fn has_stream(response: &Response<Body>) -> bool {
+fn is_event_stream(response: &Response<Body>) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE);
     content_type.is_some_and(|it| it.as_bytes() == stream::CONTENT_TYPE.as_bytes())
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpStream, UnixStream},
     time::timeout,
 };
 
@@ -337,6 +338,27 @@ async fn a_change_arrives_within_two_seconds() {
         "{:?}",
         began.elapsed()
     );
+}
+
+#[tokio::test]
+async fn streams_end_and_requests_for_claims_get_503_when_the_fleet_is_not_read_any_more() {
+    let served = serve(false).await;
+    let (mut stream, status) = served.stream("/api/changes", "").await;
+    assert_eq!(status, "200");
+    served.source.is_broken.store(true, Ordering::Relaxed);
+    let mut rest = Vec::new();
+    let end = stream.read_to_end(&mut rest);
+    timeout(Duration::from_secs(20), end)
+        .await
+        .unwrap()
+        .unwrap();
+    for path in &DATA[..3] {
+        let answer = served.get(path, "").await;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.body);
+        assert!(!answer.body.contains("ledger"), "{path}");
+    }
+    assert_eq!(served.get("/api/changes", "").await.status, 503);
+    assert_eq!(served.get("/api/session", "").await.status, 200);
 }
 
 #[tokio::test]

@@ -35,14 +35,14 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 type Frames = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
 
-/// Returns the response, and starts the task that writes it. The reader was admitted with `token`, and the stream ends
-/// when it is not any more.
+/// Returns the response, and starts the task that writes it. The reader was admitted with `token`; the stream ends when it is not
+/// admitted any more, or when the fleet is not read any more.
 pub(super) fn begin(
     page: Page,
     token: Option<Arc<str>>,
     visibility: Visibility,
     since: Option<u64>,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> Response<Body> {
     let (frames, received) = mpsc::channel(AHEAD);
     let subscription = page.live.subscribe(since);
@@ -55,7 +55,7 @@ pub(super) fn begin(
             // The client has closed the connection.
             () = frames.closed() => {}
         }
-        drop(place);
+        drop(permit);
     });
     let mut response = Response::new(StreamBody::new(ReceiverStream::new(received)).boxed());
     let content_type = HeaderValue::from_static(CONTENT_TYPE);
@@ -65,7 +65,7 @@ pub(super) fn begin(
     response
 }
 
-/// Writes until the client is too slow or may not read any more.
+/// Writes until the client is too slow or may not read any more, or until there are no further events.
 async fn write(
     page: Page,
     token: Option<Arc<str>>,

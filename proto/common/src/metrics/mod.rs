@@ -1,18 +1,21 @@
 //! Metrics and their server, shared by controller and agent.
 //!
 //! `families` collects the series of one scrape without duplicates, `rpc` counts calls as they end, `server` serves it all over HTTP,
-//! `listen` parses addresses, `certificate` has the validity of the own certificate. A scrape reads memory and /proc/self, and nothing
-//! else: it starts no process, does no I/O on a drive and waits for no peer.
+//! `listen` parses addresses, `listener` binds them and accepts connections, also for other HTTP servers, `certificate` has the validity of
+//! the own certificate. A scrape reads memory and /proc/self, and nothing else: it starts no process, does no I/O on a drive and waits for
+//! no peer.
 
 pub mod certificate;
 pub mod families;
 pub mod listen;
+pub mod listener;
 pub mod rpc;
 pub mod server;
 
 pub use certificate::Certificate;
 pub use families::{Def, Families};
 pub use listen::Listen;
+pub use listener::{Connection, Listener};
 pub use server::{Exposed, Pages, serve};
 
 use families::{gauge, one};

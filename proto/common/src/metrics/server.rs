@@ -14,22 +14,16 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixStream},
-    task::AbortHandle,
-};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Families, Listen,
     families::{content_type, truth},
+    listener::{Connection, Listener},
     rpc,
 };
-use crate::{
-    liveness::Liveness,
-    socket::{self, Bound},
-};
+use crate::{cli, liveness::Liveness};
 
 /// Largest number of open connections.
 pub const CONNECTIONS: usize = 16;
@@ -87,42 +81,29 @@ impl Pages {
     }
 }
 
-enum Listener {
-    Tcp(TcpListener),
-    Unix(Bound),
-}
-
-/// Reason for which the server does not listen, in one line.
-type Why = String;
-
 /// Serves until `stop`; retries as long as the address cannot be bound. Returns at once for `Listen::Off`.
 pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
     if listen == Listen::Off {
         return;
     }
-    let mut said: Option<Why> = None;
+    let mut reported: Option<String> = None;
     let paths = pages.paths().trim_end();
     loop {
-        let ended = match bind(&listen).await {
+        let reason = match Listener::bind(&listen).await {
             Ok(listener) => {
                 tracing::info!(%listen, paths, "serving HTTP");
-                said = None;
+                reported = None;
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    error = accept(listener, &pages) => format!("no connections can be taken: {error}"),
+                    error = accept(&listener, &pages) => format!("cannot accept connections: {error}"),
                 }
             }
-            Err(why) => why,
+            Err(error) => cli::chain(&error),
         };
         // Log each reason once until it changes.
-        if said.as_ref() != Some(&ended) {
-            tracing::error!(
-                %listen,
-                paths,
-                reason = ended,
-                "cannot serve HTTP; will retry"
-            );
-            said = Some(ended);
+        if reported.as_ref() != Some(&reason) {
+            tracing::error!(%listen, paths, reason, "cannot serve HTTP; will retry");
+            reported = Some(reason);
         }
         tokio::select! {
             () = stop.cancelled() => return,
@@ -131,45 +112,12 @@ pub async fn serve(listen: Listen, pages: Pages, stop: CancellationToken) {
     }
 }
 
-async fn bind(listen: &Listen) -> Result<Listener, Why> {
-    match listen {
-        Listen::Tcp(address) => match TcpListener::bind(address).await {
-            Ok(listener) => Ok(Listener::Tcp(listener)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(format!(
-                "{address} is in use by another process; stop that process, or choose another address"
-            )),
-            Err(error) => Err(error.to_string()),
-        },
-        Listen::Unix(path) => match socket::bind(path).await {
-            Ok(bound) => Ok(Listener::Unix(bound)),
-            Err(error) => Err(match std::error::Error::source(&error) {
-                Some(source) => format!("{error}: {source}"),
-                None => error.to_string(),
-            }),
-        },
-        Listen::Off => Err("it is off".to_owned()),
-    }
-}
-
-// Returns when no more connections can be accepted.
-async fn accept(listener: Listener, pages: &Pages) -> io::Error {
-    enum Stream {
-        Tcp(TcpStream),
-        Unix(UnixStream),
-    }
+/// Serves connections until no more can be accepted.
+async fn accept(listener: &Listener, pages: &Pages) -> io::Error {
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let accepted = match &listener {
-            Listener::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
-            Listener::Unix(unix) => {
-                let accepted = unix.listener.accept().await;
-                accepted.map(|(stream, _)| Stream::Unix(stream))
-            }
-        };
-        let stream = match accepted {
+        let stream = match listener.accept().await {
             Ok(stream) => stream,
-            // The client closed the connection before it was accepted.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => return error,
         };
         open.retain(|connection| !connection.is_finished());
@@ -180,13 +128,7 @@ async fn accept(listener: Listener, pages: &Pages) -> io::Error {
         }
         let pages = pages.clone();
         let served = tokio::spawn(async move {
-            let served = async {
-                match stream {
-                    Stream::Tcp(stream) => connection(stream, pages).await,
-                    Stream::Unix(stream) => connection(stream, pages).await,
-                }
-            };
-            match tokio::time::timeout(DEADLINE, served).await {
+            match tokio::time::timeout(DEADLINE, connection(stream, pages)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
                 Err(_) => tracing::debug!("HTTP connection timed out; closed"),
@@ -196,10 +138,7 @@ async fn accept(listener: Listener, pages: &Pages) -> io::Error {
     }
 }
 
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    pages: Pages,
-) -> hyper::Result<()> {
+async fn connection(stream: Box<dyn Connection>, pages: Pages) -> hyper::Result<()> {
     let answer = service_fn(|request: Request<Incoming>| {
         let pages = &pages;
         async move {

@@ -1,9 +1,12 @@
 //! Tests of the HTTP server, over real connections.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UnixStream},
+};
 
 use super::*;
-use crate::{IdentityConfig, IdentityService, metrics};
+use crate::{IdentityConfig, IdentityService, metrics, socket};
 use drivebay_proto::csi::identity_server::IdentityServer;
 use tonic::service::Routes;
 
