@@ -1,5 +1,5 @@
-//! Drives as objects of a real Kubernetes: what kubectl shows of them, that they return, and what they cost the API server; and the
-//! page. Run by hwtests/kubernetes, which starts the cluster.
+//! Drive objects in a real Kubernetes cluster: kubectl's output, their return after deletion, and the number of requests to the API
+//! server; and the page. Run by hwtests/kubernetes, which starts the cluster.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,

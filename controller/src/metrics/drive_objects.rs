@@ -1,19 +1,20 @@
-//! Counters of what was written to the API server about drives.
+//! Counts of requests to the API server that write Drive objects.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What came of a request that writes the object of a drive.
+/// Result of a request that writes a Drive object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteResult {
+    /// No object was watched before; another replica may have created it meanwhile.
     Created,
     Updated,
     Deleted,
-    /// Another controller, or a person, was first.
+    /// Another client had written the object.
     Conflict,
     Failed,
 }
 
-impl Outcome {
+impl WriteResult {
     pub const ALL: &[Self] = &[
         Self::Created,
         Self::Updated,
@@ -37,22 +38,22 @@ impl Outcome {
 /// Counts since the start of this process.
 #[derive(Debug, Default)]
 pub struct DriveObjectWrites {
-    counts: [AtomicU64; Outcome::ALL.len()],
+    counts: [AtomicU64; WriteResult::ALL.len()],
 }
 
 impl DriveObjectWrites {
-    pub fn count(&self, outcome: Outcome) {
-        if let Some(count) = self.counts.get(outcome as usize) {
+    pub fn count(&self, result: WriteResult) {
+        if let Some(count) = self.counts.get(result as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns the count of every outcome, zero counts included.
-    pub fn all(&self) -> impl Iterator<Item = (Outcome, u64)> {
+    /// Returns the count of every result, zero counts included.
+    pub fn all(&self) -> impl Iterator<Item = (WriteResult, u64)> {
         let counts = self
             .counts
             .iter()
             .map(|count| count.load(Ordering::Relaxed));
-        Outcome::ALL.iter().copied().zip(counts)
+        WriteResult::ALL.iter().copied().zip(counts)
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::wait;
 use crate::{Trouble, children::Process, tools};
 
-/// Longest time until it answers.
+/// Limit for the first answer.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const TOKEN: &str = "a-test-of-this-machine";
 
@@ -25,13 +25,10 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts them with their files in `dir`, with the programs of hwtests/kubernetes.
+    /// Starts both with their files in `dir`, from the programs of the cluster that hwtests/kubernetes started.
     ///
     /// # Errors
-    /// They cannot be started, or do not answer.
-    ///
-    /// # Panics
-    /// hwtests/kubernetes does not run.
+    /// `DRIVEBAY_CLUSTER` is not set, a program cannot be started, or the API server does not answer in time: with its log.
     pub fn start(dir: &Path) -> Result<Self, Trouble> {
         let cluster = env::var("DRIVEBAY_CLUSTER").map_err(|_| {
             Trouble::new(
@@ -39,7 +36,7 @@ impl ApiServer {
             )
         })?;
         let programs = Path::new(&cluster).join("bin");
-        let [clients, peers, port] = [free_port()?, free_port()?, free_port()?];
+        let [clients, peers, port] = free_ports()?;
         let file = |name: &str| dir.join(name).display().to_string();
         tools::run(
             "openssl",
@@ -83,7 +80,7 @@ impl ApiServer {
                 ),
             ],
         )?;
-        // Its certificate is made by itself, and no other host has this address.
+        // The certificate is self-signed, and no other host has this address.
         let kubeconfig = dir.join("kubeconfig");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: it\n\
@@ -106,15 +103,15 @@ impl ApiServer {
         }
     }
 
-    /// Returns the path of the configuration for its clients.
+    /// Returns the path of the clients' kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Runs kubectl; returns its output.
+    /// Runs kubectl; returns the output.
     ///
     /// # Errors
-    /// It failed; the error has its output.
+    /// kubectl failed; the error has the output.
     pub fn kubectl(&self, words: &[&str]) -> Result<String, Trouble> {
         let kubectl = self.programs.join("kubectl").display().to_string();
         let config = format!("--kubeconfig={}", self.kubeconfig.display());
@@ -135,10 +132,10 @@ impl ApiServer {
         }
     }
 
-    /// Returns how many requests changed objects of this resource, or tried to, by its own metrics.
+    /// Returns the number of requests that write objects of this resource, failed ones too, from the API server's metrics.
     ///
     /// # Errors
-    /// It does not answer.
+    /// kubectl failed.
     pub fn writes(&self, resource: &str) -> Result<u64, Trouble> {
         let page = self.kubectl(&["get", "--raw", "/metrics"])?;
         let of = format!("resource=\"{resource}\"");
@@ -153,6 +150,28 @@ impl ApiServer {
     }
 }
 
-fn free_port() -> Result<u16, Trouble> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// Returns free ports of 127.0.0.1, each different: every listener is kept until all are bound. Another process may bind one of them
+/// before it is used.
+fn free_ports<const N: usize>() -> Result<[u16; N], Trouble> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        *port = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn free_ports_are_different() {
+        let ports: [u16; 200] = free_ports().unwrap();
+        assert_eq!(BTreeSet::from(ports).len(), ports.len());
+    }
 }

@@ -25,9 +25,9 @@ const SUSPECT: usize = 100;
 const LIMIT: Duration = Duration::from_secs(300);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn say(what: &str) {
-    // The test runner does not capture it.
-    let _ = std::io::stderr().write_all(format!("drive objects: {what}\n").as_bytes());
+fn print(line: &str) {
+    // The test runner does not capture writes to stderr itself.
+    let _ = std::io::stderr().write_all(format!("drive objects: {line}\n").as_bytes());
 }
 
 async fn controller(dir: &Path, api: &ApiServer) -> Controller {
@@ -88,10 +88,10 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
         api.list("drives").is_ok_and(|drives| drives.len() == ALL)
     })
     .await;
-    // A request that was under way when the last object came.
+    // The controllers may have a request under way when the last object appears.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let created = api.writes("drives").unwrap();
-    say(&format!(
+    print(&format!(
         "{ALL} objects after {took:.0?}, by {created} writes of two controllers"
     ));
     assert!(
@@ -101,11 +101,11 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
 
     let sizes = api.list("drives").unwrap().into_iter();
     let bytes: usize = sizes.map(|drive| drive.to_string().len()).sum();
-    say(&format!("an object has {} bytes of JSON", bytes / ALL));
+    print(&format!("an object has {} bytes of JSON", bytes / ALL));
 
     tokio::time::sleep(MINUTE).await;
     let quiet = api.writes("drives").unwrap() - created;
-    say(&format!("a quiet minute: {quiet} writes"));
+    print(&format!("a quiet minute: {quiet} writes"));
     assert_eq!(quiet, 0);
 
     let before = api.writes("drives").unwrap();
@@ -119,7 +119,7 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
     .await;
     tokio::time::sleep(MINUTE.saturating_sub(began.elapsed())).await;
     let writes = api.writes("drives").unwrap() - before;
-    say(&format!(
+    print(&format!(
         "{SUSPECT} drives turn SUSPECT: all written after {took:.0?}, {writes} writes in a minute"
     ));
     assert!(
@@ -131,17 +131,17 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
     let columns = columns.unwrap();
     assert_eq!(columns.lines().count(), SUSPECT + 1, "{columns}");
     let head: Vec<&str> = columns.lines().take(3).collect();
-    say(&head.join("\n"));
+    print(&head.join("\n"));
     assert!(
         head[0].contains("NODE") && head[0].contains("REASON"),
         "{columns}"
     );
     let ill = head[1].split_whitespace().next().unwrap();
     let described = api.kubectl(&["describe", "drive", ill]).unwrap();
-    say(&described);
+    print(&described);
     assert!(described.contains("8 pending sectors"), "{described}");
 
-    // A restart of both finds everything as it is.
+    // Both controllers are stopped and one is started again. It finds every object as it would write it.
     let before = api.writes("drives").unwrap();
     drop((one, other));
     let one = controller(&dir.path().join("one"), &api).await;
@@ -149,10 +149,10 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
     one.until_connected(NODES, LIMIT).await;
     tokio::time::sleep(MINUTE / 2).await;
     let writes = api.writes("drives").unwrap() - before;
-    say(&format!("a restarted controller: {writes} writes"));
+    print(&format!("a restarted controller: {writes} writes"));
     assert_eq!(writes, 0);
 
-    // All of them deleted are all of them back.
+    // All objects are deleted, and return.
     api.kubectl(&["delete", "drives", "--all", "--wait=false"])
         .unwrap();
     let took = until("every drive has an object again", || {
@@ -160,5 +160,5 @@ async fn a_quiet_fleet_writes_nothing_and_a_hundred_suspect_drives_are_a_hundred
             .is_ok_and(|drives| drives.len() == ALL && suspects(&drives) == SUSPECT)
     })
     .await;
-    say(&format!("all deleted, and back after {took:.0?}"));
+    print(&format!("all deleted, and back after {took:.0?}"));
 }

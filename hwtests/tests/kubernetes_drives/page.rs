@@ -7,6 +7,8 @@ use drivebay_hwtests::kube::{
 };
 use serde_json::Value;
 
+use super::shown::drive_with_claim;
+
 const PORT: &str = "9813";
 
 /// GET through the forwarded port; returns the status and the body. None if the port does not answer.
@@ -25,10 +27,10 @@ fn get(cluster: &Cluster, path: &str, host: &str, token: &str) -> Option<(u16, S
     Some((status, body.to_owned()))
 }
 
-/// Makes a ServiceAccount, and returns a token of it with this audience.
+/// Returns a token of a ServiceAccount with this audience. Creates the account if it does not exist.
 fn token(cluster: &Cluster, namespace: &str, account: &str, audience: &str) -> String {
-    let made = ["-n", namespace, "get", "serviceaccount", account];
-    if cluster.try_kubectl(&made).is_err() {
+    let existing = ["-n", namespace, "get", "serviceaccount", account];
+    if cluster.try_kubectl(&existing).is_err() {
         cluster.kubectl(&["-n", namespace, "create", "serviceaccount", account]);
     }
     let create = ["-n", namespace, "create", "token", account];
@@ -37,14 +39,16 @@ fn token(cluster: &Cluster, namespace: &str, account: &str, audience: &str) -> S
     token.trim().to_owned()
 }
 
-/// Returns the claims on all drives.
-fn claims(body: &str) -> Vec<String> {
+/// Returns all claims, each with the identity of its drive.
+fn claims(body: &str) -> Vec<(String, String)> {
     let fleet: Value = serde_json::from_str(body).unwrap();
-    let drives = fleet["drives"].as_array().unwrap().iter();
-    let claims = drives.flat_map(|drive| drive["claims"].as_array().cloned().unwrap_or_default());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut claims = Vec::new();
+    for drive in fleet["drives"].as_array().unwrap() {
+        let of_drive = drive["claims"].as_array().into_iter().flatten();
+        claims.extend(of_drive.map(|claim| (text(claim), text(&drive["id"]))));
+    }
     claims
-        .map(|claim| claim.as_str().unwrap().to_owned())
-        .collect()
 }
 
 #[test]
@@ -64,23 +68,23 @@ fn the_page_is_read_with_a_token_and_shows_claims_of_namespaces_that_its_user_ma
     let forward = ["kubectl", "-n", NAMESPACE, "port-forward", deployment, PORT];
     cluster.start("page-forward", &[], &forward);
     let local = format!("localhost:{PORT}");
-    let ask = |path: &str, token: &str| {
+    let request = |path: &str, token: &str| {
         wait::until(LIMIT, "the page answers", || {
             get(&cluster, path, &local, token)
         })
     };
 
-    let (status, page) = ask("/", "");
+    let (status, page) = request("/", "");
     assert!(
         status == 200 && page.contains("<title>Drivebay"),
         "{status}: {page}"
     );
-    assert_eq!(ask("/api/fleet", "").0, 401);
+    assert_eq!(request("/api/fleet", "").0, 401);
     let (status, _) = get(&cluster, "/", "evil.example", "").unwrap();
     assert!((400..500).contains(&status), "{status}");
 
     let stranger = token(&cluster, namespace, "stranger", "drivebay");
-    assert_eq!(ask("/api/fleet", &stranger).0, 403);
+    assert_eq!(request("/api/fleet", &stranger).0, 403);
     for account in ["reader", "team"] {
         token(&cluster, namespace, account, "drivebay");
         cluster.kubectl(&[
@@ -101,20 +105,26 @@ fn the_page_is_read_with_a_token_and_shows_claims_of_namespaces_that_its_user_ma
         &format!("--serviceaccount={namespace}:team"),
     ]);
     let other = token(&cluster, namespace, "reader", "somewhere-else");
-    assert_eq!(ask("/api/fleet", &other).0, 401);
+    assert_eq!(request("/api/fleet", &other).0, 401);
 
     let own = format!("{namespace}/data");
+    let object = drive_with_claim(&cluster, &own);
+    let drive = object["status"]["drive"].as_str().unwrap().to_owned();
     let reader = token(&cluster, namespace, "reader", "drivebay");
-    let (status, fleet) = ask("/api/fleet", &reader);
+    let (status, fleet) = request("/api/fleet", &reader);
     assert_eq!(status, 200, "{fleet}");
     assert!(fleet.contains("node-1"), "{fleet}");
-    assert_eq!(claims(&fleet), Vec::<String>::new());
+    assert!(claims(&fleet).is_empty(), "{fleet}");
     let team = token(&cluster, namespace, "team", "drivebay");
-    wait::until(LIMIT, "the claim is shown to who may list it", || {
-        claims(&ask("/api/fleet", &team).1)
-            .contains(&own)
+    let expected = (own, drive);
+    wait::until(LIMIT, "the page shows the claim on its drive", || {
+        claims(&request("/api/fleet", &team).1)
+            .contains(&expected)
             .then_some(())
     });
+    // The claims that another user may list are not shown to the reader.
+    let (status, fleet) = request("/api/fleet", &reader);
+    assert!(status == 200 && claims(&fleet).is_empty(), "{fleet}");
 
     cluster.signal("-TERM", "kubectl -n drivebay port-forward");
     for account in ["reader", "team"] {

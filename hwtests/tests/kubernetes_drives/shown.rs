@@ -1,4 +1,4 @@
-//! What kubectl shows of drives, and what becomes of their objects.
+//! Drive objects as kubectl shows them: columns, conditions, watches, and objects that return.
 
 use std::time::Duration;
 
@@ -14,6 +14,17 @@ use serde_json::Value;
 
 fn drives(cluster: &Cluster) -> Vec<Value> {
     cluster.list("default", &["drives"])
+}
+
+/// Waits until a drive's object names this claim, NAMESPACE/NAME; returns the object.
+pub(super) fn drive_with_claim(cluster: &Cluster, claim: &str) -> Value {
+    let has = |drive: &Value| {
+        let volumes = drive["status"]["volumes"].as_array();
+        volumes.is_some_and(|all| all.iter().any(|volume| volume["claim"] == claim))
+    };
+    wait::until(LIMIT, &format!("a drive's object names {claim}"), || {
+        drives(cluster).into_iter().find(has)
+    })
 }
 
 /// Returns a condition of a drive: its status, reason and time.
@@ -47,13 +58,7 @@ fn drives_are_listed_described_and_watched_and_return_when_they_are_deleted() {
     ]);
     it.runs("user");
     let claimed = format!("{}/data", it.name);
-    let used = wait::until(LIMIT, "a drive's object names the claim", || {
-        let names = |drive: &Value| {
-            let volumes = drive["status"]["volumes"].as_array();
-            volumes.is_some_and(|all| all.iter().any(|one| one["claim"] == claimed.as_str()))
-        };
-        drives(&cluster).into_iter().find(names)
-    });
+    let used = drive_with_claim(&cluster, &claimed);
     let used = used["metadata"]["name"].as_str().unwrap().to_owned();
 
     let table = cluster.kubectl(&["get", "drives"]);
@@ -99,34 +104,34 @@ fn drives_are_listed_described_and_watched_and_return_when_they_are_deleted() {
         assert!(text.contains(part), "{part}: {text}");
     }
 
-    // A watch sees a change by an operator; the object is right again, whatever another client writes into it.
+    // A watch shows a change by another client, and that the controller reverts it.
     cluster.start(
         "watch-drives",
         &[],
         &["kubectl", "get", "drives", "--watch", "--output", "wide"],
     );
-    let seen = || {
+    let watched = || {
         let log = cluster.log("watch-drives");
-        let of = log.lines().filter(|line| line.starts_with(&used));
-        of.map(str::to_owned).collect::<Vec<_>>()
+        let lines = log.lines().filter(|line| line.starts_with(&used));
+        lines.map(str::to_owned).collect::<Vec<_>>()
     };
     wait::until(LIMIT, "the watch has listed the drives", || {
-        (!seen().is_empty()).then_some(())
+        (!watched().is_empty()).then_some(())
     });
     let patch = r#"{"status":{"health":"BAD"}}"#;
     cluster.kubectl(&["patch", "drive", &used, "--type=merge", "--patch", patch]);
-    wait::until(LIMIT, "the object is as the agent says", || {
+    wait::until(LIMIT, "the object is as the agent reports", || {
         let health = cluster.get("default", &["drive", &used])["status"]["health"].clone();
         (health != "BAD").then_some(())
     });
-    wait::until(LIMIT, "the watch has seen both", || {
-        let of = seen();
-        (of.iter().any(|line| line.contains("BAD")) && of.len() >= 3).then_some(())
+    wait::until(LIMIT, "the watch has shown both", || {
+        let lines = watched();
+        (lines.iter().any(|line| line.contains("BAD")) && lines.len() >= 3).then_some(())
     });
     println!("{}", cluster.log("watch-drives"));
     cluster.signal("-TERM", "kubectl get drives --watch");
 
-    // The drives are the truth.
+    // Deleted objects return, and volumes are not affected.
     let before = drives(&cluster).len();
     cluster.kubectl(&["delete", "drives", "--all"]);
     wait::until(LIMIT, "all objects are back", || {
@@ -148,20 +153,13 @@ fn a_missing_drive_keeps_its_object_with_a_condition() {
     cluster.installed();
     cluster.drivebay_is_up();
     let it = cluster.scenario("missing-object");
-    // A volume, so that the drive is claimed and missed.
+    // A volume, so that the drive is claimed and reported as missing.
     it.apply(&[
         claim("data", 64),
         pod("user", &[mounted("data", "/data")], IDLE),
     ]);
     it.runs("user");
-    let volume = wait::until(LIMIT, "there is a volume", || {
-        let volumes = cluster.ask_controller(&["volumes"])["volumes"].take();
-        volumes.as_array()?.first().cloned()
-    });
-    let used = wait::until(LIMIT, "its drive has an object", || {
-        let mut all = drives(&cluster).into_iter();
-        all.find(|drive| drive["status"]["drive"] == volume["drive"])
-    });
+    let used = drive_with_claim(&cluster, &format!("{}/data", it.name));
     it.delete_pod("user");
     let name = used["metadata"]["name"].as_str().unwrap();
     let [_, _, conflict_since] = condition(&used, "Conflict");

@@ -1,21 +1,23 @@
-//! Drives as objects of Kubernetes: a view for `kubectl get drives`, written from the inventory. The drives stay the truth: an object
-//! that is deleted returns, and nothing that is changed in one has an effect.
+//! Drives as objects of Kubernetes: a view for `kubectl get drives`, written from the inventory. A deleted object is created again, and
+//! changes of an object have no effect on its drive.
 //!
-//! `object` is the resource, `view` makes a status, `known` keeps what there is, `plan` decides, and `write` carries that out at a
-//! bounded rate.
+//! `object` is the resource, `view` makes a status, `watched` keeps digests of existing objects, `plan` decides, `queue` bounds the plan,
+//! `requests` are those to the API server, and `write` carries plans out at a bounded rate.
 
-mod known;
 pub mod object;
 mod plan;
+mod queue;
+mod requests;
 mod view;
+mod watched;
 mod write;
 
 pub use write::{Options, follow_drives};
 
-/// Which drives have objects.
+/// Selects the drives that have objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// All that `drivebay-controller drives` lists, but loop devices in no class.
+    /// All that `drivebay-controller drives` lists, except loop devices in no class.
     All,
     /// Those with something to report.
     Findings,

@@ -23,7 +23,7 @@ const MAX_READABLE: usize = 180;
 /// Kinds of identity that are unique in the world and become names as they are.
 const UNIQUE: [&str; 3] = ["wwn-", "eui-", "nguid-"];
 
-/// Empty: an object has nothing to be wished for.
+/// No spec: an object is a view, and has no desired state.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -80,7 +80,7 @@ const UNIQUE: [&str; 3] = ["wwn-", "eui-", "nguid-"];
 )]
 pub struct NoSpec {}
 
-/// What the node's agent last reported of a drive. Names of numbers of bytes end in Bytes.
+/// Last report of the node's agent about a drive. Fields in bytes have names that end in Bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DriveStatus {
@@ -94,7 +94,7 @@ pub struct DriveStatus {
     /// Kernel name, such as sda; empty while the drive is missing.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub device: String,
-    /// Where the drive is in the machine: slot and enclosure.
+    /// Slot and enclosure.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bay: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -114,9 +114,9 @@ pub struct DriveStatus {
     /// Class that selects the drive.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub class: String,
-    /// GOOD, SUSPECT, BAD or UNKNOWN; with "acknowledged" if an operator has acknowledged all findings.
+    /// GOOD, SUSPECT, BAD or UNKNOWN. SUSPECT and BAD have the suffix " (ack)" while all findings are acknowledged.
     pub health: String,
-    /// Codes of what is wrong, or keeps the drive from being used.
+    /// Codes of findings, and of reasons why the drive takes no volumes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Size with a unit.
@@ -127,10 +127,10 @@ pub struct DriveStatus {
     pub size_bytes: i64,
     pub free_bytes: i64,
     pub largest_free_bytes: i64,
-    /// Who cordoned the drive, and why.
+    /// Operator who cordoned the drive, and the reason.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cordon: String,
-    /// What is wrong, or keeps the drive from being used.
+    /// Findings, and reasons why the drive takes no volumes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// Number of findings that are not listed.
@@ -143,7 +143,7 @@ pub struct DriveStatus {
     pub volume_count: i64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// When this status was written, RFC 3339. Free space, volumes and messages are as of then; a node that is quiet is not written.
+    /// Time of the last write of this status, RFC 3339. A status that does not change is not written again.
     pub updated: String,
     /// The agent process and the revision of its inventory that this status is from, by which controllers order their writes.
     pub observed: Observed,
@@ -163,7 +163,7 @@ fn is_zero(number: &i64) -> bool {
 pub struct Finding {
     /// Stable, CamelCase.
     pub code: String,
-    /// What it is and what to do.
+    /// Description and remedy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// RFC 3339; empty if not known.
@@ -184,7 +184,7 @@ pub struct VolumeOnDrive {
     pub size: String,
     /// ready, new, erasing or another state.
     pub state: String,
-    /// Reasons of its abnormal conditions.
+    /// Reasons of the volume's abnormal conditions.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -201,7 +201,7 @@ pub struct Condition {
     /// CamelCase.
     pub reason: String,
     pub message: String,
-    /// When the status last changed, RFC 3339.
+    /// Time of the last change of the status, RFC 3339.
     pub last_transition_time: String,
 }
 
@@ -217,8 +217,8 @@ pub struct Observed {
 
 /// Returns the definition of the resource, as the chart has it.
 ///
-/// It differs from what is derived: there is no subresource `status`, since an object has nothing else to protect from a writer of
-/// status, and a creation would take two requests. The status is atomic, so that a write replaces all of it.
+/// Differs from the derived one in two points. There is no subresource `status`: an object has nothing else to protect from a writer
+/// of status, and a creation would take two requests. The status is atomic, so that a write replaces all of it.
 pub fn definition() -> CustomResourceDefinition {
     let mut definition = Drive::crd();
     for version in &mut definition.spec.versions {
@@ -271,17 +271,17 @@ pub fn name(node: &str, drive: &str) -> String {
     }
 }
 
-/// Writes seconds since 1970 as RFC 3339; empty for 0 and for what is no time.
-pub fn moment(seconds: i64) -> String {
+/// Formats seconds since 1970 as RFC 3339. Empty for 0, negative values and years after 9999.
+pub fn format_time(seconds: i64) -> String {
     let time = Some(seconds).filter(|seconds| *seconds > 0);
     let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     time.and_then(|time| time.format(&Rfc3339).ok())
         .unwrap_or_default()
 }
 
-/// Reads RFC 3339 as seconds since 1970; None if it is no time.
-pub fn seconds(moment: &str) -> Option<i64> {
-    let time = OffsetDateTime::parse(moment, &Rfc3339).ok()?;
+/// Parses RFC 3339 as seconds since 1970.
+pub fn parse_time(text: &str) -> Option<i64> {
+    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     Some(time.unix_timestamp())
 }
 

@@ -14,7 +14,7 @@ fn is_subdomain(name: &str) -> bool {
 
 /// After a change of the types: `DRIVEBAY_WRITE_GOLDEN=1 cargo test -p drivebay-controller definition`.
 #[test]
-fn the_definition_in_the_chart_is_what_the_types_say() {
+fn the_definition_in_the_chart_matches_the_types() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/drives.drivebay.io.yaml");
     let yaml = drivebay_view::document::yaml(&definition()).unwrap();
@@ -66,19 +66,19 @@ fn every_identity_has_a_name_that_kubernetes_accepts() {
 }
 
 #[test]
-fn a_name_says_which_drive_it_is_and_no_two_drives_share_one() {
+fn names_are_derived_from_identities_and_no_two_drives_share_one() {
     assert_eq!(name("n1", "wwn-0x5000c5"), "wwn-0x5000c5");
     let serial = name("n1", "serial-M_S");
     assert!(serial.starts_with("serial-m-s."), "{serial}");
     assert_eq!(serial, name("n2", "serial-M_S"));
     assert_ne!(serial, name("n1", "serial-m_S"));
-    // What another drive's agent could call itself to take this name.
+    // An identity that equals the name of another drive's object does not take that name.
     assert_ne!(name("n2", &serial), serial);
     assert_ne!(name("n1", "wwn-A"), name("n1", "wwn-a"));
 }
 
 #[test]
-fn a_place_in_a_machine_has_a_name_for_each_node() {
+fn path_and_loop_identities_have_a_name_for_each_node() {
     for drive in ["path-pci-0000:00:1f.2-ata-1", "loop-1"] {
         assert_ne!(name("n1", drive), name("n2", drive));
         assert_eq!(name("n1", drive), name("n1", drive));
@@ -86,12 +86,12 @@ fn a_place_in_a_machine_has_a_name_for_each_node() {
 }
 
 #[test]
-fn a_moment_is_read_back_as_it_was_written() {
-    assert_eq!(moment(1_764_288_000), "2025-11-28T00:00:00Z");
-    assert_eq!(seconds(&moment(1_764_288_000)), Some(1_764_288_000));
+fn a_formatted_time_parses_to_the_same_seconds() {
+    assert_eq!(format_time(1_764_288_000), "2025-11-28T00:00:00Z");
+    assert_eq!(parse_time(&format_time(1_764_288_000)), Some(1_764_288_000));
     assert_eq!(
-        (moment(0), moment(i64::MAX)),
+        (format_time(0), format_time(i64::MAX)),
         (String::new(), String::new())
     );
-    assert_eq!(seconds("yesterday"), None);
+    assert_eq!(parse_time("yesterday"), None);
 }

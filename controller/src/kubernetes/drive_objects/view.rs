@@ -12,8 +12,8 @@ use drivebay_view::{
 };
 
 use super::{
-    known::Transition,
-    object::{Condition, DriveStatus, Finding, Observed, VolumeOnDrive, moment},
+    object::{Condition, DriveStatus, Finding, Observed, VolumeOnDrive, format_time},
+    watched::Transition,
 };
 
 /// Most findings in a status.
@@ -27,18 +27,18 @@ pub(super) const AGENT_CONNECTED: &str = "AgentConnected";
 /// Reason of that condition.
 pub(super) const DISCONNECTED: &str = "AgentDisconnected";
 
-/// What an agent says about its relation to a drive; the strongest last.
+/// Use of a drive by a node, as its agent reports it; the strongest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Claim {
-    /// It knows the drive from before, and does not see it.
+pub(super) enum DriveUse {
+    /// The drive was seen before and is not present.
     Remembered,
-    /// It sees the drive and does not use it.
+    /// The drive is present and not used.
     Present,
-    /// It uses the drive, or would.
+    /// The drive is claimed, or available to be claimed.
     Used,
 }
 
-impl Claim {
+impl DriveUse {
     pub(super) fn of(drive: &Drive) -> Self {
         match drive.known_state() {
             Some(DriveState::Missing | DriveState::NotScanned) => Self::Remembered,
@@ -52,8 +52,8 @@ impl Claim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OtherNode {
     pub(super) node: Box<str>,
-    /// None: its agent is not connected to this controller, and it is known from the object.
-    pub(super) claim: Option<Claim>,
+    /// None: its agent is not connected to this controller; the object names the node.
+    pub(super) usage: Option<DriveUse>,
 }
 
 /// The volumes of a drive.
@@ -76,7 +76,7 @@ impl Volumes {
             state: printable(&volume.state),
             reason: printable(&reasons.join(", ")),
         });
-        // What is beyond twice the bound is dropped early: a node has as many volumes as its agent says.
+        // Entries beyond twice the bound are dropped early: the number of volumes is not bounded.
         if self.listed.len() >= 2 * MAX_VOLUMES {
             self.cut();
         }
@@ -111,13 +111,13 @@ pub(super) struct Context<'a> {
     pub(super) others: &'a [OtherNode],
     pub(super) volumes: Volumes,
     pub(super) observed: Observed,
-    /// Of the object's conditions, so that those whose status is unchanged keep their time.
+    /// Conditions of the existing object. One whose status does not change keeps its time.
     pub(super) transitions: &'a [Transition],
     /// Seconds since 1970.
     pub(super) now: i64,
 }
 
-/// Returns the status of a drive's object. Bounded in entries and bytes, whatever the agent says.
+/// Returns the status of a drive's object. Bounded in entries and bytes, whatever the agent reports.
 pub(super) fn status(drive: &Drive, context: Context<'_>) -> DriveStatus {
     let Context {
         node,
@@ -168,7 +168,7 @@ pub(super) fn status(drive: &Drive, context: Context<'_>) -> DriveStatus {
         volumes: volumes.listed,
         volume_count: signed(volumes.count as u64),
         conditions: carry(conditions(node, drive, &reasons, others), transitions, now),
-        updated: moment(now),
+        updated: format_time(now),
         observed,
     }
 }
@@ -178,7 +178,7 @@ fn finding(reason: &Reason) -> Finding {
     Finding {
         code: printable(&reason.code),
         message: printable_sentence(&reason.message),
-        since: since.map(moment).unwrap_or_default(),
+        since: since.map(format_time).unwrap_or_default(),
     }
 }
 
@@ -194,7 +194,7 @@ pub(super) fn carry(
         let kept = before.filter(|one| *one.status == condition.status && !one.at.is_empty());
         condition.last_transition_time = match kept {
             Some(one) => one.at.to_string(),
-            None => moment(now),
+            None => format_time(now),
         };
     }
     conditions
@@ -210,7 +210,7 @@ fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Conditio
     }
 }
 
-/// Returns the word if Kubernetes would accept it as the reason of a condition; "Other" for what an agent made up.
+/// Returns the word if Kubernetes would accept it as the reason of a condition; "Other" for any other text of an agent.
 fn camel_case(reason: &str) -> String {
     let plain = reason.chars().all(|c| c.is_ascii_alphanumeric());
     let begins = reason.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -299,8 +299,8 @@ fn accepting(drive: &Drive, reasons: &[Reason]) -> Condition {
 }
 
 fn conflict(node: &str, drive: &Drive, others: &[OtherNode]) -> Condition {
-    let names = |wanted: &dyn Fn(Option<Claim>) -> bool| {
-        let all = others.iter().filter(|other| wanted(other.claim));
+    let names = |wanted: &dyn Fn(Option<DriveUse>) -> bool| {
+        let all = others.iter().filter(|other| wanted(other.usage));
         let mut names: Vec<&str> = all.map(|other| &*other.node).collect();
         let more = names.len().saturating_sub(MAX_OTHERS);
         names.truncate(MAX_OTHERS);
@@ -309,17 +309,18 @@ fn conflict(node: &str, drive: &Drive, others: &[OtherNode]) -> Condition {
             more => format!("{} and {more} more", names.join(", ")),
         }
     };
-    let using = names(&|claim| claim == Some(Claim::Used));
-    if !using.is_empty() && Claim::of(drive) == Claim::Used {
+    let using = names(&|usage| usage == Some(DriveUse::Used));
+    if !using.is_empty() && DriveUse::of(drive) == DriveUse::Used {
         let message = format!(
             "nodes {node} and {using} each report this drive as their own: a copied drive, or two drives with one identity. The object shows that of {node}"
         );
         return condition("Conflict", "True", "ClaimedByTwoNodes", &message);
     }
-    let silent = names(&|claim| claim.is_none());
-    if !silent.is_empty() {
-        let message =
-            format!("the agents of {silent} last reported this drive, too, and are not connected");
+    let disconnected = names(&|usage| usage.is_none());
+    if !disconnected.is_empty() {
+        let message = format!(
+            "the agents of {disconnected} last reported this drive, too, and are not connected"
+        );
         return condition("Conflict", "Unknown", "OtherNodeDisconnected", &message);
     }
     match others.len() {

@@ -1,13 +1,12 @@
-//! Writes the objects of drives: plans every few seconds, and carries that out at a bounded rate.
+//! Plans the writes of Drive objects every few seconds, and sends them at a bounded rate.
 
 use std::{
     collections::BTreeMap,
-    future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use drivebay_proto::{VolumeId, agent::Drive as Reported};
+use drivebay_proto::{VolumeId, agent::Drive as ReportedDrive};
 use drivebay_service::{
     agents::{Agent, Agents},
     catalog::{Key, exists},
@@ -15,46 +14,43 @@ use drivebay_service::{
     peer_log::printable,
 };
 use drivebay_view::unix_seconds;
-use kube::{
-    Api, Client,
-    api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions},
-    runtime::watcher::Event,
-};
-use tokio::time::{MissedTickBehavior, interval};
+use kube::{Api, Client, runtime::watcher::Event};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Shown,
-    known::Objects,
-    object::{Drive, DriveStatus, MANAGER, NoSpec, Observed, moment},
-    plan::{Act, Action, NodeView, Places, Plan, Standing, Version, Written, places_of},
-    view::{AGENT_CONNECTED, Claim, DISCONNECTED, Volumes},
+    object::{Drive, Observed},
+    plan::{NodeState, NodeView, Plan, PlannedNode, Reporters, reported_drives},
+    queue::{Operation, Planned, PlannedWrite, WriteQueue},
+    requests::{FailedWrites, WriteError, send},
+    view::{DriveUse, Volumes},
+    watched::WatchedObjects,
 };
 use crate::{
     kubernetes::follow::watch_all,
-    metrics::drive_objects::{DriveObjectWrites, Outcome},
+    metrics::drive_objects::{DriveObjectWrites, WriteResult},
 };
 
-/// Least time between two plans.
+/// Least time between two plans that write everything.
 const EVERY: Duration = Duration::from_secs(5);
-/// Time between two requests that write: 20 per second.
+/// Time between two writes: 20 per second.
 const PACE: Duration = Duration::from_millis(50);
-/// Longest time for which a plan is carried out before the next one is made.
-const CARRY_OUT: Duration = Duration::from_secs(10);
-/// A plan takes at most one part in so many of a processor's time.
-const SHARE: u32 = 20;
-/// Time limit of a request.
-const DEADLINE: Duration = Duration::from_secs(10);
-/// Longest wait after the API server did not do what it was asked.
+/// Least time for which the writes of a plan are sent before the next plan is made.
+const SEND_TIME: Duration = Duration::from_secs(10);
+/// While writes are left over, they are sent for this many times as long as planning took: planning takes at most a fifth of a
+/// processor.
+const SEND_SHARE: u32 = 4;
+/// After a plan that wrote everything, the pause is this many times as long as planning took: a twentieth of a processor.
+const IDLE_SHARE: u32 = 19;
+/// Most writes of one plan, which holds their statuses in memory.
+const MAX_WRITES: usize = 1000;
+/// Longest wait after the API server did not carry out a request.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
-/// Seconds after which the objects of an unchanged node are compared again: claims change without a word from the node.
+/// Seconds after which the objects of an unchanged node are compared again: claims change without a report of the node.
 const SETTLED: i64 = 60;
-/// Seconds for which an object is not written again after the API server has refused its contents.
-const REFUSED: i64 = 600;
-/// Largest number of entries in `refused`.
-const MAX_REFUSED: usize = 1000;
 
-/// How the objects are written.
+/// Options of [`follow_drives`].
 #[derive(Debug, Clone)]
 pub struct Options {
     pub shown: Shown,
@@ -68,7 +64,7 @@ pub async fn follow_drives(
     options: Options,
     stop: CancellationToken,
 ) {
-    let objects = Arc::new(Mutex::new(Objects::default()));
+    let objects = Arc::new(Mutex::new(WatchedObjects::default()));
     let watched = objects.clone();
     let watch = watch_all::<Drive>(&client, &agents, "Drives", |event| {
         let mut objects = lock(&watched);
@@ -84,16 +80,19 @@ pub async fn follow_drives(
             }
         }
     });
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut writer = Writer {
         api: Api::all(client.clone()),
         agents: agents.clone(),
         objects,
         options,
+        pace,
         seed: uuid::Uuid::new_v4().as_u64_pair().0,
         began: now(),
         nodes: BTreeMap::new(),
         absences: BTreeMap::new(),
-        refused: BTreeMap::new(),
+        failed: FailedWrites::default(),
     };
     tokio::select! {
         () = stop.cancelled() => {}
@@ -101,7 +100,7 @@ pub async fn follow_drives(
     }
 }
 
-fn lock(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
+fn lock(objects: &Mutex<WatchedObjects>) -> MutexGuard<'_, WatchedObjects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,177 +108,168 @@ fn now() -> i64 {
     i64::try_from(unix_seconds()).unwrap_or(i64::MAX)
 }
 
-/// What is kept of a connected node between plans.
+/// Time for which the writes of a plan are sent. `planning`: time that it took.
+fn send_time(planning: Duration) -> Duration {
+    SEND_TIME.max(planning * SEND_SHARE)
+}
+
+/// Number of writes that can be sent in this time, as far as one plan may hold them.
+fn write_limit(send_time: Duration) -> usize {
+    let writes = send_time.as_millis() / PACE.as_millis();
+    usize::try_from(writes).map_or(MAX_WRITES, |writes| writes.min(MAX_WRITES))
+}
+
+/// Time until the next plan. `planning`: time that the last one took; `is_sent`: all of its writes were sent; `over`: number of
+/// writes that it left out; `rest`: what is left of the time for sending.
+fn pause(planning: Duration, is_sent: bool, over: usize, rest: Duration) -> Duration {
+    match (is_sent, over) {
+        (true, 0) => EVERY.max(planning * IDLE_SHARE),
+        (true, _) => rest,
+        // Writes that are left are planned again, since they may have changed.
+        (false, _) => Duration::ZERO,
+    }
+}
+
+/// State of a reporting node that is kept between plans.
 #[derive(Debug)]
-struct NodeMemory {
+struct CachedNode {
     observed: Observed,
-    places: Vec<(String, Claim)>,
-    written: Written,
-    /// When its objects are compared again, if nothing changes before; seconds since 1970.
+    reported: Vec<(String, DriveUse)>,
+    planned: PlannedNode,
+    /// Time when its objects are compared again if nothing changes before, seconds since 1970.
     due: i64,
-}
-
-/// A request did not do what it was for.
-#[derive(Debug, thiserror::Error)]
-enum WriteError {
-    #[error("another controller has written the object")]
-    Conflict,
-    #[error("the API server refuses the object: {0}")]
-    Refused(String),
-    #[error("{0}")]
-    Failed(String),
-    #[error("no answer within {} s", DEADLINE.as_secs())]
-    Timeout,
-}
-
-impl WriteError {
-    /// `replaced`: the object is known to exist, so that its absence is a change by another client.
-    fn of(error: &kube::Error, replaced: bool) -> Self {
-        let text = printable(&error.to_string());
-        match error {
-            kube::Error::Api(status) => match status.code {
-                409 => Self::Conflict,
-                404 if replaced => Self::Conflict,
-                400 | 422 => Self::Refused(text),
-                _ => Self::Failed(text),
-            },
-            _ => Self::Failed(text),
-        }
-    }
-}
-
-async fn within<T>(
-    call: impl Future<Output = kube::Result<T>>,
-    replaced: bool,
-) -> Result<T, WriteError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(answer) => answer.map_err(|error| WriteError::of(&error, replaced)),
-        Err(_) => Err(WriteError::Timeout),
-    }
 }
 
 struct Writer {
     api: Api<Drive>,
     agents: Agents,
-    objects: Arc<Mutex<Objects>>,
+    objects: Arc<Mutex<WatchedObjects>>,
     options: Options,
+    pace: Interval,
     // Orders writes differently in each replica.
     seed: u64,
     // Seconds since 1970.
     began: i64,
-    nodes: BTreeMap<Arc<str>, NodeMemory>,
+    nodes: BTreeMap<Arc<str>, CachedNode>,
     absences: BTreeMap<String, i64>,
-    // Until when, seconds since 1970.
-    refused: BTreeMap<String, i64>,
+    failed: FailedWrites,
 }
 
 impl Writer {
     async fn run(&mut self) {
         let mut backoff = EVERY;
         let mut wait = EVERY;
+        let mut limit = write_limit(SEND_TIME);
         loop {
             tokio::time::sleep(wait).await;
             wait = EVERY;
-            // Whose claims the volumes are is not known before, nor which objects there are.
+            // Before that, claims of volumes and existing objects are not known.
             if !self.agents.expected().complete() || !lock(&self.objects).is_complete() {
                 continue;
             }
             let began = Instant::now();
-            let actions = self.plan().await;
-            let took = began.elapsed();
-            let until = Instant::now() + CARRY_OUT.max(took * 4);
-            match self.carry_out(actions, until).await {
-                Ok(is_done) => {
+            let Planned { writes, over } = self.plan(limit).await;
+            let planning = began.elapsed();
+            let send_time = send_time(planning);
+            limit = write_limit(send_time);
+            let until = Instant::now() + send_time;
+            let sent = self.send_all(writes, until).await;
+            let rest = until.saturating_duration_since(Instant::now());
+            match sent {
+                Ok(is_sent) => {
                     backoff = EVERY;
-                    let rest = (took * (SHARE - 1)).max(EVERY);
-                    // What is left is planned again, since it may have changed.
-                    wait = if is_done { rest } else { Duration::ZERO };
+                    wait = pause(planning, is_sent, over, rest);
                 }
                 Err(error) => {
                     if self.agents.peer_log().allows("API server", "drive objects") {
                         tracing::warn!(%error, "cannot write Drive objects; will retry");
                     }
-                    wait = backoff;
+                    // Not sooner than planning may take its share of a processor again.
+                    wait = backoff.max(rest);
                     backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
             }
         }
     }
 
-    fn standing(&self, agent: &Agent, now: i64) -> Standing {
+    fn state(&self, agent: &Agent, now: i64) -> NodeState {
         if self.agents.is_given_up(agent.node()) {
-            return Standing::Forgotten;
+            return NodeState::Forgotten;
         }
         agent.look(|inventory| {
             if inventory.complete() {
-                return Standing::Live;
+                return NodeState::Reporting;
             }
             let away = inventory.away_since().map(|since| since.elapsed());
             let lost = away.filter(|away| *away >= self.agents.away_grace());
             let ago = lost.map(|away| i64::try_from(away.as_secs()).unwrap_or(i64::MAX));
-            Standing::Silent {
+            NodeState::NotReporting {
                 lost: ago.map(|ago| now.saturating_sub(ago)),
             }
         })
     }
 
-    /// Returns the standing of a node that no agent of this replica is of.
-    fn unknown(&self, node: &str, now: i64) -> Standing {
+    /// Returns the state of a node without an agent in this replica's registry.
+    fn unlisted_state(&self, node: &str, now: i64) -> NodeState {
         if self.agents.is_given_up(node) {
-            return Standing::Forgotten;
+            return NodeState::Forgotten;
         }
         let grace = self.agents.away_grace().as_secs();
         let grace = i64::try_from(grace).unwrap_or(i64::MAX);
         let is_late = now.saturating_sub(self.began) >= grace;
-        Standing::Silent {
+        NodeState::NotReporting {
             lost: is_late.then_some(self.began),
         }
     }
 
-    async fn plan(&mut self) -> Vec<Action> {
+    /// `limit`: most writes of the plan.
+    async fn plan(&mut self, limit: usize) -> Planned {
         let now = now();
+        let started = Instant::now();
+        self.failed.remove_expired(started);
         let mut absences = std::mem::take(&mut self.absences);
         let agents = self.agents.all();
-        let mut standings: BTreeMap<Arc<str>, Standing> = BTreeMap::new();
-        let mut places = Places::default();
-        let mut live = Vec::new();
+        let mut states: BTreeMap<Arc<str>, NodeState> = BTreeMap::new();
+        let mut reporters = Reporters::default();
+        let mut reporting = Vec::new();
         for agent in agents {
             let node: Arc<str> = agent.node().into();
-            let standing = self.standing(&agent, now);
-            standings.insert(node.clone(), standing);
-            if standing == Standing::Live {
-                self.place(&agent, &node);
-                if let Some(memory) = self.nodes.get(&node) {
-                    places.add(&node, &memory.places);
+            let state = self.state(&agent, now);
+            states.insert(node.clone(), state);
+            if state == NodeState::Reporting {
+                self.refresh(&agent, &node);
+                if let Some(cached) = self.nodes.get(&node) {
+                    reporters.add(&node, &cached.reported);
                 }
-                live.push((agent, node));
+                reporting.push((agent, node));
             }
             tokio::task::yield_now().await;
         }
         self.nodes
-            .retain(|node, _| standings.get(node) == Some(&Standing::Live));
-        let shared = places.shared();
-        let touched = lock(&self.objects).take_touched();
-        let of_node = |node: &str| {
-            let known = standings.get(node).copied();
-            known.unwrap_or_else(|| self.unknown(node, now))
+            .retain(|node, _| states.get(node) == Some(&NodeState::Reporting));
+        let shared = reporters.shared();
+        let changed_nodes = lock(&self.objects).take_changed_nodes();
+        let state_of = |node: &str| {
+            let listed = states.get(node).copied();
+            listed.unwrap_or_else(|| self.unlisted_state(node, now))
         };
         let mut plan = Plan {
             shown: self.options.shown,
             now,
-            standing: &of_node,
-            actions: Vec::new(),
+            state: &state_of,
+            is_set_aside: &|name| self.failed.is_set_aside(name, started),
+            queue: WriteQueue::new(limit, self.seed),
         };
-        let mut written = Vec::new();
-        for (agent, node) in &live {
-            let is_touched = touched.contains(&**node) || shared.contains(&**node);
-            let is_due = self.nodes.get(node).is_some_and(|memory| {
-                is_touched || !memory.written.is_settled || memory.due <= now
+        let mut planned_nodes: BTreeMap<Arc<str>, PlannedNode> = BTreeMap::new();
+        for (agent, node) in &reporting {
+            let is_changed = changed_nodes.contains(&**node) || shared.contains(&**node);
+            let is_due = self.nodes.get(node).is_some_and(|cached| {
+                is_changed || !cached.planned.is_settled || cached.due <= now
             });
             if !is_due {
                 continue;
             }
-            let Some((observed, drives, volumes)) = self.view(agent) else {
+            let Some((observed, drives, volumes)) = self.read(agent) else {
                 continue;
             };
             let view = NodeView {
@@ -288,71 +278,68 @@ impl Writer {
                 drives: &drives,
                 volumes,
             };
-            written.push((
-                node.clone(),
-                plan.write(view, &places, &lock(&self.objects)),
-            ));
+            let planned = plan.write(view, &reporters, &lock(&self.objects));
+            planned_nodes.insert(node.clone(), planned);
             tokio::task::yield_now().await;
         }
-        let nodes = &self.nodes;
-        let fresh: BTreeMap<&str, &Written> = written
-            .iter()
-            .map(|(node, written)| (&**node, written))
-            .collect();
         let is_unwanted = |name: &str| {
-            let mut of_nodes = nodes.iter().map(|(node, memory)| {
-                let fresh = fresh.get(&**node).copied();
-                fresh.unwrap_or(&memory.written)
+            let mut nodes = self.nodes.iter().map(|(node, cached)| {
+                let planned = planned_nodes.get(node);
+                planned.unwrap_or(&cached.planned)
             });
             self.options.shown == Shown::Findings
-                && of_nodes.any(|written| written.unwanted.contains(name))
+                && nodes.any(|planned| planned.unwanted.contains(name))
         };
-        plan.remove(&places, &is_unwanted, &lock(&self.objects), &mut absences);
-        let refused = &self.refused;
-        plan.actions
-            .retain(|action| refused.get(&action.name).is_none_or(|until| *until <= now));
-        let actions = plan.ordered(self.seed);
-        drop(fresh);
+        plan.remove(
+            &reporters,
+            &is_unwanted,
+            &lock(&self.objects),
+            &mut absences,
+        );
+        let planned = plan.finish();
         self.absences = absences;
-        for (node, written) in written {
-            if let Some(memory) = self.nodes.get_mut(&node) {
-                memory.written = written;
-                memory.due = now.saturating_add(SETTLED);
+        for (node, planned) in planned_nodes {
+            if let Some(cached) = self.nodes.get_mut(&node) {
+                cached.planned = planned;
+                cached.due = now.saturating_add(SETTLED);
             }
         }
-        actions
+        planned
     }
 
-    /// Keeps which drives the node reports, if that is not of this revision already.
-    fn place(&mut self, agent: &Agent, node: &Arc<str>) {
-        let known = self.nodes.get(node).map(|memory| &memory.observed);
-        let read = agent.look(|inventory| {
+    /// Caches the drives that the node reports, unless those of this revision are cached.
+    fn refresh(&mut self, agent: &Agent, node: &Arc<str>) {
+        let cached = self.nodes.get(node).map(|cached| &cached.observed);
+        let changed = agent.look(|inventory| {
             let observed = observed(inventory);
-            if known == Some(&observed) {
+            if cached == Some(&observed) {
                 return None;
             }
-            let drives: Vec<Reported> = inventory.drives().collect();
+            let drives: Vec<ReportedDrive> = inventory.drives().collect();
             Some((observed, drives))
         });
-        let Some((observed, drives)) = read else {
+        let Some((observed, drives)) = changed else {
             return;
         };
         self.nodes.insert(
             node.clone(),
-            NodeMemory {
+            CachedNode {
                 observed,
-                places: places_of(node, &drives),
-                written: Written::default(),
+                reported: reported_drives(node, &drives),
+                planned: PlannedNode::default(),
                 due: 0,
             },
         );
     }
 
     /// Reads a node's inventory; None if its agent is not connected any more.
-    fn view(&self, agent: &Agent) -> Option<(Observed, Vec<Reported>, BTreeMap<String, Volumes>)> {
+    fn read(
+        &self,
+        agent: &Agent,
+    ) -> Option<(Observed, Vec<ReportedDrive>, BTreeMap<String, Volumes>)> {
         let (observed, drives, uuids) = agent.look(|inventory| {
             inventory.complete().then(|| {
-                let drives: Vec<Reported> = inventory.drives().collect();
+                let drives: Vec<ReportedDrive> = inventory.drives().collect();
                 (observed(inventory), drives, inventory.volumes())
             })
         })?;
@@ -378,44 +365,44 @@ impl Writer {
         Some((observed, drives, volumes))
     }
 
-    /// Carries out actions in their order, until `until`. Returns true if none is left.
+    /// Sends writes in their order, until `until`. Returns true if none is left.
     ///
     /// # Errors
-    /// The API server did not answer, or not as it should: what is left is not tried.
-    async fn carry_out(
+    /// A write failed for another reason than the contents of its object: those that are left are not sent.
+    async fn send_all(
         &mut self,
-        actions: Vec<Action>,
+        writes: Vec<PlannedWrite>,
         until: Instant,
     ) -> Result<bool, WriteError> {
-        let mut pace = interval(PACE);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        for action in actions {
-            if !self.is_current(&action) {
+        for write in writes {
+            if !self.is_current(&write) {
                 continue;
             }
-            pace.tick().await;
+            self.pace.tick().await;
             if Instant::now() >= until {
                 return Ok(false);
             }
-            let writes = &self.options.writes;
-            match self.perform(&action).await {
-                Ok(outcome) => writes.count(outcome),
-                // It is compared again when it is watched.
-                Err(WriteError::Conflict) => writes.count(Outcome::Conflict),
+            let result = send(&self.api, &write, now()).await;
+            let name = &write.name;
+            self.failed.record(name, &result, Instant::now());
+            let counts = &self.options.writes;
+            match result {
+                Ok(written) => {
+                    counts.count(written.result);
+                    if let Some(object) = written.object {
+                        lock(&self.objects).put(object);
+                    }
+                }
+                // The object is compared again when the watch shows its new version.
+                Err(WriteError::Conflict) => counts.count(WriteResult::Conflict),
                 Err(error @ WriteError::Refused(_)) => {
-                    writes.count(Outcome::Failed);
-                    let name = &action.name;
+                    counts.count(WriteResult::Failed);
                     if self.agents.peer_log().allows("API server", "drive objects") {
                         tracing::warn!(name, %error, "cannot write Drive object");
                     }
-                    if self.refused.len() >= MAX_REFUSED {
-                        self.refused.clear();
-                    }
-                    let until = now().saturating_add(REFUSED);
-                    self.refused.insert(action.name, until);
                 }
                 Err(error) => {
-                    writes.count(Outcome::Failed);
+                    counts.count(WriteResult::Failed);
                     return Err(error);
                 }
             }
@@ -423,73 +410,23 @@ impl Writer {
         Ok(true)
     }
 
-    /// True if the object is still the one that was compared, and the agent of the node that it is about is still connected.
-    fn is_current(&self, action: &Action) -> bool {
-        let (over, node) = match &action.act {
-            Act::Write { status, over } => (over.as_ref(), Some(&status.node)),
-            Act::Disconnect(over) | Act::Delete(over) => (Some(over), None),
+    /// True if the object is still the one that was compared, and the agent of the node that it shows is still connected.
+    fn is_current(&self, write: &PlannedWrite) -> bool {
+        let (version, node) = match &write.operation {
+            Operation::Apply { status, replaces } => (replaces.as_ref(), Some(&status.node)),
+            Operation::MarkDisconnected(version) | Operation::Delete(version) => {
+                (Some(version), None)
+            }
         };
-        let is_live = |node: &String| {
+        let is_reporting = |node: &String| {
             let agent = self.agents.get(node);
             agent.is_some_and(|agent| agent.look(Inventory::complete))
         };
         let objects = lock(&self.objects);
-        let known = objects.get(&action.name);
-        let known = known.map(|known| (&known.uid, &known.version));
-        known == over.map(|over| (&over.uid, &over.version)) && node.is_none_or(is_live)
-    }
-
-    async fn perform(&self, action: &Action) -> Result<Outcome, WriteError> {
-        let name = &action.name;
-        match &action.act {
-            Act::Write { status, over } => {
-                self.apply(name, (**status).clone(), over.as_ref()).await?;
-                Ok(match over {
-                    Some(_) => Outcome::Updated,
-                    None => Outcome::Created,
-                })
-            }
-            Act::Disconnect(over) => {
-                let found = within(self.api.get(name), true).await?;
-                let is_same = found.metadata.resource_version.as_deref() == Some(&over.version);
-                let status = found.status.filter(|_| is_same);
-                let status = disconnected(status.ok_or(WriteError::Conflict)?, now());
-                self.apply(name, status, Some(over)).await?;
-                Ok(Outcome::Updated)
-            }
-            Act::Delete(over) => {
-                let params = DeleteParams::default().preconditions(Preconditions {
-                    uid: Some(over.uid.to_string()),
-                    resource_version: Some(over.version.to_string()),
-                });
-                within(self.api.delete(name, &params), true).await?;
-                Ok(Outcome::Deleted)
-            }
-        }
-    }
-
-    async fn apply(
-        &self,
-        name: &str,
-        status: DriveStatus,
-        over: Option<&Version>,
-    ) -> Result<(), WriteError> {
-        let drive = Drive {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                uid: over.map(|over| over.uid.to_string()),
-                resource_version: over.map(|over| over.version.to_string()),
-                ..ObjectMeta::default()
-            },
-            spec: NoSpec {},
-            status: Some(status),
-        };
-        let params = PatchParams::apply(MANAGER).force();
-        let patch = Patch::Apply(&drive);
-        let applied = self.api.patch(name, &params, &patch);
-        let applied = within(applied, over.is_some()).await?;
-        lock(&self.objects).put(applied);
-        Ok(())
+        let watched = objects.get(&write.name);
+        let watched = watched.map(|object| (&object.uid, &object.version));
+        watched == version.map(|version| (&version.uid, &version.version))
+            && node.is_none_or(is_reporting)
     }
 }
 
@@ -501,72 +438,31 @@ fn observed(inventory: &Inventory) -> Observed {
     }
 }
 
-/// Returns the status with the condition that the node's agent is not connected. The rest stays as it was last reported.
-fn disconnected(mut status: DriveStatus, now: i64) -> DriveStatus {
-    let node = &status.node;
-    let message = format!(
-        "the agent of node {node} is not connected; the rest is as it last reported. Deleting the object changes nothing: it returns with the agent"
-    );
-    for condition in &mut status.conditions {
-        if condition.type_ == AGENT_CONNECTED && condition.status != "False" {
-            condition.status = "False".to_owned();
-            condition.reason = DISCONNECTED.to_owned();
-            condition.message.clone_from(&message);
-            condition.last_transition_time = moment(now);
-        }
-    }
-    status.updated = moment(now);
-    status
-}
-
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
-    use crate::kubernetes::drive_objects::object::Condition;
 
-    fn refused(code: u16, replaced: bool) -> WriteError {
-        let status = Status::failure("no", "Reason").with_code(code);
-        WriteError::of(&kube::Error::Api(status.boxed()), replaced)
+    #[test]
+    fn a_plan_has_as_many_writes_as_can_be_sent_and_a_thousand_at_most() {
+        let limit = |planning| write_limit(send_time(Duration::from_millis(planning)));
+        assert_eq!((limit(0), limit(2500)), (200, 200));
+        assert_eq!((limit(5000), limit(60_000)), (400, 1000));
     }
 
     #[test]
-    fn an_object_that_another_one_changed_or_deleted_is_no_failure() {
-        assert!(matches!(refused(409, true), WriteError::Conflict));
-        assert!(matches!(refused(404, true), WriteError::Conflict));
-        // There is no such resource.
-        assert!(matches!(refused(404, false), WriteError::Failed(_)));
-    }
-
-    #[test]
-    fn contents_that_are_refused_do_not_hold_up_other_objects_and_a_lack_of_rights_does() {
-        assert!(matches!(refused(422, true), WriteError::Refused(_)));
-        for code in [403, 429, 500] {
-            assert!(matches!(refused(code, true), WriteError::Failed(_)));
+    fn planning_takes_a_fifth_of_a_processor_while_writes_are_left_and_a_twentieth_otherwise() {
+        for seconds in [3, 10, 60] {
+            let planning = Duration::from_secs(seconds);
+            assert!(send_time(planning) >= planning * 4);
+            assert!(pause(planning, true, 0, Duration::ZERO) >= planning * 19);
         }
     }
 
     #[test]
-    fn a_disconnected_node_changes_one_condition_once() {
-        let condition = |type_: &str| Condition {
-            type_: type_.into(),
-            status: "True".into(),
-            last_transition_time: "then".into(),
-            ..Condition::default()
-        };
-        let status = DriveStatus {
-            node: "n1".into(),
-            health: "GOOD".into(),
-            conditions: vec![condition("Healthy"), condition(AGENT_CONNECTED)],
-            ..DriveStatus::default()
-        };
-        let first = disconnected(status.clone(), 60);
-        assert_eq!(first.conditions[0], status.conditions[0]);
-        assert_eq!(first.conditions[1].status, "False");
-        assert_eq!(first.conditions[1].last_transition_time, moment(60));
-        assert_eq!((&*first.health, &*first.updated), ("GOOD", &*moment(60)));
-        let again = disconnected(first.clone(), 120);
-        assert_eq!(again.conditions, first.conditions);
+    fn writes_that_a_plan_left_out_are_planned_when_the_time_for_sending_is_over() {
+        let (planning, rest) = (Duration::from_millis(1), Duration::from_secs(3));
+        assert_eq!(pause(planning, true, 7, rest), rest);
+        assert_eq!(pause(planning, false, 7, rest), Duration::ZERO);
+        assert_eq!(pause(planning, true, 0, rest), EVERY);
     }
 }

@@ -1,45 +1,49 @@
-//! What is kept of the objects in the API server: enough to decide about each without its status. There may be more than a hundred
-//! thousand.
+//! Watched objects, reduced to digests of their status and the fields that plans compare. A cluster may have more than a hundred
+//! thousand, so that whole statuses would take too much memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ring::digest;
 
-use super::object::{Condition, Drive, DriveStatus, seconds};
+use super::object::{Condition, Drive, DriveStatus, parse_time};
 
-/// Digest of contents.
+/// Truncated SHA-256.
 type Digest = [u8; 16];
 
-/// Digests of a status, by which writes are decided.
+/// Digests of a status. Two statuses with equal digests need no write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Digests {
-    /// Of all that is compared: everything but times of writing, the position in the agent's reports and times of transitions.
+    /// Covers the status without `updated`, `observed` and `lastTransitionTime`.
     pub(super) whole: Digest,
-    /// Of what is written at once: place, state, health, codes and conditions, without texts, sizes and volumes.
+    /// Covers the fields that are written at once: node, bay, state, health, codes and conditions, without messages, sizes and volumes.
     pub(super) urgent: Digest,
 }
 
 impl Digests {
     pub(super) fn of(status: &DriveStatus) -> Self {
-        let mut part = status.clone();
-        part.updated = String::new();
-        part.observed = Default::default();
-        for condition in &mut part.conditions {
+        let mut compared = status.clone();
+        compared.updated = String::new();
+        compared.observed = Default::default();
+        for condition in &mut compared.conditions {
             condition.last_transition_time = String::new();
         }
-        let whole = digest_of(&part);
-        for condition in &mut part.conditions {
+        let whole = digest_of(&compared);
+        for condition in &mut compared.conditions {
             condition.message = String::new();
         }
-        for finding in &mut part.findings {
+        for finding in &mut compared.findings {
             finding.message = String::new();
         }
-        part.volumes = Vec::new();
-        (part.volume_count, part.free, part.size) = (0, String::new(), String::new());
-        (part.size_bytes, part.free_bytes, part.largest_free_bytes) = (0, 0, 0);
+        compared.volumes = Vec::new();
+        (compared.volume_count, compared.free, compared.size) = (0, String::new(), String::new());
+        (
+            compared.size_bytes,
+            compared.free_bytes,
+            compared.largest_free_bytes,
+        ) = (0, 0, 0);
         Self {
             whole,
-            urgent: digest_of(&part),
+            urgent: digest_of(&compared),
         }
     }
 }
@@ -47,20 +51,20 @@ impl Digests {
 fn digest_of(status: &DriveStatus) -> Digest {
     // Serializing to memory a type with texts as its only keys cannot fail; if it did, the digest would equal no other status's.
     let text = serde_json::to_vec(status).unwrap_or_default();
-    let whole = digest::digest(&digest::SHA256, &text);
-    let mut short = Digest::default();
-    for (to, from) in short.iter_mut().zip(whole.as_ref()) {
+    let sha256 = digest::digest(&digest::SHA256, &text);
+    let mut truncated = Digest::default();
+    for (to, from) in truncated.iter_mut().zip(sha256.as_ref()) {
         *to = *from;
     }
-    short
+    truncated
 }
 
-/// Since when a condition has its status.
+/// Status of a condition and the time of its last transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Transition {
     pub(super) type_: Box<str>,
     pub(super) status: Box<str>,
-    /// As it was written.
+    /// RFC 3339, unparsed.
     pub(super) at: Box<str>,
 }
 
@@ -74,29 +78,29 @@ impl Transition {
     }
 }
 
-/// An object as it is in the API server.
+/// Last watched version of an object. About 1 kB with its name and allocations, by calculation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct WatchedObject {
     pub(super) uid: Box<str>,
-    /// Its resource version.
+    /// `metadata.resourceVersion`.
     pub(super) version: Box<str>,
     pub(super) node: Box<str>,
     pub(super) other_nodes: Vec<Box<str>>,
     pub(super) digests: Digests,
     pub(super) instance: Box<str>,
     pub(super) revision: i64,
-    /// Seconds since 1970; 0 if that cannot be read.
+    /// Seconds since 1970; 0 if `status.updated` is not RFC 3339.
     pub(super) updated: i64,
     pub(super) transitions: Vec<Transition>,
 }
 
-impl Known {
-    /// Returns the object's name and what is kept of it.
+impl WatchedObject {
+    /// Reduces an object; returns its name, too.
     pub(super) fn of(drive: Drive) -> (String, Self) {
         let name = drive.metadata.name.unwrap_or_default();
         let status = drive.status.unwrap_or_default();
         let digests = Digests::of(&status);
-        let known = Self {
+        let watched = Self {
             uid: drive.metadata.uid.unwrap_or_default().into(),
             version: drive.metadata.resource_version.unwrap_or_default().into(),
             node: status.node.into(),
@@ -104,10 +108,10 @@ impl Known {
             digests,
             instance: status.observed.instance.into(),
             revision: status.observed.revision,
-            updated: seconds(&status.updated).unwrap_or(0),
+            updated: parse_time(&status.updated).unwrap_or(0),
             transitions: status.conditions.into_iter().map(Transition::of).collect(),
         };
-        (name, known)
+        (name, watched)
     }
 
     /// True if the object's condition of this type has this status.
@@ -116,7 +120,8 @@ impl Known {
         all.any(|one| &*one.type_ == type_ && &*one.status == status)
     }
 
-    /// Seconds since it was written. A time that is in the future by more than clocks differ is no time: the object counts as old.
+    /// Returns the seconds since the last write. An object whose time is in the future by more than clocks of replicas may differ counts
+    /// as old, so that a false time does not block writes.
     pub(super) fn age(&self, now: i64) -> i64 {
         /// Most that clocks of replicas are expected to differ, seconds.
         const SKEW: i64 = 120;
@@ -127,26 +132,26 @@ impl Known {
     }
 }
 
-/// All objects, as listed and watched.
+/// All objects of the API server, as listed and watched.
 #[derive(Debug, Default)]
-pub(super) struct Objects {
-    all: BTreeMap<String, Known>,
+pub(super) struct WatchedObjects {
+    all: BTreeMap<String, WatchedObject>,
     listing: BTreeSet<String>,
-    // Nodes whose objects changed, since this was last taken.
-    touched: BTreeSet<Box<str>>,
+    // Nodes whose objects have changed since the last `take_changed_nodes`.
+    changed_nodes: BTreeSet<Box<str>>,
     is_complete: bool,
 }
 
-impl Objects {
-    pub(super) fn get(&self, name: &str) -> Option<&Known> {
+impl WatchedObjects {
+    pub(super) fn get(&self, name: &str) -> Option<&WatchedObject> {
         self.all.get(name)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Known)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &WatchedObject)> {
         self.all.iter()
     }
 
-    /// True after the first complete list: an object that is not here does not exist.
+    /// True after the first complete list. Before that, an object that is not here may exist.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -162,28 +167,29 @@ impl Objects {
 
     pub(super) fn end_list(&mut self) {
         let listed = std::mem::take(&mut self.listing);
-        let gone = self.all.extract_if(.., |name, _| !listed.contains(name));
-        self.touched.extend(gone.map(|(_, known)| known.node));
+        let deleted = self.all.extract_if(.., |name, _| !listed.contains(name));
+        self.changed_nodes
+            .extend(deleted.map(|(_, object)| object.node));
         self.is_complete = true;
     }
 
     /// Adds or replaces an object; returns its name.
     pub(super) fn put(&mut self, drive: Drive) -> String {
-        let (name, known) = Known::of(drive);
-        self.touched.insert(known.node.clone());
-        if let Some(before) = self.all.insert(name.clone(), known) {
-            self.touched.insert(before.node);
+        let (name, object) = WatchedObject::of(drive);
+        self.changed_nodes.insert(object.node.clone());
+        if let Some(before) = self.all.insert(name.clone(), object) {
+            self.changed_nodes.insert(before.node);
         }
         name
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        if let Some(known) = self.all.remove(name) {
-            self.touched.insert(known.node);
+        if let Some(object) = self.all.remove(name) {
+            self.changed_nodes.insert(object.node);
         }
     }
 
-    pub(super) fn take_touched(&mut self) -> BTreeSet<Box<str>> {
-        std::mem::take(&mut self.touched)
+    pub(super) fn take_changed_nodes(&mut self) -> BTreeSet<Box<str>> {
+        std::mem::take(&mut self.changed_nodes)
     }
 }
