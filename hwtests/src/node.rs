@@ -10,7 +10,7 @@ use drivebay_proto::{
     csi::{Volume, VolumeCapability},
 };
 
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::{Csi, MIB, csi, hang::HungDrive, wait};
 
@@ -49,6 +49,17 @@ pub struct Placed {
     pub staging: PathBuf,
     /// Target path.
     pub target: PathBuf,
+}
+
+/// True if a creation may succeed later without a change of the cluster: the space of a raw volume is being zeroed (ABORTED), or drives
+/// were not scanned or polled yet within the 30 s for which the agent waits for them (RESOURCE_EXHAUSTED).
+fn is_put_off(status: &Status) -> bool {
+    let waits = ["first scan yet", "SMART data yet"];
+    match status.code() {
+        Code::Aborted => true,
+        Code::ResourceExhausted => waits.iter().any(|text| status.message().contains(text)),
+        _ => false,
+    }
 }
 
 impl Node {
@@ -157,16 +168,15 @@ impl Node {
         .await
     }
 
-    /// Creates a volume, and assigns paths. Repeats the call while it is answered with ABORTED, as a provisioner does: the space of a
-    /// raw volume is being zeroed.
+    /// Creates a volume, and assigns paths. Repeats a call that is put off, as a provisioner does.
     ///
     /// # Panics
-    /// When it is refused, or its space is not zeroed in time.
+    /// When it is refused, or is answered so for too long.
     pub async fn volume(&self, name: &str, bytes: u64, capability: &VolumeCapability) -> Placed {
         let what = format!("volume {name} is created");
         let volume = wait::until_async(ERASE_LIMIT, &what, async || {
             match self.csi.create(name, bytes, capability).await {
-                Err(status) if status.code() == Code::Aborted => None,
+                Err(status) if is_put_off(&status) => None,
                 answer => Some(answer.unwrap()),
             }
         });
