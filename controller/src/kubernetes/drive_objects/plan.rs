@@ -277,20 +277,20 @@ impl Plan<'_> {
         }
     }
 
-    /// Plans the deletion of objects that show no drive, and marks those of disconnected nodes. `is_unwanted`: true for the name of
-    /// a drive that is reported and has nothing to report. `absences`: time since which each object is without a drive, seconds since
+    /// Plans the deletion of objects that show no drive, and marks those of disconnected nodes. `unwanted`: names of
+    /// the objects of drives that are reported and have nothing to report. `absences`: time since which each object is without a drive, seconds since
     /// 1970; kept between plans.
     pub(super) fn remove(
         &mut self,
         reporters: &Reporters,
-        is_unwanted: &(dyn Fn(&str) -> bool + Sync),
+        unwanted: &BTreeSet<&str>,
         objects: &WatchedObjects,
         absences: &mut BTreeMap<String, i64>,
     ) {
         let mut absent = BTreeMap::new();
         for (name, object) in objects.iter() {
             let is_reported = !reporters.of(name).is_empty();
-            if is_reported && !is_unwanted(name) {
+            if is_reported && !unwanted.contains(name.as_str()) {
                 self.mark(name, object, reporters);
                 continue;
             }

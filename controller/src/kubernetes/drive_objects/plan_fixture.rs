@@ -168,8 +168,8 @@ impl Replica {
             };
             unwanted.extend(plan.write(view, &reporters, &objects).unwanted);
         }
-        let is_unwanted = |name: &str| unwanted.contains(name);
-        plan.remove(&reporters, &is_unwanted, &objects, &mut self.absences);
+        let unwanted = unwanted.iter().map(String::as_str).collect();
+        plan.remove(&reporters, &unwanted, &objects, &mut self.absences);
         plan.finish()
     }
 

@@ -1,7 +1,7 @@
 //! Plans the writes of Drive objects every few seconds, and sends them at a bounded rate.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -282,20 +282,14 @@ impl Writer {
             planned_nodes.insert(node.clone(), planned);
             tokio::task::yield_now().await;
         }
-        let is_unwanted = |name: &str| {
-            let mut nodes = self.nodes.iter().map(|(node, cached)| {
-                let planned = planned_nodes.get(node);
-                planned.unwrap_or(&cached.planned)
-            });
-            self.options.shown == Shown::Findings
-                && nodes.any(|planned| planned.unwanted.contains(name))
-        };
-        plan.remove(
-            &reporters,
-            &is_unwanted,
-            &lock(&self.objects),
-            &mut absences,
-        );
+        // Empty with `Shown::All`.
+        let unwanted: BTreeSet<&str> = self
+            .nodes
+            .iter()
+            .map(|(node, cached)| planned_nodes.get(node).unwrap_or(&cached.planned))
+            .flat_map(|planned| planned.unwanted.iter().map(String::as_str))
+            .collect();
+        plan.remove(&reporters, &unwanted, &lock(&self.objects), &mut absences);
         let planned = plan.finish();
         self.absences = absences;
         for (node, planned) in planned_nodes {
