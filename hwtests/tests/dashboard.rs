@@ -141,6 +141,15 @@ fn promtool_takes_every_query_and_each_names_metrics_that_there_are() {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// Alerts have no series that shows whether their rules are loaded.
+#[test]
+fn no_query_of_the_agents_or_controllers_series_is_0_when_nothing_is_scraped() {
+    let queries = queries();
+    let always = queries.iter().filter(|(_, expr)| expr.contains("vector("));
+    let titles: Vec<&str> = always.map(|(title, _)| title.as_str()).collect();
+    assert_eq!(titles, ["Alerts that fire"]);
+}
+
 #[test]
 fn no_panel_of_the_dashboard_covers_another() {
     let board = dashboard();
