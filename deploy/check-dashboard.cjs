@@ -8,7 +8,7 @@ globalThis.navigator = { language: "en-US", languages: ["en-US"] };
 const grafana = require("@grafana/data");
 globalThis.window = {};
 
-const [file, directory] = process.argv.slice(2);
+const [file, directory] = process.argv.slice(2).map((one) => path.resolve(one));
 const dashboard = JSON.parse(fs.readFileSync(file, "utf8"));
 const withInner = (panels) => panels.flatMap((panel) => [panel, ...withInner(panel.panels ?? [])]);
 const panels = withInner(dashboard.panels).filter((panel) => panel.type !== "row");
