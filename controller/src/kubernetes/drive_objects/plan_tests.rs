@@ -104,6 +104,17 @@ fn a_missing_drive_keeps_its_object() {
 }
 
 #[test]
+fn a_last_known_verdict_of_a_drive_that_was_not_scanned_is_not_shown_as_health() {
+    let (mut server, mut replica) = (Server::default(), Replica::new());
+    let mut last_known = in_state("wwn-a", "not-scanned");
+    last_known.verdict = "GOOD".into();
+    replica.sees("n1", 1, &[last_known]).act(&mut server, T);
+    for type_ in ["Present", "Healthy"] {
+        assert_eq!(server.condition("wwn-a", type_), ("Unknown", "NotScanned"));
+    }
+}
+
+#[test]
 fn deleted_objects_return() {
     let (mut server, mut replica) = (Server::default(), Replica::new());
     replica.sees("n1", 1, &[drive("wwn-a"), suspect("wwn-b")]);

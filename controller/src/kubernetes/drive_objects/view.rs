@@ -27,6 +27,12 @@ pub(super) const AGENT_CONNECTED: &str = "AgentConnected";
 /// Reason of that condition.
 pub(super) const DISCONNECTED: &str = "AgentDisconnected";
 
+/// Reason and message of the conditions of a drive that is in the persisted state alone.
+const NOT_SCANNED: (&str, &str) = (
+    "NotScanned",
+    "the agent has started and not scanned the drive yet",
+);
+
 /// Use of a drive by a node, as its agent reports it; the strongest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DriveUse {
@@ -247,11 +253,10 @@ fn present(drive: &Drive) -> Condition {
             "DriveMissing",
             "the node does not see the drive; plug it in again",
         ),
-        Some(DriveState::NotScanned) => (
-            "Unknown",
-            "NotScanned",
-            "the agent has started and not scanned the drive yet",
-        ),
+        Some(DriveState::NotScanned) => {
+            let (reason, message) = NOT_SCANNED;
+            ("Unknown", reason, message)
+        }
         _ => ("True", "Present", "the node sees the drive"),
     };
     condition("Present", status, reason, message)
@@ -266,20 +271,20 @@ fn healthy(drive: &Drive, reasons: &[Reason]) -> Condition {
     let is = |state| drive.known_state() == Some(state);
     match drive.known_verdict() {
         _ if is(DriveState::Missing) => of_first("Unknown", "DriveMissing"),
+        _ if is(DriveState::NotScanned) => {
+            let (reason, message) = NOT_SCANNED;
+            condition("Healthy", "Unknown", reason, message)
+        }
         _ if !drive.trouble.is_empty() => of_first("False", "DriveStuck"),
         Some(Verdict::Bad) => of_first("False", "Bad"),
         Some(Verdict::Suspect) => of_first("False", "Suspect"),
-        Some(Verdict::Good) => condition(
-            "Healthy",
-            "True",
-            "Good",
-            "SMART passed, and there are no findings",
-        ),
+        // Problems without an effect on the verdict are in the findings.
+        Some(Verdict::Good) => condition("Healthy", "True", "Good", "the verdict is GOOD"),
         Some(Verdict::Unknown) => condition(
             "Healthy",
             "Unknown",
             "NotKnown",
-            "nothing is known for or against it",
+            "the drive's health is not known",
         ),
         None => condition("Healthy", "False", "Other", "a verdict of a newer agent"),
     }
