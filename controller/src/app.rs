@@ -29,7 +29,10 @@ use crate::{
     liveness::Liveness,
     logging::LogService,
     manager,
-    metrics::{self, Certificate, Pages, cluster::Cluster, drive_objects::DriveObjectWrites},
+    metrics::{
+        self, Certificate, Pages, cluster::Cluster, drive_objects::DriveObjectWrites,
+        drive_tasks::DriveTaskCounts,
+    },
     settings::{self, Settings, SettingsError},
     socket::{self, BindError},
     tls::{Credentials, Role, TlsError},
@@ -154,8 +157,10 @@ pub async fn serve(
     let expected = expected(&options, &agents, &tasks, &ending).await?;
     let ready = ready_or_late(agents.ready(), expected);
     let drive_objects = drive_objects(&options, &agents, &tasks, &ending).await?;
-    let exposed =
-        Cluster::new(agents.clone(), ready.clone(), certificate).with_drive_objects(drive_objects);
+    let drive_tasks = drive_tasks(&options, &agents, &tasks, &ending).await?;
+    let exposed = Cluster::new(agents.clone(), ready.clone(), certificate)
+        .with_drive_objects(drive_objects)
+        .with_drive_tasks(drive_tasks);
     let liveness = Liveness::new(path.clone(), async || Ok(()));
     let pages = Pages::all(Arc::new(exposed), liveness.clone());
     let (metrics, probes) = (options.metrics.clone(), options.probes.clone());
@@ -462,6 +467,43 @@ async fn drive_objects(
     match options.drive_objects {
         DriveObjects::Off => Ok(None),
         DriveObjects::All | DriveObjects::Findings => Err(RunError::NoKubernetes),
+    }
+}
+
+/// Carries out DriveTasks if --drive-tasks is set; returns what is counted of them.
+#[cfg(feature = "kubernetes")]
+async fn drive_tasks(
+    options: &RunOptions,
+    agents: &Agents,
+    tasks: &TaskTracker,
+    ending: &CancellationToken,
+) -> Result<Option<Arc<DriveTaskCounts>>, RunError> {
+    use crate::kubernetes::drive_tasks::{Options, follow_tasks};
+
+    if !options.drive_tasks {
+        return Ok(None);
+    }
+    let client = crate::kubernetes::client().await?;
+    let counts = Arc::new(DriveTaskCounts::default());
+    let options = Options {
+        max_evacuations: options.max_evacuations.into(),
+        counts: counts.clone(),
+    };
+    let follow = follow_tasks(client, agents.clone(), options, ending.clone());
+    tasks.spawn(follow);
+    Ok(Some(counts))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn drive_tasks(
+    options: &RunOptions,
+    _: &Agents,
+    _: &TaskTracker,
+    _: &CancellationToken,
+) -> Result<Option<Arc<DriveTaskCounts>>, RunError> {
+    match options.drive_tasks {
+        false => Ok(None),
+        true => Err(RunError::NoKubernetes),
     }
 }
 

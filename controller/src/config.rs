@@ -111,6 +111,12 @@ pub struct RunOptions {
         requires = "kubernetes"
     )]
     pub drive_objects: DriveObjects,
+    /// Carry out the DriveTasks of the cluster's API server. Who may request what is decided by an admission policy of the cluster
+    #[arg(long, requires = "kubernetes")]
+    pub drive_tasks: bool,
+    /// Largest number of nodes on which volumes may move at one time when a DriveTask begins an evacuation
+    #[arg(long, value_name = "NODES", default_value_t = 4, requires = "drive_tasks", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub max_evacuations: u16,
     /// Have the cluster's API server review agents' tokens: the ServiceAccount that agents run as. Only in a pod
     #[arg(
         long,

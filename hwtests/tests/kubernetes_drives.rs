@@ -1,5 +1,5 @@
 //! Drive objects in a real Kubernetes cluster: kubectl's output, their return after deletion, and the number of requests to the API
-//! server; and the page. Run by hwtests/kubernetes, which starts the cluster.
+//! server; DriveTasks; and the page. Run by hwtests/kubernetes, which starts the cluster.
 #![allow(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -13,3 +13,5 @@ mod load;
 mod page;
 #[path = "kubernetes_drives/shown.rs"]
 mod shown;
+#[path = "kubernetes_drives/tasks.rs"]
+mod tasks;

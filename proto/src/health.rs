@@ -1,7 +1,7 @@
 //! Conclusions from the health of a drive as an agent reports it, and its texts. Pure.
 
 use crate::{
-    agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, Overridden},
+    agent::{Acknowledged, Cordon, Drive, DriveHealth, Finding, NamedFinding, Overridden},
     words::{DriveState, Verdict},
 };
 
@@ -70,6 +70,30 @@ impl DriveHealth {
 }
 
 impl Drive {
+    /// Returns the findings that an acknowledgement has to name, if it names any: those that count now.
+    pub fn nameable_findings(&self) -> Vec<NamedFinding> {
+        let health = self.health.as_ref();
+        let polled = health.and_then(|health| health.smart.as_ref());
+        let polled = polled.iter().flat_map(|smart| &smart.findings);
+        let polled = polled.filter(|one| !one.acknowledged);
+        let mut named: Vec<NamedFinding> = polled
+            .map(|one| NamedFinding {
+                code: one.code.clone(),
+                subject: one.subject.clone(),
+                value: one.value,
+            })
+            .collect();
+        for one in health.iter().flat_map(|health| health.counting()) {
+            if !named.iter().any(|it| it.code == one.code) {
+                named.push(NamedFinding {
+                    code: one.code.clone(),
+                    ..NamedFinding::default()
+                });
+            }
+        }
+        named
+    }
+
     /// True if the verdict is SUSPECT or BAD, and all findings are acknowledged.
     pub fn is_acknowledged(&self) -> bool {
         let is_bad = self

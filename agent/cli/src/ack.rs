@@ -58,6 +58,7 @@ pub async fn run(args: &AckArgs) -> Result<String, OneDriveError> {
         confirm: args.confirm.clone().unwrap_or_default(),
         until: args.until.as_ref().map_or(0, |until| until.ends),
         takes_new_volumes: args.use_drive,
+        named: Vec::new(),
     };
     let call = client.raw.acknowledge_drive(request);
     let answer = client.asked.answered(call).await?.into_inner();

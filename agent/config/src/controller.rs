@@ -21,6 +21,8 @@ pub enum DriveVerb {
     Locate,
     /// Move volumes to other drives of the node, end such moves, and list them.
     Evacuate,
+    /// Acknowledge findings, each of which the request must name.
+    Acknowledge,
 }
 
 /// The controllers that this agent connects to.

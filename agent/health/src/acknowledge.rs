@@ -35,6 +35,10 @@ pub enum AcknowledgeError {
     )]
     NotConfirmed { drive: DriveId },
     #[error(
+        "nothing was acknowledged of drive {drive}: {findings}. Look at its findings again, and name all that are to be acknowledged"
+    )]
+    NotNamed { drive: DriveId, findings: String },
+    #[error(
         "drive {drive} cannot be used for new volumes by an acknowledgement: {codes} is its state now and cannot be \
          acknowledged. Acknowledge it without use, or override its verdict in the config ([[health.override]])"
     )]
@@ -51,6 +55,14 @@ pub enum AcknowledgeError {
     Stopping,
 }
 
+/// A finding that an operator has seen, with the largest value that is acknowledged. Without a subject and a value if it is not from SMART data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFinding {
+    pub code: String,
+    pub subject: String,
+    pub value: u64,
+}
+
 /// Decision of an operator.
 #[derive(Debug)]
 pub enum Order {
@@ -58,6 +70,8 @@ pub enum Order {
     Acknowledge {
         ack: Acknowledgement,
         confirmed: bool,
+        /// Nothing is acknowledged if another finding counts, or one of these is worse than named. Empty: all findings are acknowledged.
+        named: Vec<NamedFinding>,
     },
     Withdraw {
         by: String,

@@ -175,9 +175,15 @@ impl<S: Agent> Agent for Remote<S> {
 
     async fn acknowledge_drive(
         &self,
-        _: Request<AcknowledgeDriveRequest>,
+        request: Request<AcknowledgeDriveRequest>,
     ) -> Answer<AcknowledgeDriveResponse> {
-        by_hand()
+        self.shared.allows(DriveVerb::Acknowledge)?;
+        if request.get_ref().named.is_empty() {
+            return Err(Status::invalid_argument(
+                "named is empty: a controller acknowledges only findings that it names",
+            ));
+        }
+        self.service.acknowledge_drive(request).await
     }
 
     async fn unacknowledge_drive(
@@ -356,7 +362,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_controller_may_call_what_it_uses_and_nothing_else() {
-        let each = [DriveVerb::Cordon, DriveVerb::Locate, DriveVerb::Evacuate];
+        let each = [
+            DriveVerb::Cordon,
+            DriveVerb::Locate,
+            DriveVerb::Evacuate,
+            DriveVerb::Acknowledge,
+        ];
         is_all_that_may_be_called(BTreeSet::new()).await;
         is_all_that_may_be_called(BTreeSet::from(each)).await;
         for verb in each {
@@ -410,7 +421,12 @@ mod tests {
                 }
                 _ => false,
             };
-            let expected = if allowed || used.contains(&call) {
+            let acknowledges =
+                call == "acknowledge_drive" && verbs.contains(&DriveVerb::Acknowledge);
+            let expected = if acknowledges {
+                // The request of this test names no finding.
+                Code::InvalidArgument
+            } else if allowed || used.contains(&call) {
                 Code::Unimplemented
             } else {
                 Code::PermissionDenied

@@ -16,7 +16,7 @@ use super::{latency, moves::Moves, snapshots::Snapshots};
 use crate::csi::status::status;
 use drivebay_health::{
     CollectedEvidence,
-    acknowledge::{AcknowledgeError, Acknowledger, Order},
+    acknowledge::{AcknowledgeError, Acknowledger, NamedFinding, Order},
 };
 use drivebay_model::{CheckMethod, Cordon, DriveId, Snapshot, cause::chain};
 use drivebay_node::{
@@ -33,6 +33,8 @@ const QUEUE: usize = 2;
 
 /// Bytes of an acknowledgement's longest note, which stays in the drive's history.
 const MAX_NOTE: usize = drivebay_model::cordon::MAX_TEXT;
+/// Most findings that an acknowledgement names. A drive has fewer.
+const MAX_NAMED: usize = 64;
 
 #[derive(Debug, Clone)]
 pub struct AgentService {
@@ -89,9 +91,9 @@ impl AgentService {
         let done = done.map_err(|error| {
             let code = match error {
                 AcknowledgeError::NotConfirmed { .. } => Code::InvalidArgument,
-                AcknowledgeError::NotMonitored(_) | AcknowledgeError::StateCounts { .. } => {
-                    Code::FailedPrecondition
-                }
+                AcknowledgeError::NotMonitored(_)
+                | AcknowledgeError::NotNamed { .. }
+                | AcknowledgeError::StateCounts { .. } => Code::FailedPrecondition,
                 AcknowledgeError::Write { .. } => Code::Internal,
                 AcknowledgeError::Stopping => Code::Unavailable,
             };
@@ -308,8 +310,18 @@ impl Agent for AgentService {
         said_by(&by)?;
         printable("note", &note)?;
         let id = self.id_of(&request.drive)?;
+        if request.named.len() > MAX_NAMED {
+            let why = format!("named has more than {MAX_NAMED} findings");
+            return Err(Status::invalid_argument(why));
+        }
+        let named = request.named.into_iter().map(|one| NamedFinding {
+            code: one.code,
+            subject: one.subject,
+            value: one.value,
+        });
         let order = Order::Acknowledge {
             confirmed: request.confirm == id.0,
+            named: named.collect(),
             ack: Acknowledgement {
                 by,
                 note,

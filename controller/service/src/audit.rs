@@ -43,7 +43,8 @@ pub enum AuditError {
 pub struct Record {
     /// When, RFC 3339 in UTC.
     at: String,
-    /// `csi`: whoever may open the CSI socket. `agent`: who is in `node` and `address`.
+    /// `csi`: whoever may open the CSI socket. `agent`: who is in `node` and `address`. `drive-task`: the author of the task in `on`, as the
+    /// cluster's admission policy has verified it.
     who: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
@@ -86,6 +87,21 @@ impl Record {
             on: Some(printable_sentence(on)),
             allowed: !refused,
             result: format!("{code:?}"),
+        }
+    }
+
+    /// Returns the record of an operation that a DriveTask requested from an agent. `on`: the drive, the task and its author.
+    pub fn drive_task(what: &'static str, on: &str, allowed: bool, result: &str) -> Self {
+        Self {
+            at: now(),
+            who: "drive-task",
+            node: None,
+            address: None,
+            proof: None,
+            what,
+            on: Some(printable_sentence(on)),
+            allowed,
+            result: printable_sentence(result),
         }
     }
 

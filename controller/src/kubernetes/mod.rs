@@ -7,6 +7,7 @@
 mod certificates;
 mod copies;
 pub mod drive_objects;
+pub mod drive_tasks;
 mod duplicates;
 mod events;
 mod follow;

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::{
     Certificate, Def, Exposed, Families, build,
     drive_objects::DriveObjectWrites,
+    drive_tasks::DriveTaskCounts,
     families::{counter, gauge, number, truth},
 };
 use drivebay_service::{agents::Agents, audit::Audit};
@@ -104,6 +105,16 @@ const DRIVE_OBJECTS: Def = counter(
     "Requests to the API server that write Drive objects, by result; conflict: another controller was first. Only with --drive-objects.",
     &["result"],
 );
+const DRIVE_TASKS: Def = gauge(
+    "drivebay_controller_drive_tasks",
+    "Unfinished DriveTasks of the cluster, by phase. Only with --drive-tasks.",
+    &["phase"],
+);
+const DRIVE_TASKS_FINISHED: Def = counter(
+    "drivebay_controller_drive_tasks_finished_total",
+    "DriveTasks that this controller has finished, by result. Only with --drive-tasks.",
+    &["result"],
+);
 
 /// All definitions of this module.
 pub const DEFINITIONS: &[Def] = &[
@@ -124,6 +135,8 @@ pub const DEFINITIONS: &[Def] = &[
     AUDIT_LOST,
     STATE_FILES,
     DRIVE_OBJECTS,
+    DRIVE_TASKS,
+    DRIVE_TASKS_FINISHED,
 ];
 
 /// Source of the controller's metrics.
@@ -133,6 +146,7 @@ pub struct Cluster {
     ready: watch::Receiver<bool>,
     certificate: Certificate,
     drive_objects: Option<Arc<DriveObjectWrites>>,
+    drive_tasks: Option<Arc<DriveTaskCounts>>,
 }
 
 impl Cluster {
@@ -143,6 +157,7 @@ impl Cluster {
             ready,
             certificate,
             drive_objects: None,
+            drive_tasks: None,
         }
     }
 
@@ -151,6 +166,15 @@ impl Cluster {
     pub fn with_drive_objects(self, writes: Option<Arc<DriveObjectWrites>>) -> Self {
         Self {
             drive_objects: writes,
+            ..self
+        }
+    }
+
+    /// Adds what is counted of DriveTasks.
+    #[must_use]
+    pub fn with_drive_tasks(self, counts: Option<Arc<DriveTaskCounts>>) -> Self {
+        Self {
+            drive_tasks: counts,
             ..self
         }
     }
@@ -224,6 +248,14 @@ impl Exposed for Cluster {
         }
         for (outcome, count) in self.drive_objects.iter().flat_map(|writes| writes.all()) {
             into.put(&DRIVE_OBJECTS, &[outcome.as_str()], number(count));
+        }
+        if let Some(tasks) = &self.drive_tasks {
+            for (phase, count) in tasks.unfinished() {
+                into.put(&DRIVE_TASKS, &[phase], number(count));
+            }
+            for (result, count) in tasks.results() {
+                into.put(&DRIVE_TASKS_FINISHED, &[result.as_str()], number(count));
+            }
         }
         self.certificate.put(into);
     }

@@ -2,5 +2,6 @@
 
 pub mod cluster;
 pub mod drive_objects;
+pub mod drive_tasks;
 
 pub use drivebay_common::metrics::*;

@@ -145,6 +145,12 @@ failureThreshold: 3
 {{- if and .Values.controller.kubernetes (ne .Values.driveObjects "none") }}yes{{ end }}
 {{- end }}
 
+{{/* Whether operations on drives can be requested with objects. */}}
+
+{{- define "drivebay.driveTasks" -}}
+{{- if and (include "drivebay.driveObjects" .) .Values.driveTasks.enabled }}yes{{ end }}
+{{- end }}
+
 {{/* The token of the ServiceAccount, for those containers that ask the API. */}}
 
 {{- define "drivebay.tokenVolume" -}}

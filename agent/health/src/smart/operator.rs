@@ -1,13 +1,15 @@
 //! Executes an operator's decision about a drive's findings: saves it durably, then publishes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Tracked,
     persisted::{of_history, report},
 };
 use crate::{
-    acknowledge::{AcknowledgeError, AcknowledgeRequest, Done, Order, to_smart_finding},
+    acknowledge::{
+        AcknowledgeError, AcknowledgeRequest, Done, NamedFinding, Order, to_smart_finding,
+    },
     slow,
 };
 use drivebay_evidence::now;
@@ -34,9 +36,22 @@ pub(super) async fn carry_out(
     let before = shown(node, id);
     let mut history = tracked.history.clone();
     let (mut acknowledged, changes) = match &request.order {
-        Order::Acknowledge { ack, confirmed } => {
+        Order::Acknowledge {
+            ack,
+            confirmed,
+            named,
+        } => {
             if tracked.history.verdict().max(before.verdict) == Verdict::Bad && !confirmed {
                 return Err(AcknowledgeError::NotConfirmed { drive: id.clone() });
+            }
+            if !named.is_empty() {
+                let findings = not_named(named, &tracked.history, &before);
+                if !findings.is_empty() {
+                    return Err(AcknowledgeError::NotNamed {
+                        drive: id.clone(),
+                        findings: findings.join("; "),
+                    });
+                }
             }
             let besides = inventory.health(|registry| registry.acknowledgeable(id));
             let findings = history.acknowledge(ack, at);
@@ -148,6 +163,43 @@ fn states(
     codes
 }
 
+/// Returns the findings that an operator who named these has not seen: those that count and are not named, and those that are worse than
+/// named. Findings of the last poll are named with their subject and value, all others by their code. Pure.
+fn not_named(named: &[NamedFinding], history: &History, shown: &DriveHealth) -> Vec<String> {
+    let polled = history.findings().iter();
+    let polled: Vec<_> = polled.filter(|one| !one.acknowledged).collect();
+    let mut missing: Vec<String> = polled
+        .iter()
+        .filter_map(|one| {
+            let code = one.code.as_str();
+            let mut named = named.iter();
+            let named = named.find(|it| it.code == code && it.subject == one.subject);
+            let (subject, value) = (&one.subject, one.value);
+            match named {
+                None => Some(format!("{code} ({subject}: {value}) is not named")),
+                Some(it) if it.value < value => {
+                    let named = it.value;
+                    Some(format!(
+                        "{code} ({subject}) is {value}, and {named} is named"
+                    ))
+                }
+                Some(_) => None,
+            }
+        })
+        .collect();
+    let held = history.standing().into_iter();
+    let held = held.filter(|one| !one.acknowledged);
+    let held = held.map(|one| one.code.as_str().to_owned());
+    let mut others: BTreeSet<String> = shown.counting().map(|one| one.code.clone()).collect();
+    others.extend(held);
+    others.retain(|code| {
+        let is_polled = polled.iter().any(|it| it.code.as_str() == code);
+        !is_polled && !named.iter().any(|it| it.code == *code)
+    });
+    missing.extend(others.iter().map(|code| format!("{code} is not named")));
+    missing
+}
+
 /// True if acknowledging `findings` at `now` (Unix time in seconds) changes anything. Pure.
 fn changes(
     before: &History,
@@ -237,6 +289,48 @@ mod tests {
         ] {
             assert!(changes(&known, &again, &choice, 3), "{choice:?}");
         }
+    }
+
+    #[test]
+    fn findings_that_are_not_named_or_worse_than_named_are_not_acknowledged() {
+        let history = history();
+        let shown = DriveHealth {
+            findings: vec![Finding::new(Code::KernelIoError, "")],
+            ..DriveHealth::default()
+        };
+        let smart = history.findings().iter().map(|one| NamedFinding {
+            code: one.code.as_str().to_owned(),
+            subject: one.subject.clone(),
+            value: one.value,
+        });
+        let mut named: Vec<NamedFinding> = smart.collect();
+        assert!(!named.is_empty());
+        let missing = not_named(&named, &history, &shown);
+        assert_eq!(missing, ["KernelIoError is not named"]);
+        named.push(NamedFinding {
+            code: "KernelIoError".to_owned(),
+            subject: String::new(),
+            value: 0,
+        });
+        assert!(not_named(&named, &history, &shown).is_empty());
+        let worse = named[0].value;
+        named[0].value -= 1;
+        let missing = not_named(&named, &history, &shown);
+        let text = missing.join("");
+        assert!(
+            text.contains(&format!("is {worse}, and {} is named", worse - 1)),
+            "{text}"
+        );
+        let other = named.split_off(1);
+        let missing = not_named(&other, &history, &shown).join("");
+        assert!(
+            missing.contains(&format!(": {worse}) is not named")),
+            "{missing}"
+        );
+        // Of an acknowledged finding nothing has to be named.
+        let mut known = history.clone();
+        known.acknowledge(&ack(), 2);
+        assert!(not_named(&[], &known, &DriveHealth::default()).is_empty());
     }
 
     #[test]

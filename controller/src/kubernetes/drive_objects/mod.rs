@@ -12,6 +12,7 @@ mod view;
 mod watched;
 mod write;
 
+pub(in crate::kubernetes) use view::{DriveUse, is_shown};
 pub use write::{Options, follow_drives};
 
 /// Selects the drives that have objects.

@@ -136,6 +136,9 @@ pub struct DriveStatus {
     /// Number of findings that are not listed.
     #[serde(skip_serializing_if = "is_zero")]
     pub more_findings: i64,
+    /// Findings that a DriveTask names to acknowledge them: those that are not acknowledged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<FindingCount>,
     /// Volumes on the drive: those with abnormal conditions first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeOnDrive>,
@@ -169,6 +172,19 @@ pub struct Finding {
     /// RFC 3339; empty if not known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub since: String,
+}
+
+/// A finding that is not acknowledged, with its count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FindingCount {
+    pub code: String,
+    /// Attribute of the SMART data, such as ata-197; empty for a finding from another source.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// Count of that attribute.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub value: i64,
 }
 
 /// A volume on a drive.

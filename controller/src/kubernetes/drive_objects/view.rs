@@ -12,7 +12,7 @@ use drivebay_view::{
 };
 
 use super::{
-    object::{Condition, DriveStatus, Finding, Observed, VolumeOnDrive, format_time},
+    object::{Condition, DriveStatus, Finding, FindingCount, Observed, VolumeOnDrive, format_time},
     watched::Transition,
 };
 
@@ -35,7 +35,7 @@ const NOT_SCANNED: (&str, &str) = (
 
 /// Use of a drive by a node, as its agent reports it; the strongest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum DriveUse {
+pub(in crate::kubernetes) enum DriveUse {
     /// The drive was seen before and is not present.
     Remembered,
     /// The drive is present and not used.
@@ -45,7 +45,7 @@ pub(super) enum DriveUse {
 }
 
 impl DriveUse {
-    pub(super) fn of(drive: &Drive) -> Self {
+    pub(in crate::kubernetes) fn of(drive: &Drive) -> Self {
         match drive.known_state() {
             Some(DriveState::Missing | DriveState::NotScanned) => Self::Remembered,
             Some(DriveState::Claimed | DriveState::Available) => Self::Used,
@@ -96,7 +96,7 @@ impl Volumes {
 }
 
 /// True if drives like this one have objects: not parts of drives, virtual devices, or loop devices that no class selects.
-pub(super) fn is_shown(drive: &Drive) -> bool {
+pub(in crate::kubernetes) fn is_shown(drive: &Drive) -> bool {
     let is_loop = drive.known_transport() == Some(Transport::Loop);
     let is_unused_loop = is_loop && drive.known_state() == Some(DriveState::Rejected);
     !(is_noise(drive) || is_unused_loop)
@@ -171,12 +171,23 @@ pub(super) fn status(drive: &Drive, context: Context<'_>) -> DriveStatus {
             .unwrap_or_default(),
         more_findings: signed(reasons.len().saturating_sub(MAX_FINDINGS) as u64),
         findings: reasons.iter().take(MAX_FINDINGS).map(finding).collect(),
+        counts: counts(drive),
         volumes: volumes.listed,
         volume_count: signed(volumes.count as u64),
         conditions: carry(conditions(node, drive, &reasons, others), transitions, now),
         updated: format_time(now),
         observed,
     }
+}
+
+fn counts(drive: &Drive) -> Vec<FindingCount> {
+    let named = drive.nameable_findings().into_iter().take(MAX_FINDINGS);
+    let counts = named.map(|one| FindingCount {
+        code: printable(&one.code),
+        subject: printable(&one.subject),
+        value: i64::try_from(one.value).unwrap_or(i64::MAX),
+    });
+    counts.collect()
 }
 
 fn finding(reason: &Reason) -> Finding {

@@ -34,7 +34,7 @@ impl Digests {
         for finding in &mut compared.findings {
             finding.message = String::new();
         }
-        compared.volumes = Vec::new();
+        (compared.volumes, compared.counts) = (Vec::new(), Vec::new());
         (compared.volume_count, compared.free, compared.size) = (0, String::new(), String::new());
         (
             compared.size_bytes,

@@ -1,0 +1,462 @@
+//! Requests to the node's agent for a task, and the progress of its moves.
+
+use drivebay_common::units::{count, human_seconds, human_size};
+use drivebay_proto::{
+    VolumeId,
+    agent::{
+        AcknowledgeDriveRequest, CordonDriveRequest, ListMovesRequest, LocateDriveRequest, Move,
+        MoveVolumesRequest, NamedFinding, agent_client::AgentClient,
+    },
+    words::MovePhase,
+};
+use drivebay_service::{
+    agents::{AgentChannel, Agents},
+    call::{CHANGE_DEADLINE, CallError, call},
+    catalog::{Key, exists},
+    peer_log::{printable, printable_sentence},
+};
+use tonic::Code;
+
+use super::{
+    object::{Acknowledge, DriveTaskStatus, Evacuate, WaitingVolume},
+    operation::Operation,
+    plan::Target,
+};
+use crate::kubernetes::drive_objects::object::parse_time;
+
+/// Most volumes that have not moved in a status.
+const MAX_WAITING: usize = 16;
+/// Most bytes of the name of an operator that an agent accepts.
+const MAX_BY: usize = 512;
+
+/// Why an operation was not carried out, or is not known to have been.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallFailed {
+    /// The agent refuses it for good.
+    #[error("{message}")]
+    Refused { code: Code, message: String },
+    /// The request is repeated: the agent is busy, or its answer was lost.
+    #[error("{0}")]
+    Again(CallError),
+    /// Other volumes of the node move.
+    #[error("volumes move on node {node} already, from drive {from}")]
+    Busy { node: String, from: String },
+    #[error("drive {drive} has no volume {name}")]
+    NoVolume { drive: String, name: String },
+    #[error("acknowledge.until is not a time as in RFC 3339")]
+    Until,
+}
+
+impl From<CallError> for CallFailed {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Answered {
+                code: Code::Aborted | Code::Unavailable,
+                ..
+            } => Self::Again(error),
+            CallError::Answered { code, message } => Self::Refused {
+                code,
+                message: printable_sentence(&message),
+            },
+            CallError::NotConnected { .. } | CallError::InDoubt { .. } | CallError::Deadline(_) => {
+                Self::Again(error)
+            }
+            CallError::Outdated { .. } | CallError::Nonsense { .. } => Self::Refused {
+                code: Code::FailedPrecondition,
+                message: printable_sentence(&error.to_string()),
+            },
+        }
+    }
+}
+
+/// Answer of an agent that has carried out an operation, or has accepted moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Accepted {
+    pub(super) message: String,
+    /// Number and bytes of the volumes that are to move; None if the operation is complete.
+    pub(super) moves: Option<(usize, u64)>,
+}
+
+fn done(message: String) -> Accepted {
+    Accepted {
+        message: printable_sentence(&message),
+        moves: None,
+    }
+}
+
+/// Requests an operation. `by`: the operator, as recorded by the agent.
+pub(super) async fn request(
+    agents: &Agents,
+    target: &Target,
+    operation: Operation<'_>,
+    by: &str,
+) -> Result<Accepted, CallFailed> {
+    let not_connected = || CallError::NotConnected {
+        node: target.node.clone(),
+    };
+    let agent = agents.get(&target.node).ok_or_else(not_connected)?;
+    let mut client = agent.client()?;
+    let drive = target.drive.clone();
+    let by = by.get(..by.floor_char_boundary(MAX_BY)).unwrap_or_default();
+    match operation {
+        Operation::Cordon(cordon) => {
+            let request = CordonDriveRequest {
+                drive,
+                by: by.to_owned(),
+                reason: cordon.reason.clone(),
+                uncordon: false,
+            };
+            let answer = call(CHANGE_DEADLINE, client.cordon_drive(request)).await?;
+            Ok(done(match answer.changed {
+                true => "the drive takes no new volumes".to_owned(),
+                false => "the drive was cordoned already".to_owned(),
+            }))
+        }
+        Operation::Uncordon => {
+            let request = CordonDriveRequest {
+                drive,
+                by: by.to_owned(),
+                reason: String::new(),
+                uncordon: true,
+            };
+            let answer = call(CHANGE_DEADLINE, client.cordon_drive(request)).await?;
+            Ok(done(match answer.changed {
+                true => {
+                    "the drive takes new volumes, as far as an operator is concerned".to_owned()
+                }
+                false => "the drive was not cordoned".to_owned(),
+            }))
+        }
+        Operation::Locate { on } => {
+            let request = LocateDriveRequest { drive, on };
+            let answer = call(CHANGE_DEADLINE, client.locate_drive(request)).await?;
+            let state = if on { "on" } else { "off" };
+            Ok(done(format!("the light is {state}, by {}", answer.by)))
+        }
+        Operation::Acknowledge(given) => acknowledge(&mut client, drive, by, given).await,
+        Operation::Evacuate(given) => evacuate(agents, &mut client, target, by, given).await,
+        Operation::Replace(_) => {
+            let request = MoveVolumesRequest {
+                drive,
+                to: target.to.clone(),
+                by: by.to_owned(),
+                ..MoveVolumesRequest::default()
+            };
+            move_volumes(&mut client, target, request).await
+        }
+    }
+}
+
+async fn acknowledge(
+    client: &mut AgentClient<AgentChannel>,
+    drive: String,
+    by: &str,
+    given: &Acknowledge,
+) -> Result<Accepted, CallFailed> {
+    let until = match &given.until {
+        None => 0,
+        Some(until) => {
+            let until = parse_time(until).ok_or(CallFailed::Until)?;
+            // 0 would be without an end.
+            u64::try_from(until).unwrap_or_default().max(1)
+        }
+    };
+    let named = given.findings.iter().map(|one| NamedFinding {
+        code: one.code.clone(),
+        subject: one.subject.clone(),
+        value: u64::try_from(one.value).unwrap_or_default(),
+    });
+    let request = AcknowledgeDriveRequest {
+        // The task names the drive and each finding.
+        confirm: drive.clone(),
+        drive,
+        by: by.to_owned(),
+        note: given.note.clone(),
+        until,
+        takes_new_volumes: given.takes_new_volumes,
+        named: named.collect(),
+    };
+    let answer = call(CHANGE_DEADLINE, client.acknowledge_drive(request)).await?;
+    let verdict = &answer.verdict;
+    Ok(done(match answer.nothing {
+        true => format!("there is nothing to acknowledge; the verdict is {verdict}"),
+        false => {
+            let found = count(answer.acknowledged.len() as u64, "finding");
+            format!("{found} acknowledged; the verdict is {verdict}")
+        }
+    }))
+}
+
+async fn evacuate(
+    agents: &Agents,
+    client: &mut AgentClient<AgentChannel>,
+    target: &Target,
+    by: &str,
+    given: &Evacuate,
+) -> Result<Accepted, CallFailed> {
+    let on_drive = volumes_on(agents, &target.node, &target.drive);
+    let mut only = Vec::new();
+    for name in &given.volumes {
+        let found = on_drive.iter().find(|volume| volume.name == *name);
+        let found = found.ok_or_else(|| CallFailed::NoVolume {
+            drive: target.drive.clone(),
+            name: name.clone(),
+        })?;
+        only.push(found.id.clone());
+    }
+    let request = MoveVolumesRequest {
+        drive: target.drive.clone(),
+        only,
+        to: target.to.clone(),
+        hold: given.hold,
+        by: by.to_owned(),
+        ..MoveVolumesRequest::default()
+    };
+    move_volumes(client, target, request).await
+}
+
+async fn move_volumes(
+    client: &mut AgentClient<AgentChannel>,
+    target: &Target,
+    request: MoveVolumesRequest,
+) -> Result<Accepted, CallFailed> {
+    // What the agent says counts: objects may have been deleted, and people move volumes without them.
+    let moves = list(client).await?;
+    let mut others = moves.iter().filter(|one| is_active(one));
+    if let Some(other) = others.find(|one| one.from != target.drive) {
+        return Err(CallFailed::Busy {
+            node: target.node.clone(),
+            from: printable(&other.from),
+        });
+    }
+    let answer = call(CHANGE_DEADLINE, client.move_volumes(request)).await?;
+    let bytes = answer.moves.iter().map(|one| one.size_bytes).sum();
+    let volumes = answer.moves.len();
+    Ok(Accepted {
+        message: match volumes {
+            0 => "the drive has no volume that would have to move".to_owned(),
+            _ => format!("the agent moves {}", count(volumes as u64, "volume")),
+        },
+        moves: Some((volumes, bytes)),
+    })
+}
+
+/// Returns the moves of the node's agent.
+async fn list(client: &mut AgentClient<AgentChannel>) -> Result<Vec<Move>, CallFailed> {
+    let answer = call(CHANGE_DEADLINE, client.list_moves(ListMovesRequest {})).await?;
+    Ok(answer.moves)
+}
+
+/// True if the move has not ended.
+fn is_active(one: &Move) -> bool {
+    one.known_phase() != Some(MovePhase::Moved)
+}
+
+/// A volume of a drive, by its id and CSI name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct VolumeName {
+    id: String,
+    name: String,
+}
+
+/// Returns the existing volumes of a drive, as its node last reported them.
+fn volumes_on(agents: &Agents, node: &str, drive: &str) -> Vec<VolumeName> {
+    let Some(agent) = agents.get(node) else {
+        return Vec::new();
+    };
+    let uuids = agent.look(|inventory| inventory.volumes());
+    let volumes = uuids.into_iter().filter_map(|uuid| {
+        let key = Key {
+            uuid,
+            node: agent.node_id(),
+        };
+        let volume = agents.catalog().get(&key).filter(exists)?;
+        let id = VolumeId {
+            uuid,
+            node: node.to_owned(),
+        };
+        (volume.drive == drive).then(|| VolumeName {
+            id: id.to_string(),
+            name: volume.name.clone(),
+        })
+    });
+    volumes.collect()
+}
+
+/// State of an evacuation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Moves are running or waiting; the status has them.
+    Moving(Box<DriveTaskStatus>),
+    /// No move is left.
+    Ended {
+        /// Names of volumes that are still on the drive.
+        remaining: Vec<String>,
+    },
+}
+
+/// Polls the moves of an accepted evacuation. `status`: that of the task. `only`: names of the volumes that are to move; empty: all.
+pub(super) async fn progress(
+    agents: &Agents,
+    status: &DriveTaskStatus,
+    only: &[String],
+) -> Result<Progress, CallFailed> {
+    let (node, drive) = (&status.node, &status.identity);
+    let not_connected = || CallError::NotConnected { node: node.clone() };
+    let agent = agents.get(node).ok_or_else(not_connected)?;
+    let moves = list(&mut agent.client()?).await?;
+    let wanted = |name: &String| only.is_empty() || only.contains(name);
+    let ours = moves.iter();
+    let ours: Vec<&Move> = ours
+        .filter(|one| one.from == *drive && is_active(one) && wanted(&one.name))
+        .collect();
+    if ours.is_empty() {
+        let on_drive = volumes_on(agents, node, drive).into_iter();
+        let remaining = on_drive.map(|one| one.name).filter(|name| wanted(name));
+        return Ok(Progress::Ended {
+            remaining: remaining.collect(),
+        });
+    }
+    Ok(Progress::Moving(Box::new(moving(status, &ours))))
+}
+
+/// Returns the status of an evacuation with these moves left. Pure.
+fn moving(status: &DriveTaskStatus, left: &[&Move]) -> DriveTaskStatus {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let left_count = signed(left.len() as u64);
+    let volumes = status.volumes.max(left_count);
+    let left_bytes: u64 = left
+        .iter()
+        .map(|one| one.total_bytes.saturating_sub(one.done_bytes))
+        .sum();
+    let bytes = status.bytes.max(signed(left_bytes));
+    let copied = bytes.saturating_sub(signed(left_bytes));
+    let unsigned = |number: i64| u64::try_from(number).unwrap_or_default();
+    let rate: u64 = left.iter().map(|one| one.bytes_per_second).sum();
+    let seconds = left.iter().map(|one| one.eta_seconds).max().unwrap_or(0);
+    let mut progress = format!(
+        "{} of {}, {} of {}",
+        volumes - left_count,
+        count(unsigned(volumes), "volume"),
+        human_size(unsigned(copied)),
+        human_size(unsigned(bytes)),
+    );
+    if rate > 0 {
+        progress += &format!(", {}/s", human_size(rate));
+    }
+    if seconds > 0 {
+        progress += &format!(", {} left", human_seconds(seconds));
+    }
+    let waiting = left.iter().take(MAX_WAITING).map(|one| WaitingVolume {
+        name: printable(&one.name),
+        phase: printable(&one.phase),
+        message: printable_sentence(&one.waits_for),
+    });
+    let is_copying = left.iter().any(|one| {
+        matches!(
+            one.known_phase(),
+            Some(MovePhase::Copying | MovePhase::Completing)
+        )
+    });
+    let in_doubt = left
+        .iter()
+        .any(|one| one.known_phase() == Some(MovePhase::InDoubt));
+    let (reason, message) = match (in_doubt, is_copying) {
+        (true, _) => (
+            "MoveInDoubt",
+            "which place of a volume has the latest data is not known: see drivebay-agent moves, and volume prefer",
+        ),
+        (false, true) => ("Moving", "volumes are being copied"),
+        (false, false) => (
+            "WaitingForVolumes",
+            "volumes in use are copied when no pod uses them; see status.waiting",
+        ),
+    };
+    DriveTaskStatus {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        progress,
+        volumes,
+        volumes_moved: volumes - left_count,
+        bytes,
+        bytes_copied: copied,
+        waiting: waiting.collect(),
+        ..status.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str, phase: MovePhase, done: u64, total: u64) -> Move {
+        Move {
+            name: name.to_owned(),
+            phase: phase.to_string(),
+            done_bytes: done,
+            total_bytes: total,
+            ..Move::default()
+        }
+    }
+
+    fn accepted() -> DriveTaskStatus {
+        DriveTaskStatus {
+            volumes: 3,
+            bytes: 300 << 20,
+            ..DriveTaskStatus::default()
+        }
+    }
+
+    #[test]
+    fn progress_counts_volumes_and_bytes_and_says_what_is_left() {
+        let mut copying = one("b", MovePhase::Copying, 40 << 20, 100 << 20);
+        (copying.bytes_per_second, copying.eta_seconds) = (10 << 20, 6);
+        let waiting = Move {
+            waits_for: "it is in use".to_owned(),
+            ..one("c", MovePhase::Waiting, 0, 100 << 20)
+        };
+        let status = moving(&accepted(), &[&copying, &waiting]);
+        assert_eq!(
+            status.progress,
+            "1 of 3 volumes, 140 MiB of 300 MiB, 10 MiB/s, 6s left"
+        );
+        assert_eq!((status.volumes_moved, status.bytes_copied), (1, 140 << 20));
+        assert_eq!(status.reason, "Moving");
+        let names: Vec<&str> = status.waiting.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["b", "c"]);
+        let status = moving(&accepted(), &[&waiting]);
+        assert_eq!(status.reason, "WaitingForVolumes");
+        assert_eq!(status.waiting[0].message, "it is in use");
+        let doubt = one("b", MovePhase::InDoubt, 0, 1);
+        assert_eq!(
+            moving(&accepted(), &[&doubt, &copying]).reason,
+            "MoveInDoubt"
+        );
+    }
+
+    #[test]
+    fn a_status_lists_few_volumes_and_never_counts_below_zero() {
+        let many: Vec<Move> = (0..50)
+            .map(|number| one(&number.to_string(), MovePhase::Waiting, 0, 1 << 30))
+            .collect();
+        let status = moving(&accepted(), &many.iter().collect::<Vec<_>>());
+        assert_eq!(status.waiting.len(), MAX_WAITING);
+        assert_eq!((status.volumes, status.volumes_moved), (50, 0));
+        assert_eq!((status.bytes, status.bytes_copied), (50 << 30, 0));
+    }
+
+    #[test]
+    fn only_an_answer_that_says_so_is_final() {
+        let again = |error: CallError| matches!(error.into(), CallFailed::Again(_));
+        let answered = |code| CallError::Answered {
+            code,
+            message: "no".to_owned(),
+        };
+        assert!(again(answered(Code::Aborted)) && again(answered(Code::Unavailable)));
+        assert!(!again(answered(Code::FailedPrecondition)));
+        assert!(!again(answered(Code::PermissionDenied)));
+        assert!(again(CallError::Deadline(CHANGE_DEADLINE)));
+        let node = "n1".to_owned();
+        assert!(again(CallError::NotConnected { node }));
+    }
+}

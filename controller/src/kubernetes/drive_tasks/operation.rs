@@ -1,0 +1,58 @@
+//! The operation that a task requests.
+
+use super::object::{Acknowledge, Cordon, DriveTaskSpec, Evacuate, Replace};
+
+/// One operation on a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation<'a> {
+    Cordon(&'a Cordon),
+    Uncordon,
+    Evacuate(&'a Evacuate),
+    Replace(&'a Replace),
+    Locate { on: bool },
+    Acknowledge(&'a Acknowledge),
+}
+
+/// Returns the operation of a task; None unless exactly one is set.
+pub(super) fn operation(spec: &DriveTaskSpec) -> Option<Operation<'_>> {
+    let all = [
+        spec.cordon.as_ref().map(Operation::Cordon),
+        spec.uncordon.as_ref().map(|_| Operation::Uncordon),
+        spec.evacuate.as_ref().map(Operation::Evacuate),
+        spec.replace.as_ref().map(Operation::Replace),
+        spec.locate
+            .as_ref()
+            .map(|it| Operation::Locate { on: it.on }),
+        spec.acknowledge.as_ref().map(Operation::Acknowledge),
+    ];
+    let mut set = all.into_iter().flatten();
+    set.next().filter(|_| set.next().is_none())
+}
+
+impl<'a> Operation<'a> {
+    /// Returns the name in a status, in metrics and in the audit log.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Cordon(_) => "Cordon",
+            Self::Uncordon => "Uncordon",
+            Self::Evacuate(_) => "Evacuate",
+            Self::Replace(_) => "Replace",
+            Self::Locate { .. } => "Locate",
+            Self::Acknowledge(_) => "Acknowledge",
+        }
+    }
+
+    /// True if volumes move.
+    pub(super) fn is_evacuation(self) -> bool {
+        matches!(self, Self::Evacuate(_) | Self::Replace(_))
+    }
+
+    /// Returns the names of the objects of the drives that receive volumes.
+    pub(super) fn targets(self) -> &'a [String] {
+        match self {
+            Self::Evacuate(it) => &it.to,
+            Self::Replace(it) => std::slice::from_ref(&it.with),
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Carries out tasks: watches them, claims each by a write of its status, requests its operation from the node's agent, and writes the
+//! result.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use drivebay_proto::{agent::Volume, condition::NormalReason};
+use drivebay_service::{
+    agents::Agents,
+    audit::Record,
+    catalog::Key,
+    peer_log::{printable, printable_sentence},
+};
+use drivebay_view::unix_seconds;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams, Preconditions},
+    runtime::watcher::Event,
+};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    agent_calls::{Accepted, CallFailed, Progress, progress, request},
+    names::Names,
+    object::{DriveTask, DriveTaskStatus},
+    operation::{Operation, operation},
+    plan::{Context, Decision, Phase, TOO_OLD, Target, key, plan},
+};
+use crate::{
+    kubernetes::{drive_objects::object::format_time, follow::watch_all},
+    metrics::drive_tasks::{DriveTaskCounts, TaskResult},
+};
+
+/// Time between two plans.
+const EVERY: Duration = Duration::from_secs(2);
+/// Time between the starts of two actions: 20 per second.
+const PACE: Duration = Duration::from_millis(50);
+/// Most actions at one time. One waits for an agent for at most a minute.
+const MAX_ACTIONS: usize = 32;
+/// Time limit of a request to the API server.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Most deleted tasks that are kept in memory, the latest.
+const MAX_DELETED: usize = 10_000;
+
+/// Options of [`follow_tasks`].
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most nodes of the cluster with an evacuation at one time.
+    pub max_evacuations: usize,
+    pub counts: Arc<DriveTaskCounts>,
+}
+
+/// Watched tasks.
+#[derive(Debug, Default)]
+struct Watched {
+    tasks: BTreeMap<String, DriveTask>,
+    listing: BTreeSet<String>,
+    is_complete: bool,
+    // Specifications of deleted tasks that were not withdrawn while they were Pending, and when they were deleted.
+    deleted: BTreeMap<String, i64>,
+}
+
+impl Watched {
+    fn put(&mut self, task: DriveTask) -> String {
+        let name = task.metadata.name.clone().unwrap_or_default();
+        self.tasks.insert(name.clone(), task);
+        name
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(task) = self.tasks.remove(name) else {
+            return;
+        };
+        if matches!(Phase::of(&task), Phase::Running | Phase::Succeeded) {
+            self.deleted.insert(key(&task), now());
+        }
+        // A new task of the same specification is older than an hour by then.
+        let oldest = now().saturating_sub(2 * TOO_OLD);
+        self.deleted.retain(|_, at| *at >= oldest);
+        while self.deleted.len() > MAX_DELETED {
+            let oldest = self.deleted.iter().min_by_key(|(_, at)| **at);
+            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
+                return;
+            };
+            self.deleted.remove(&oldest);
+        }
+    }
+
+    fn apply(&mut self, event: Event<DriveTask>) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(task) => {
+                let name = self.put(task);
+                self.listing.insert(name);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listing);
+                let gone = self.tasks.keys().filter(|name| !listed.contains(*name));
+                let gone: Vec<String> = gone.cloned().collect();
+                gone.iter().for_each(|name| self.remove(name));
+                self.is_complete = true;
+            }
+            Event::Apply(task) => {
+                self.put(task);
+            }
+            Event::Delete(task) => self.remove(task.metadata.name.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn now() -> i64 {
+    i64::try_from(unix_seconds()).unwrap_or(i64::MAX)
+}
+
+/// Follows all tasks and carries them out until `stop`.
+pub async fn follow_tasks(
+    client: Client,
+    agents: Agents,
+    options: Options,
+    stop: CancellationToken,
+) {
+    let watched = Arc::new(Mutex::new(Watched::default()));
+    let events = watched.clone();
+    let watch = watch_all::<DriveTask>(&client, &agents, "DriveTasks", |event| {
+        lock(&events).apply(event);
+    });
+    let runner = Runner {
+        api: Api::all(client.clone()),
+        agents: agents.clone(),
+        watched,
+        controller: uuid::Uuid::new_v4().to_string(),
+        counts: options.counts.clone(),
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = async { tokio::join!(watch, run(runner, options.max_evacuations)); } => {}
+    }
+}
+
+async fn run(runner: Runner, max_evacuations: usize) {
+    let mut names = Names::default();
+    let mut pace = interval(PACE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut actions: JoinSet<String> = JoinSet::new();
+    let mut acting: BTreeSet<String> = BTreeSet::new();
+    loop {
+        tokio::time::sleep(EVERY).await;
+        while let Some(ended) = actions.try_join_next() {
+            match ended {
+                Ok(name) => {
+                    acting.remove(&name);
+                }
+                // Only with a bug; the tasks are taken up again.
+                Err(error) => {
+                    tracing::error!(%error, "action of a drive task panicked");
+                    actions.shutdown().await;
+                    acting.clear();
+                }
+            }
+        }
+        let decisions = runner.decisions(&mut names, max_evacuations).await;
+        for (name, decision) in decisions {
+            if acting.len() >= MAX_ACTIONS {
+                break;
+            }
+            if acting.insert(name.clone()) {
+                pace.tick().await;
+                actions.spawn(runner.clone().act(name, decision));
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Runner {
+    api: Api<DriveTask>,
+    agents: Agents,
+    watched: Arc<Mutex<Watched>>,
+    /// Id of this process.
+    controller: String,
+    counts: Arc<DriveTaskCounts>,
+}
+
+/// A write of a status that was not confirmed.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    #[error("another controller has written the task")]
+    Conflict,
+    #[error("the API server did not write the task: {0}")]
+    Failed(String),
+}
+
+impl Runner {
+    async fn decisions(
+        &self,
+        names: &mut Names,
+        max_evacuations: usize,
+    ) -> Vec<(String, Decision)> {
+        let has_unfinished = {
+            let watched = lock(&self.watched);
+            if !watched.is_complete {
+                return Vec::new();
+            }
+            let phases = watched.tasks.values().map(Phase::of);
+            let unfinished = phases.filter(|phase| !phase.is_finished());
+            let unfinished: Vec<&str> = unfinished.map(Phase::label).collect();
+            let has_unfinished = !unfinished.is_empty();
+            self.counts.set_unfinished(unfinished.into_iter());
+            has_unfinished
+        };
+        let mut moving_nodes = BTreeSet::new();
+        if has_unfinished {
+            names.refresh(&self.agents).await;
+            moving_nodes = self.moving_nodes();
+        }
+        let watched = lock(&self.watched);
+        let context = Context {
+            controller: &self.controller,
+            now: now(),
+            names,
+            is_settled: !self.agents.is_young() && names.are_all_connected(),
+            moving_nodes: &moving_nodes,
+            max_evacuations,
+            deleted: &watched.deleted,
+        };
+        plan(watched.tasks.values(), &context)
+    }
+
+    /// Returns the nodes with volumes that are moving, whoever requested it.
+    fn moving_nodes(&self) -> BTreeSet<String> {
+        let moving = NormalReason::VolumeMoving.as_str();
+        let is_moving = |volume: &Volume| volume.conditions.iter().any(|one| one.reason == moving);
+        let agents = self.agents.all().into_iter();
+        let moves = agents.filter(|agent| {
+            let uuids = agent.look(|inventory| inventory.with_moves());
+            uuids.into_iter().any(|uuid| {
+                let node = agent.node_id();
+                let volume = self.agents.catalog().get(&Key { uuid, node });
+                volume.as_ref().is_some_and(is_moving)
+            })
+        });
+        moves.map(|agent| agent.node().to_owned()).collect()
+    }
+
+    /// Carries out a decision; returns the name of the task.
+    async fn act(self, name: String, decision: Decision) -> String {
+        let task = lock(&self.watched).tasks.get(&name).cloned();
+        if let Some(task) = task
+            && let Err(error) = self.carry_out(task, decision).await
+        {
+            match error {
+                // The watch shows what the other one wrote.
+                WriteError::Conflict => {}
+                WriteError::Failed(_) => {
+                    if self.agents.peer_log().allows("API server", "drive tasks") {
+                        tracing::warn!(name, %error, "cannot write drive task; will retry");
+                    }
+                }
+            }
+        }
+        name
+    }
+
+    async fn carry_out(&self, task: DriveTask, decision: Decision) -> Result<(), WriteError> {
+        let mut status = task.status.clone().unwrap_or_default();
+        let Some(operation) = operation(&task.spec) else {
+            let message = "none or several operations are set";
+            return self.end(&task, status, false, "Invalid", message).await;
+        };
+        status.operation = operation.as_str().to_owned();
+        match decision {
+            Decision::Leave => Ok(()),
+            Decision::Delete => self.delete(&task).await,
+            Decision::Fail { reason, message } => {
+                self.end(&task, status, false, reason, &message).await
+            }
+            Decision::Wait { reason, message } => {
+                self.write(&task, waiting(status, reason, &message)).await?;
+                Ok(())
+            }
+            Decision::Start(target) => self.start(&task, status, &target, operation).await,
+            Decision::Watch(_) => self.watch(&task, status, operation).await,
+        }
+    }
+
+    /// Claims the task, requests its operation, and writes the result.
+    async fn start(
+        &self,
+        task: &DriveTask,
+        mut status: DriveTaskStatus,
+        target: &Target,
+        operation: Operation<'_>,
+    ) -> Result<(), WriteError> {
+        status.phase = "Running".to_owned();
+        status.controller.clone_from(&self.controller);
+        status.node.clone_from(&target.node);
+        status.identity.clone_from(&target.drive);
+        if status.started_at.is_empty() {
+            status.started_at = format_time(now());
+            "Requested".clone_into(&mut status.reason);
+            status.message.clear();
+        }
+        // Durable before the request: if this process ends, others know that it may have been sent.
+        let task = self.write(task, status).await?;
+        let status = task.status.clone().unwrap_or_default();
+        let name = task.metadata.name.as_deref().unwrap_or_default();
+        let by = format!("{} (DriveTask {name})", task.spec.by);
+        let result = request(&self.agents, target, operation, &by).await;
+        self.record(&task, operation, &result);
+        match result {
+            Ok(Accepted {
+                message,
+                moves: None | Some((0, _)),
+            }) => self.end(&task, status, true, "Done", &message).await,
+            Ok(Accepted {
+                message,
+                moves: Some((volumes, bytes)),
+            }) => {
+                let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+                let accepted = DriveTaskStatus {
+                    accepted: true,
+                    reason: "Moving".to_owned(),
+                    message: printable_sentence(&message),
+                    volumes: signed(volumes as u64),
+                    bytes: signed(bytes),
+                    ..status
+                };
+                self.write(&task, accepted).await?;
+                Ok(())
+            }
+            Err(CallFailed::Again(error)) => {
+                let again = DriveTaskStatus {
+                    reason: "Retrying".to_owned(),
+                    message: printable_sentence(&error.to_string()),
+                    ..status
+                };
+                self.write(&task, again).await?;
+                Ok(())
+            }
+            Err(error @ CallFailed::Busy { .. }) => {
+                let message = error.to_string();
+                let waiting = waiting(status, "WaitingForNode", &message);
+                self.write(&task, waiting).await?;
+                Ok(())
+            }
+            Err(error) => {
+                let reason = match &error {
+                    CallFailed::Refused {
+                        code: tonic::Code::PermissionDenied,
+                        ..
+                    } => "DeniedByNode",
+                    CallFailed::NoVolume { .. } => "VolumeNotFound",
+                    CallFailed::Until => "Invalid",
+                    _ => "Refused",
+                };
+                self.end(&task, status, false, reason, &error.to_string())
+                    .await
+            }
+        }
+    }
+
+    /// Polls an evacuation and writes its progress or its end.
+    async fn watch(
+        &self,
+        task: &DriveTask,
+        status: DriveTaskStatus,
+        operation: Operation<'_>,
+    ) -> Result<(), WriteError> {
+        let only: &[String] = match operation {
+            Operation::Evacuate(it) => &it.volumes,
+            _ => &[],
+        };
+        let status = DriveTaskStatus {
+            controller: self.controller.clone(),
+            ..status
+        };
+        match progress(&self.agents, &status, only).await {
+            Ok(Progress::Moving(status)) => {
+                self.write(task, *status).await?;
+            }
+            Ok(Progress::Ended { remaining }) if remaining.is_empty() => {
+                let (volumes, bytes) = (status.volumes, status.bytes);
+                let status = DriveTaskStatus {
+                    volumes_moved: volumes,
+                    bytes_copied: bytes,
+                    progress: String::new(),
+                    waiting: Vec::new(),
+                    ..status
+                };
+                let message = "all volumes have moved; drive retire on the node says when the drive may be pulled";
+                self.end(task, status, true, "Moved", message).await?;
+            }
+            // The inventory follows the moves within seconds.
+            Ok(Progress::Ended { .. }) if status.reason != ENDED => {
+                let ended = DriveTaskStatus {
+                    reason: ENDED.to_owned(),
+                    message: "no move is left; looking what is still on the drive".to_owned(),
+                    waiting: Vec::new(),
+                    ..status
+                };
+                self.write(task, ended).await?;
+            }
+            Ok(Progress::Ended { remaining }) => {
+                let named: Vec<String> = remaining.iter().take(8).map(|it| printable(it)).collect();
+                let message = format!(
+                    "no move is left, and {} of {} volumes are still on the drive, such as {}: their moves were cancelled, or they are new",
+                    remaining.len(),
+                    status.volumes,
+                    named.join(", ")
+                );
+                self.end(task, status, false, "Incomplete", &message)
+                    .await?;
+            }
+            Err(_) if self.agents.is_given_up(&status.node) => {
+                let message = "the node was forgotten; nothing more is known of the moves";
+                self.end(task, status, false, "NodeForgotten", message)
+                    .await?;
+            }
+            Err(error) => {
+                let lost = DriveTaskStatus {
+                    reason: "AgentDisconnected".to_owned(),
+                    message: printable_sentence(&format!(
+                        "the moves go on without the controller; they cannot be polled: {error}"
+                    )),
+                    ..status
+                };
+                self.write(task, lost).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the end of a task.
+    async fn end(
+        &self,
+        task: &DriveTask,
+        status: DriveTaskStatus,
+        is_success: bool,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), WriteError> {
+        let (phase, result) = match is_success {
+            true => ("Succeeded", TaskResult::Succeeded),
+            false => ("Failed", TaskResult::Failed),
+        };
+        let ended = DriveTaskStatus {
+            phase: phase.to_owned(),
+            reason: reason.to_owned(),
+            message: printable_sentence(message),
+            finished_at: format_time(now()),
+            ..status
+        };
+        let (operation, node, drive) = (&ended.operation, &ended.node, &task.spec.drive);
+        let name = task.metadata.name.as_deref().unwrap_or_default();
+        let by = &task.spec.by;
+        let (operation, node, drive) = (operation.clone(), node.clone(), printable(drive));
+        self.write(task, ended).await?;
+        self.counts.count(result);
+        tracing::info!(
+            name,
+            operation,
+            node,
+            drive,
+            by = printable(by),
+            phase,
+            reason,
+            "drive task finished"
+        );
+        Ok(())
+    }
+
+    /// Writes a status if the task is still as watched; returns the written task.
+    async fn write(
+        &self,
+        task: &DriveTask,
+        status: DriveTaskStatus,
+    ) -> Result<DriveTask, WriteError> {
+        let name = task.metadata.name.as_deref().unwrap_or_default();
+        let written = DriveTask {
+            status: Some(DriveTaskStatus {
+                handled_at: format_time(now()),
+                ..status
+            }),
+            ..task.clone()
+        };
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let call = self.api.replace_status(name, &params, &written);
+        let written = within(call).await?;
+        lock(&self.watched).put(written.clone());
+        Ok(written)
+    }
+
+    async fn delete(&self, task: &DriveTask) -> Result<(), WriteError> {
+        let name = task.metadata.name.as_deref().unwrap_or_default();
+        let params = DeleteParams::default().preconditions(Preconditions {
+            uid: task.metadata.uid.clone(),
+            resource_version: None,
+        });
+        within(self.api.delete(name, &params)).await?;
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        task: &DriveTask,
+        operation: Operation<'_>,
+        result: &Result<Accepted, CallFailed>,
+    ) {
+        if let Some(audit) = self.agents.audit() {
+            let refused = matches!(
+                result,
+                Err(CallFailed::Refused {
+                    code: tonic::Code::PermissionDenied,
+                    ..
+                })
+            );
+            let result = match result {
+                Ok(accepted) => accepted.message.clone(),
+                Err(error) => error.to_string(),
+            };
+            let name = task.metadata.name.as_deref().unwrap_or_default();
+            let on = format!("{} (DriveTask {name} by {})", task.spec.drive, task.spec.by);
+            audit.record(|| Record::drive_task(operation.as_str(), &on, !refused, &result));
+        }
+    }
+}
+
+/// Field manager of every write.
+const MANAGER: &str = "drivebay-controller";
+/// Reason of a running evacuation without moves, until the inventory has followed.
+const ENDED: &str = "MovesEnded";
+
+fn waiting(status: DriveTaskStatus, reason: &str, message: &str) -> DriveTaskStatus {
+    DriveTaskStatus {
+        phase: "Pending".to_owned(),
+        reason: reason.to_owned(),
+        message: printable_sentence(message),
+        ..status
+    }
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
+    match timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        // 404: it was deleted.
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+            Err(WriteError::Conflict)
+        }
+        Ok(Err(error)) => Err(WriteError::Failed(printable(&error.to_string()))),
+        Err(_) => Err(WriteError::Failed(format!(
+            "no answer within {} s",
+            DEADLINE.as_secs()
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;
