@@ -1,10 +1,9 @@
 //! Drives as objects of Kubernetes: a view for `kubectl get drives`, written from the inventory. A deleted object is created again, and
 //! changes of an object have no effect on its drive.
 //!
-//! `object` is the resource, `view` makes a status, `watched` keeps digests of existing objects, `plan` decides, `queue` bounds the plan,
+//! The resource is in [`drivebay_objects::drive`]. `view` makes a status, `watched` keeps digests of existing objects, `plan` decides, `queue` bounds the plan,
 //! `requests` are those to the API server, and `write` carries plans out at a bounded rate.
 
-pub mod object;
 mod plan;
 mod queue;
 mod requests;

@@ -3,6 +3,7 @@
 //! Several replicas plan at once, each from the agents that are connected to it. What a replica does not see it leaves as the object
 //! has it, and of two that see the same agent the one with the later revision writes (`controller/decisions.md`).
 
+use drivebay_objects::drive::Observed;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,6 @@ use drivebay_view::drives::in_trouble;
 
 use super::{
     Shown,
-    object::{self, Observed},
     queue::{Operation, Planned, Urgency, Version, WriteQueue},
     view::{
         AGENT_CONNECTED, Context, DriveUse, MAX_OTHERS, OtherNode, Volumes, has_findings, is_shown,
@@ -88,7 +88,12 @@ impl Reporters {
 /// Returns a node's drives that have objects, by the names of these.
 pub(super) fn reported_drives(node: &str, drives: &[Drive]) -> Vec<(String, DriveUse)> {
     let shown = drives.iter().filter(|drive| is_shown(drive));
-    let named = shown.map(|drive| (object::name(node, &drive.id), DriveUse::of(drive)));
+    let named = shown.map(|drive| {
+        (
+            drivebay_objects::drive::name(node, &drive.id),
+            DriveUse::of(drive),
+        )
+    });
     named.collect()
 }
 
@@ -224,7 +229,7 @@ impl Plan<'_> {
         let mut is_settled = true;
         let mut unwanted = BTreeSet::new();
         for drive in view.drives.iter().filter(|drive| is_shown(drive)) {
-            let name = object::name(view.node, &drive.id);
+            let name = drivebay_objects::drive::name(view.node, &drive.id);
             let object = objects.get(&name);
             let chosen = choose_node(reporters.of(&name), object, self.state, self.now);
             let Some(chosen) = chosen else {

@@ -4,7 +4,10 @@ use drivebay_proto::agent::{DriveHealth, Finding};
 use kube::api::ObjectMeta;
 
 use super::*;
-use crate::kubernetes::drive_objects::object::{Drive as Object, DriveStatus, NoSpec, format_time};
+use drivebay_objects::{
+    drive::{Drive as Object, DriveStatus, NoSpec},
+    times::format_time,
+};
 
 pub(super) const T: i64 = 1_764_288_000;
 pub(super) const REPORTING: NodeState = NodeState::Reporting;

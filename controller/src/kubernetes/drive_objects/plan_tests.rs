@@ -5,7 +5,10 @@ use super::{
     fixture::{NOT_REPORTING, Replica, Server, T, drive, in_state, suspect},
     *,
 };
-use crate::kubernetes::drive_objects::object::{Drive as Object, NoSpec, format_time};
+use drivebay_objects::{
+    drive::{Drive as Object, NoSpec},
+    times::format_time,
+};
 
 #[test]
 fn a_drive_has_an_object_and_a_quiet_one_is_written_once() {

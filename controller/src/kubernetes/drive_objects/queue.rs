@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::object::DriveStatus;
 use super::watched::WatchedObject;
+use drivebay_objects::drive::DriveStatus;
 
 /// Version of an object that a write replaces or deletes. The API server answers with a conflict if there is a later one.
 #[derive(Debug, Clone, PartialEq, Eq)]

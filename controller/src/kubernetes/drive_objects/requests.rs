@@ -1,5 +1,9 @@
 //! Requests to the API server that write objects, and the objects whose writes failed.
 
+use drivebay_objects::{
+    drive::{Drive, DriveStatus, MANAGER, NoSpec},
+    times::format_time,
+};
 use std::{
     collections::BTreeMap,
     future::Future,
@@ -13,7 +17,6 @@ use kube::{
 };
 
 use super::{
-    object::{Drive, DriveStatus, MANAGER, NoSpec, format_time},
     queue::{Operation, PlannedWrite, Version},
     view::{AGENT_CONNECTED, DISCONNECTED},
 };

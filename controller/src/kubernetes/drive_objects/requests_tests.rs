@@ -1,7 +1,7 @@
 use kube::core::Status;
 
 use super::*;
-use crate::kubernetes::drive_objects::object::Condition;
+use drivebay_objects::drive::Condition;
 
 fn api_error(code: u16, replaces: bool) -> WriteError {
     let status = Status::failure("no", "Reason").with_code(code);

@@ -1,6 +1,10 @@
 //! The status of a drive's object from what its agent reports. Pure.
 
 use drivebay_common::units::{count, human_size};
+use drivebay_objects::{
+    drive::{Condition, DriveStatus, Finding, FindingCount, Observed, VolumeOnDrive},
+    times::format_time,
+};
 use drivebay_proto::{
     agent::{Drive, Volume},
     words::{DriveState, Transport, Verdict},
@@ -11,10 +15,7 @@ use drivebay_view::{
     wrong::{Reason, reasons, wrong_drives},
 };
 
-use super::{
-    object::{Condition, DriveStatus, Finding, FindingCount, Observed, VolumeOnDrive, format_time},
-    watched::Transition,
-};
+use super::watched::Transition;
 
 /// Most findings in a status.
 const MAX_FINDINGS: usize = 16;

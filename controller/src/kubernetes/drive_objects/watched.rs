@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ring::digest;
 
-use super::object::{Condition, Drive, DriveStatus, parse_time};
+use drivebay_objects::{
+    drive::{Condition, Drive, DriveStatus},
+    times::parse_time,
+};
 
 /// Truncated SHA-256.
 type Digest = [u8; 16];

@@ -1,5 +1,6 @@
 //! Plans the writes of Drive objects every few seconds, and sends them at a bounded rate.
 
+use drivebay_objects::drive::{Drive, Observed};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Shown,
-    object::{Drive, Observed},
     plan::{NodeState, NodeView, Plan, PlannedNode, Reporters, reported_drives},
     queue::{Operation, Planned, PlannedWrite, WriteQueue},
     requests::{FailedWrites, WriteError, send},

@@ -1,6 +1,10 @@
 //! Requests to the node's agent for a task, and the progress of its moves.
 
 use drivebay_common::units::{count, human_seconds, human_size};
+use drivebay_objects::{
+    task::{Acknowledge, DriveTaskStatus, Evacuate, WaitingVolume},
+    times::parse_time,
+};
 use drivebay_proto::{
     VolumeId,
     agent::{
@@ -17,12 +21,7 @@ use drivebay_service::{
 };
 use tonic::Code;
 
-use super::{
-    object::{Acknowledge, DriveTaskStatus, Evacuate, WaitingVolume},
-    operation::Operation,
-    plan::Target,
-};
-use crate::kubernetes::drive_objects::object::parse_time;
+use super::{operation::Operation, plan::Target};
 
 /// Most volumes that have not moved in a status.
 const MAX_WAITING: usize = 16;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use drivebay_proto::agent::Drive;
 use drivebay_service::{agents::Agents, inventory::Inventory};
 
-use crate::kubernetes::drive_objects::{DriveUse, is_shown, object};
+use crate::kubernetes::drive_objects::{DriveUse, is_shown};
 
 /// A drive of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Node {
                 identity: drive.id.clone(),
                 usage: DriveUse::of(drive),
             };
-            (object::name(node, &drive.id), named)
+            (drivebay_objects::drive::name(node, &drive.id), named)
         });
         Self {
             instance,

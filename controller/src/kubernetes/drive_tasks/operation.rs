@@ -1,6 +1,6 @@
 //! The operation that a task requests.
 
-use super::object::{Acknowledge, Cordon, DriveTaskSpec, Evacuate, Replace};
+use drivebay_objects::task::{Acknowledge, Cordon, DriveTaskSpec, Evacuate, Replace};
 
 /// One operation on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,40 @@ impl<'a> Operation<'a> {
             Self::Evacuate(it) => &it.to,
             Self::Replace(it) => std::slice::from_ref(&it.with),
             _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_of_yaml_has_one_operation() {
+        let spec = |operation: &str| {
+            let json = format!(
+                r#"{{"drive":"wwn-1","by":"ann","issuedAt":"2026-11-29T10:00:00Z",{operation}}}"#
+            );
+            let spec: DriveTaskSpec = serde_json::from_str(&json).unwrap();
+            spec
+        };
+        let names = [
+            (r#""cordon":{}"#, Some("Cordon")),
+            (r#""uncordon":{}"#, Some("Uncordon")),
+            (r#""evacuate":{"to":["wwn-2"]}"#, Some("Evacuate")),
+            (r#""replace":{"with":"wwn-2"}"#, Some("Replace")),
+            (r#""locate":{"on":true}"#, Some("Locate")),
+            (
+                r#""acknowledge":{"findings":[{"code":"A"}]}"#,
+                Some("Acknowledge"),
+            ),
+            (r#""cordon":{},"uncordon":{}"#, None),
+            (r#""ttlSecondsAfterFinished":1"#, None),
+        ];
+        for (json, name) in names {
+            let spec = spec(json);
+            let operation = operation(&spec);
+            assert_eq!(operation.map(|it| it.as_str()), name, "{json}");
         }
     }
 }

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     names::{Lookup, Names},
-    object::{DEFAULT_TTL, DriveTask, DriveTaskStatus},
     operation::{Operation, operation},
 };
-use crate::kubernetes::drive_objects::object::parse_time;
+use drivebay_objects::{
+    task::{DEFAULT_TTL, DriveTask, DriveTaskStatus},
+    times::parse_time,
+};
 
 /// Seconds without handling by any controller after which a task is not carried out any more.
 pub(super) const TOO_OLD: i64 = 3600;

@@ -3,9 +3,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
-use crate::kubernetes::{
-    drive_objects::object::format_time,
-    drive_tasks::object::{Cordon, DriveTaskSpec, Evacuate, Replace},
+use drivebay_objects::{
+    task::{Cordon, DriveTaskSpec, Evacuate, Replace},
+    times::format_time,
 };
 
 const NOW: i64 = 1_800_000_000;

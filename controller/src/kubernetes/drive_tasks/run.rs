@@ -1,6 +1,10 @@
 //! Carries out tasks: watches them, claims each by a write of its status, requests its operation from the node's agent, and writes the
 //! result.
 
+use drivebay_objects::{
+    task::{DriveTask, DriveTaskStatus},
+    times::format_time,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -29,12 +33,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     agent_calls::{Accepted, CallFailed, Progress, progress, request},
     names::Names,
-    object::{DriveTask, DriveTaskStatus},
     operation::{Operation, operation},
     plan::{Context, Decision, Phase, TOO_OLD, Target, key, plan},
 };
 use crate::{
-    kubernetes::{drive_objects::object::format_time, follow::watch_all},
+    kubernetes::follow::watch_all,
     metrics::drive_tasks::{DriveTaskCounts, TaskResult},
 };
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::kubernetes::drive_tasks::object::{Cordon, DriveTaskSpec};
+use drivebay_objects::task::{Cordon, DriveTaskSpec};
 
 fn task(name: &str, phase: &str) -> DriveTask {
     let mut task = DriveTask::new(

@@ -2,14 +2,14 @@ use std::{fs, path::Path};
 
 use super::*;
 
-/// After a change of the types: `DRIVEBAY_WRITE_GOLDEN=1 cargo test -p drivebay-controller definition`.
+/// After a change of the types: `DRIVEBAY_WRITE_GOLDEN=1 cargo test -p drivebay-objects definition`.
 #[test]
 fn the_definition_in_the_chart_matches_the_types() {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/drivetasks.drivebay.io.yaml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy/chart/drivetasks.drivebay.io.yaml");
     let yaml = drivebay_view::document::yaml(&definition()).unwrap();
     let written = format!(
-        "# Generated from controller/src/kubernetes/drive_tasks/object.rs by its tests; do not edit.\n{yaml}"
+        "# Generated from controller/objects/src/task.rs by its tests; do not edit.\n{yaml}"
     );
     if std::env::var_os("DRIVEBAY_WRITE_GOLDEN").is_some() {
         fs::write(&path, &written).unwrap();
@@ -53,33 +53,4 @@ fn everything_that_a_user_writes_is_bounded() {
         },
     );
     assert_eq!(texts, 11);
-}
-
-#[test]
-fn a_task_of_yaml_has_one_operation() {
-    let spec = |operation: &str| {
-        let json = format!(
-            r#"{{"drive":"wwn-1","by":"ann","issuedAt":"2026-11-29T10:00:00Z",{operation}}}"#
-        );
-        let spec: DriveTaskSpec = serde_json::from_str(&json).unwrap();
-        spec
-    };
-    let names = [
-        (r#""cordon":{}"#, Some("Cordon")),
-        (r#""uncordon":{}"#, Some("Uncordon")),
-        (r#""evacuate":{"to":["wwn-2"]}"#, Some("Evacuate")),
-        (r#""replace":{"with":"wwn-2"}"#, Some("Replace")),
-        (r#""locate":{"on":true}"#, Some("Locate")),
-        (
-            r#""acknowledge":{"findings":[{"code":"A"}]}"#,
-            Some("Acknowledge"),
-        ),
-        (r#""cordon":{},"uncordon":{}"#, None),
-        (r#""ttlSecondsAfterFinished":1"#, None),
-    ];
-    for (json, name) in names {
-        let spec = spec(json);
-        let operation = super::super::operation::operation(&spec);
-        assert_eq!(operation.map(|it| it.as_str()), name, "{json}");
-    }
 }

@@ -329,5 +329,5 @@ fn property<'a>(
 }
 
 #[cfg(test)]
-#[path = "object_tests.rs"]
+#[path = "task_tests.rs"]
 mod tests;

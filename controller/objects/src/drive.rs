@@ -12,9 +12,8 @@ use kube::{CustomResource, CustomResourceExt};
 use ring::digest;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// Field manager of every write.
+/// Field manager of every write of the controllers.
 pub const MANAGER: &str = "drivebay-controller";
 /// Bytes of the digest in a name.
 const NAME_DIGEST: usize = 8;
@@ -287,20 +286,6 @@ pub fn name(node: &str, drive: &str) -> String {
     }
 }
 
-/// Formats seconds since 1970 as RFC 3339. Empty for 0, negative values and years after 9999.
-pub fn format_time(seconds: i64) -> String {
-    let time = Some(seconds).filter(|seconds| *seconds > 0);
-    let time = time.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.and_then(|time| time.format(&Rfc3339).ok())
-        .unwrap_or_default()
-}
-
-/// Parses RFC 3339 as seconds since 1970.
-pub fn parse_time(text: &str) -> Option<i64> {
-    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-    Some(time.unix_timestamp())
-}
-
 #[cfg(test)]
-#[path = "object_tests.rs"]
+#[path = "drive_tests.rs"]
 mod tests;
