@@ -422,3 +422,52 @@ async fn a_drive_of_which_nothing_is_known_takes_no_volume_before_its_first_poll
         .unwrap();
     replay::release(&place);
 }
+
+#[tokio::test]
+async fn findings_that_are_named_are_acknowledged_unless_one_got_worse_since() {
+    need!(root, loop);
+    let (mut rig, place) = rig(48).await;
+    let drive = has_verdict(&rig, "BAD").await;
+    let named = drive.nameable_findings();
+    let [pending] = named.as_slice() else {
+        panic!("{named:?}");
+    };
+    assert_eq!(
+        (pending.code.as_str(), pending.value),
+        ("PendingSectorsMany", 48)
+    );
+    let socket = rig.agent.settings().agent_socket();
+    let channel = csi::channel(&socket).await.unwrap();
+    let mut agent = wire::agent_client::AgentClient::new(channel);
+    let request = wire::AcknowledgeDriveRequest {
+        drive: drive.id.clone(),
+        confirm: drive.id.clone(),
+        by: "ann".into(),
+        named,
+        ..Default::default()
+    };
+    // The drive is polled again between the operator's view and the request.
+    replay::pending_sectors(&place, 50);
+    wait::until_async(ASKED, "the drive has 50 pending sectors", async || {
+        rig.agent.ask(&["rescan"]).unwrap();
+        let now = rig.drive("a").await?.nameable_findings();
+        now.iter().any(|one| one.value == 50).then_some(())
+    })
+    .await;
+    let refused = agent.acknowledge_drive(request.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
+    assert!(
+        refused.message().contains("is 50, and 48 is named"),
+        "{refused}"
+    );
+    assert_eq!(storage(&rig).await, ["DriveFailing"]);
+    let now = rig.drive("a").await.unwrap();
+    let request = wire::AcknowledgeDriveRequest {
+        named: now.nameable_findings(),
+        ..request
+    };
+    let done = agent.acknowledge_drive(request).await.unwrap().into_inner();
+    assert_eq!(done.verdict, "BAD, acknowledged");
+    assert!(rig.drive("a").await.unwrap().nameable_findings().is_empty());
+    rig.agent.stop().unwrap();
+}

@@ -11,6 +11,8 @@
 mod load;
 #[path = "kubernetes_drives/page.rs"]
 mod page;
+#[path = "kubernetes_drives/plugin.rs"]
+mod plugin;
 #[path = "kubernetes_drives/shown.rs"]
 mod shown;
 #[path = "kubernetes_drives/tasks.rs"]

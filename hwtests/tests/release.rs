@@ -303,7 +303,7 @@ fn what_a_try_of_a_release_misses_is_named_at_once_before_anything_is_made() {
     };
     let all = missing(&[]);
     assert!(
-        all.contains("no drivebay-agent, drivebay-controller, drivebay-pages in"),
+        all.contains("no drivebay-agent, drivebay-controller, drivebay-pages, kubectl-drivebay in"),
         "{all}"
     );
     // Nothing is compiled, for other architectures either.

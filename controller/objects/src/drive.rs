@@ -124,6 +124,9 @@ pub struct DriveStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub free: String,
     pub size_bytes: i64,
+    /// Space that volumes could have in all; 0 if the drive is not claimed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub usable_bytes: i64,
     pub free_bytes: i64,
     pub largest_free_bytes: i64,
     /// Operator who cordoned the drive, and the reason.

@@ -146,7 +146,7 @@ pub fn used_bytes(drive: &Drive) -> u64 {
 }
 
 /// Returns the percentage of the usable space that volumes use, rounded up; None if the drive is not claimed.
-fn used_percent(drive: &Drive) -> Option<u64> {
+pub fn used_percent(drive: &Drive) -> Option<u64> {
     let used = u128::from(used_bytes(drive)) * 100;
     let all = u128::from(drive.usable_bytes);
     let is_claimed = drive.known_state() == Some(DriveState::Claimed);

@@ -165,13 +165,18 @@ impl Health {
             if !ours {
                 continue;
             }
-            self.drives += 1;
-            self.tally.add(drive);
-            self.not_polled += u64::from(is_not_polled(drive));
+            self.add_drive(drive);
             let on_it = suffering.remove(drive.id.as_str()).unwrap_or_default();
             self.problems.extend(of_drive(node, drive, &on_it));
             self.notes.extend(notes(drive));
         }
+    }
+
+    /// Adds a drive to the sums alone.
+    pub fn add_drive(&mut self, drive: &Drive) {
+        self.drives += 1;
+        self.tally.add(drive);
+        self.not_polled += u64::from(is_not_polled(drive));
     }
 
     /// Adds the findings of a node's agent about its host: those about its state files are problems, the others notes. `named`: notes name

@@ -327,10 +327,14 @@ mod tests {
             missing.contains(&format!(": {worse}) is not named")),
             "{missing}"
         );
-        // Of an acknowledged finding nothing has to be named.
+        // Only states of the drive, which are not silenced, have to be named again.
         let mut known = history.clone();
         known.acknowledge(&ack(), 2);
-        assert!(not_named(&[], &known, &DriveHealth::default()).is_empty());
+        let missing = not_named(&[], &known, &DriveHealth::default());
+        assert_eq!(
+            missing,
+            ["BackgroundScanHalted (background-scan: 3) is not named"]
+        );
     }
 
     #[test]

@@ -163,6 +163,7 @@ pub(super) fn status(drive: &Drive, context: Context<'_>) -> DriveStatus {
             false => String::new(),
         },
         size_bytes: signed(drive.size_bytes),
+        usable_bytes: signed(drive.usable_bytes),
         free_bytes: signed(drive.free_bytes),
         largest_free_bytes: signed(drive.largest_free_bytes),
         cordon: drive

@@ -41,9 +41,10 @@ impl Digests {
         (compared.volume_count, compared.free, compared.size) = (0, String::new(), String::new());
         (
             compared.size_bytes,
+            compared.usable_bytes,
             compared.free_bytes,
             compared.largest_free_bytes,
-        ) = (0, 0, 0);
+        ) = (0, 0, 0, 0);
         Self {
             whole,
             urgent: digest_of(&compared),

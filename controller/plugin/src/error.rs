@@ -1,0 +1,95 @@
+//! Why a command failed, with its exit code.
+
+use std::io;
+
+use drivebay_common::{
+    cli::{NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE, WRONG},
+    pick::PickError,
+};
+
+/// A command failed, or may have.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PluginError {
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+    #[error("cannot use the kubeconfig; see --kubeconfig and --context")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    #[error("cannot set up a client of the API server")]
+    Client(#[source] Box<kube::Error>),
+    #[error("cannot {act}: the API server refuses it: {message}")]
+    Refused {
+        act: &'static str,
+        message: String,
+        /// HTTP status.
+        code: u16,
+    },
+    #[error("cannot {act}: no answer of the API server")]
+    Unreachable {
+        act: &'static str,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error(
+        "the cluster has no {0}: Drivebay's chart installs them, with driveObjects and driveTasks of its values"
+    )]
+    NoResource(&'static str),
+    #[error("no node {} has a drive with an object; `kubectl drivebay nodes` shows all nodes", .0.join(", "))]
+    NoSuchNode(Vec<String>),
+    #[error(transparent)]
+    Pick(#[from] PickError),
+    #[error("drive {0} is BAD: to silence its findings repeat the command with --confirm {0}\n{1}")]
+    NotConfirmed(String, String),
+    #[error("drive {0} has no finding that counts, so there is nothing to acknowledge")]
+    NothingToAcknowledge(String),
+    #[error("drive {drive} has no volume {volume}; it has {has}")]
+    NoVolume {
+        drive: String,
+        volume: String,
+        has: String,
+    },
+    #[error(
+        "task {0} was deleted while it was waited for; kubectl drivebay tasks lists those that exist"
+    )]
+    TaskDeleted(String),
+    #[error("cannot run kubectl port-forward; is kubectl in PATH?")]
+    Kubectl(#[source] io::Error),
+    #[error("cannot print the result")]
+    Output(#[source] io::Error),
+    #[error("cannot print the result as JSON or YAML")]
+    Json(#[from] serde_json::Error),
+}
+
+impl PluginError {
+    /// Converts an error of the API server. `act`: what failed, as "list the drives"; `resource`: plural, for a missing definition.
+    pub(crate) fn of_api(act: &'static str, resource: &'static str, error: kube::Error) -> Self {
+        match error {
+            // A definition that does not exist is answered without the name of an object.
+            kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
+                Self::NoResource(resource)
+            }
+            kube::Error::Api(status) => Self::Refused {
+                act,
+                message: status.message,
+                code: status.code,
+            },
+            error => Self::Unreachable {
+                act,
+                source: Box::new(error),
+            },
+        }
+    }
+
+    /// Returns the exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Refused { code: 403, .. } => NOT_PERMITTED,
+            Self::Refused { code: 404, .. } | Self::NoSuchNode(_) | Self::NoVolume { .. } => {
+                NOT_FOUND
+            }
+            Self::Unreachable { .. } => UNREACHABLE,
+            Self::Pick(error) => error.code(),
+            Self::Kubeconfig(_) | Self::NotConfirmed(..) => USAGE,
+            _ => WRONG,
+        }
+    }
+}
