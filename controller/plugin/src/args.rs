@@ -5,12 +5,24 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use drivebay_view::args::{Format, Light, ListArgs};
 
+/// The codes of the programs' own commands, as far as they occur.
+const EXIT_CODES: &str = "Exit codes:
+  0    done; nothing is wrong
+  1    failed or refused, or something is wrong; the message says what and what to do
+  2    wrong usage, an ambiguous name, or a confirmation is missing; nothing was done
+  3    the API server is not reachable
+  4    the API server denies permission
+  6    there is no drive, volume or node of this name
+  7    health: nothing is known to be wrong, but drives have not been polled since their agent started
+  8    the task waits, for example for pods that use the volumes; it goes on without the command
+  130  ended by Ctrl-C while it waited; the task goes on";
+
 /// Shows drives, volumes and problems of a cluster, and requests operations on its drives.
 ///
 /// Everything is read from objects of the cluster (`kubectl get drives`), and each operation is an object (DriveTask), which needs a
-/// right of its own. DRIVE is the name of a drive's object, its identity, serial number, NODE:DEVICE, or a unique prefix of one.
+/// right of its own. DRIVE is the name of a drive's object, its identity, serial number, or NODE:DEVICE; lists also take a prefix.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-drivebay", bin_name = "kubectl drivebay", version, after_help = drivebay_common::cli::exit_codes(&[]))]
+#[command(name = "kubectl-drivebay", bin_name = "kubectl drivebay", version, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) access: AccessArgs,
@@ -103,6 +115,7 @@ pub(crate) struct HealthArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct OrderArgs {
+    /// Name of its object, identity, serial number, or NODE:DEVICE
     pub(crate) drive: String,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
@@ -154,6 +167,7 @@ pub(crate) struct ReplaceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LocateArgs {
+    /// Name of its object, identity, serial number, or NODE:DEVICE
     pub(crate) drive: String,
     /// State of the light
     #[arg(value_enum)]

@@ -12,10 +12,11 @@ use drivebay_common::{
 pub(crate) enum PluginError {
     #[error("cannot start")]
     Start(#[source] io::Error),
-    #[error("cannot use the kubeconfig; see --kubeconfig and --context")]
-    Kubeconfig(#[source] kube::config::KubeconfigError),
-    #[error("cannot set up a client of the API server")]
-    Client(#[source] Box<kube::Error>),
+    // Texts of these errors have those of their sources.
+    #[error("cannot use the kubeconfig; see --kubeconfig and --context: {0}")]
+    Kubeconfig(kube::config::KubeconfigError),
+    #[error("cannot set up a client of the API server: {0}")]
+    Client(Box<kube::Error>),
     #[error("cannot {act}: the API server refuses it: {message}")]
     Refused {
         act: &'static str,
@@ -23,11 +24,10 @@ pub(crate) enum PluginError {
         /// HTTP status.
         code: u16,
     },
-    #[error("cannot {act}: no answer of the API server")]
+    #[error("cannot {act}: no answer of the API server: {error}")]
     Unreachable {
         act: &'static str,
-        #[source]
-        source: Box<kube::Error>,
+        error: Box<kube::Error>,
     },
     #[error(
         "the cluster has no {0}: Drivebay's chart installs them, with driveObjects and driveTasks of its values"
@@ -74,7 +74,7 @@ impl PluginError {
             },
             error => Self::Unreachable {
                 act,
-                source: Box::new(error),
+                error: Box::new(error),
             },
         }
     }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use drivebay_hwtests::{
     kube::{
-        Cluster, LIMIT, Scenario,
+        Cluster, LIMIT, NAMESPACE, Scenario,
         manifest::{IDLE, claim, mounted, stateful_set},
         wait,
     },
-    tools,
+    long_scenario, tools,
 };
 use serde_json::{Value, json};
 
@@ -121,6 +121,7 @@ fn with_volume(it: &Scenario, set: &str) -> String {
 #[ignore = "needs a cluster: hwtests/kubernetes"]
 fn each_operation_is_carried_out_by_a_task_and_shown_in_its_status() {
     let cluster = Cluster::running();
+    long_scenario!(cluster);
     cluster.installed();
     cluster.drivebay_is_up();
     let it = cluster.scenario("drive-tasks");
@@ -232,7 +233,12 @@ fn each_operation_is_carried_out_by_a_task_and_shown_in_its_status() {
     it.kubectl(&["scale", "statefulset", "db", "--replicas=0"]);
     it.has_no_pods();
 
-    // Back by replacing that drive with the first one.
+    // Back by replacing that drive with the first one, once the old place there is erased.
+    let agent = ["--namespace", NAMESPACE, "exec", "ds/drivebay-agent", "--"];
+    let retire = ["drivebay-agent", "drive", "retire"];
+    let identity = cluster.get("default", &["drive", &drive])["status"]["drive"].clone();
+    let retire = [&retire[..], &[identity.as_str().unwrap(), "--by=test"]].concat();
+    println!("{}", cluster.kubectl(&[&agent[..], &retire].concat()));
     carried_out(
         cluster,
         "uncordon-2",
@@ -365,14 +371,29 @@ fn each_operation_needs_its_own_right() {
         let made = cluster.inside_with(&words, task.to_string().as_bytes());
         made.map(|_| ()).map_err(|error| error.to_string())
     };
+    // All at once for each account: kubectl says which tasks of a list are admitted.
     for (account, _) in &operations {
-        for (verb, operation) in &operations {
-            let result = may(account, drive, operation);
-            assert_eq!(
-                result.is_ok(),
-                account == verb,
-                "{account} {verb}: {result:?}"
-            );
+        let user = user(account);
+        let tasks = operations
+            .iter()
+            .map(|(verb, operation)| task(verb, drive, &user, operation));
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": tasks.collect::<Vec<_>>()});
+        let words = [
+            "kubectl",
+            "create",
+            "-f",
+            "-",
+            "--dry-run=server",
+            "--as",
+            &user,
+        ];
+        let said = cluster
+            .inside_with(&words, list.to_string().as_bytes())
+            .unwrap_err();
+        let said = said.to_string();
+        for (verb, _) in &operations {
+            let is_admitted = said.contains(&format!("drivetask.drivebay.io/{verb} created"));
+            assert_eq!(is_admitted, account == verb, "{account} {verb}: {said}");
         }
     }
     let refused = may("cordon", drive, &operations[2].1).unwrap_err();

@@ -141,7 +141,7 @@ pub(super) async fn request(
                 by: by.to_owned(),
                 ..MoveVolumesRequest::default()
             };
-            move_volumes(&mut client, target, request).await
+            move_volumes(&mut client, target, request, &[]).await
         }
     }
 }
@@ -211,26 +211,34 @@ async fn evacuate(
         by: by.to_owned(),
         ..MoveVolumesRequest::default()
     };
-    move_volumes(client, target, request).await
+    move_volumes(client, target, request, &given.volumes).await
 }
 
+/// `only`: names of the volumes that are to move; empty: all of the drive.
 async fn move_volumes(
     client: &mut AgentClient<AgentChannel>,
     target: &Target,
     request: MoveVolumesRequest,
+    only: &[String],
 ) -> Result<Accepted, CallFailed> {
     // What the agent says counts: objects may have been deleted, and people move volumes without them.
     let moves = list(client).await?;
-    let mut others = moves.iter().filter(|one| is_active(one));
-    if let Some(other) = others.find(|one| one.from != target.drive) {
+    let active: Vec<&Move> = moves.iter().filter(|one| is_active(one)).collect();
+    if let Some(other) = active.iter().find(|one| one.from != target.drive) {
         return Err(CallFailed::Busy {
             node: target.node.clone(),
             from: printable(&other.from),
         });
     }
     let answer = call(CHANGE_DEADLINE, client.move_volumes(request)).await?;
-    let bytes = answer.moves.iter().map(|one| one.size_bytes).sum();
-    let volumes = answer.moves.len();
+    // The answer to a repeated request leaves out what is moving already.
+    let known = active.iter().filter(|one| is_wanted(only, &one.name));
+    let (mut volumes, mut bytes) = (answer.moves.len(), 0);
+    for one in known {
+        volumes += 1;
+        bytes += one.total_bytes;
+    }
+    bytes += answer.moves.iter().map(|one| one.size_bytes).sum::<u64>();
     Ok(Accepted {
         message: match volumes {
             0 => "the drive has no volume that would have to move".to_owned(),
@@ -244,6 +252,11 @@ async fn move_volumes(
 async fn list(client: &mut AgentClient<AgentChannel>) -> Result<Vec<Move>, CallFailed> {
     let answer = call(CHANGE_DEADLINE, client.list_moves(ListMovesRequest {})).await?;
     Ok(answer.moves)
+}
+
+/// `only`: names of the volumes of a task; empty: all.
+fn is_wanted(only: &[String], name: &String) -> bool {
+    only.is_empty() || only.contains(name)
 }
 
 /// True if the move has not ended.
@@ -304,7 +317,7 @@ pub(super) async fn progress(
     let not_connected = || CallError::NotConnected { node: node.clone() };
     let agent = agents.get(node).ok_or_else(not_connected)?;
     let moves = list(&mut agent.client()?).await?;
-    let wanted = |name: &String| only.is_empty() || only.contains(name);
+    let wanted = |name: &String| is_wanted(only, name);
     let ours = moves.iter();
     let ours: Vec<&Move> = ours
         .filter(|one| one.from == *drive && is_active(one) && wanted(&one.name))

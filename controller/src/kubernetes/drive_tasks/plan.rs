@@ -114,11 +114,11 @@ pub(super) struct Context<'a> {
     pub(super) deleted: &'a BTreeMap<String, i64>,
 }
 
-/// Returns the decisions that need an action, by the names of the tasks; those of unfinished tasks in the order of their creation.
+/// Returns the decisions that need an action, with their tasks; those of unfinished tasks in the order of their creation.
 pub(super) fn plan<'a>(
     tasks: impl Iterator<Item = &'a DriveTask> + Clone,
     context: &Context<'_>,
-) -> Vec<(String, Decision)> {
+) -> Vec<(&'a DriveTask, Decision)> {
     let (finished, mut unfinished): (Vec<_>, Vec<_>) = tasks
         .clone()
         .partition(|task| Phase::of(task).is_finished());
@@ -141,7 +141,6 @@ pub(super) fn plan<'a>(
             *first = order(task).min(*first);
         }
     }
-    let name = |task: &DriveTask| task.metadata.name.clone().unwrap_or_default();
     let mut decisions = Vec::new();
     for task in unfinished.into_iter().take(MAX_UNFINISHED) {
         let is_copy = Phase::of(task) == Phase::New && {
@@ -151,12 +150,12 @@ pub(super) fn plan<'a>(
         };
         let decision = decide(task, is_copy, &mut busy, context);
         if decision != Decision::Leave {
-            decisions.push((name(task), decision));
+            decisions.push((task, decision));
         }
     }
     for task in finished {
         if is_expired(task, context.now) {
-            decisions.push((name(task), Decision::Delete));
+            decisions.push((task, Decision::Delete));
         }
     }
     decisions

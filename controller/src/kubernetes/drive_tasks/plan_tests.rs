@@ -85,7 +85,9 @@ impl Plan<'_> {
             max_evacuations: self.max,
             deleted: &self.deleted,
         };
-        plan(tasks.iter(), &context)
+        let decisions = plan(tasks.iter(), &context).into_iter();
+        let named = decisions.map(|(task, it)| (task.metadata.name.clone().unwrap(), it));
+        named.collect()
     }
 
     fn one(&self, task: &DriveTask) -> Decision {

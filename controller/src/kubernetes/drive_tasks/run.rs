@@ -173,13 +173,14 @@ async fn run(runner: Runner, max_evacuations: usize) {
             }
         }
         let decisions = runner.decisions(&mut names, max_evacuations).await;
-        for (name, decision) in decisions {
+        for (task, decision) in decisions {
             if acting.len() >= MAX_ACTIONS {
                 break;
             }
+            let name = task.metadata.name.clone().unwrap_or_default();
             if acting.insert(name.clone()) {
                 pace.tick().await;
-                actions.spawn(runner.clone().act(name, decision));
+                actions.spawn(runner.clone().act(name, task, decision));
             }
         }
     }
@@ -209,7 +210,7 @@ impl Runner {
         &self,
         names: &mut Names,
         max_evacuations: usize,
-    ) -> Vec<(String, Decision)> {
+    ) -> Vec<(DriveTask, Decision)> {
         let has_unfinished = {
             let watched = lock(&self.watched);
             if !watched.is_complete {
@@ -237,7 +238,11 @@ impl Runner {
             max_evacuations,
             deleted: &watched.deleted,
         };
-        plan(watched.tasks.values(), &context)
+        let decisions = plan(watched.tasks.values(), &context).into_iter();
+        let decisions = decisions.take(MAX_ACTIONS);
+        decisions
+            .map(|(task, decision)| (task.clone(), decision))
+            .collect()
     }
 
     /// Returns the nodes with volumes that are moving, whoever requested it.
@@ -256,12 +261,9 @@ impl Runner {
         moves.map(|agent| agent.node().to_owned()).collect()
     }
 
-    /// Carries out a decision; returns the name of the task.
-    async fn act(self, name: String, decision: Decision) -> String {
-        let task = lock(&self.watched).tasks.get(&name).cloned();
-        if let Some(task) = task
-            && let Err(error) = self.carry_out(task, decision).await
-        {
+    /// Carries out a decision on the version of the task for which it was made; returns the task's name.
+    async fn act(self, name: String, task: DriveTask, decision: Decision) -> String {
+        if let Err(error) = self.carry_out(task, decision).await {
             match error {
                 // The watch shows what the other one wrote.
                 WriteError::Conflict => {}
