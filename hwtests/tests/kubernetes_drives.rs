@@ -7,6 +7,8 @@
     reason = "a failed helper is a failed test"
 )]
 
+#[path = "kubernetes_drives/acknowledged.rs"]
+mod acknowledged;
 #[path = "kubernetes_drives/load.rs"]
 mod load;
 #[path = "kubernetes_drives/page.rs"]

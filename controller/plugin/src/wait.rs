@@ -22,6 +22,8 @@ use crate::{
 const POLL: Duration = Duration::from_secs(1);
 /// Number of polls for which a task may wait for its turn, or for a pod, before the command ends.
 const PATIENCE: u32 = 10;
+/// Most volumes that are listed.
+const LISTED: usize = 8;
 
 /// Waits until a task has ended, or waits for something that may take hours. Returns the text to print, and the exit code.
 pub(crate) async fn wait(
@@ -73,14 +75,32 @@ pub(crate) async fn wait(
         };
         if waits > PATIENCE {
             progress.end();
-            let message = printable(&status.message);
             let text = format!(
-                "{of}: {message}\ntask {name} goes on without this command; kubectl drivebay tasks shows it\n"
+                "{of}: {}\n{}task {name} goes on without this command; kubectl drivebay tasks shows it\n",
+                printable(&status.message),
+                waiting(&status)
             );
             return Ok((text, LEFT_WAITING));
         }
         progress.show(&line(&of, &status));
     }
+}
+
+/// Returns the volumes that wait, one per line.
+fn waiting(status: &DriveTaskStatus) -> String {
+    let listed = status.waiting.iter().take(LISTED);
+    let mut text: String = listed
+        .map(|one| {
+            let (name, phase, message) = (&one.name, &one.phase, &one.message);
+            format!("  {}\n", printable(&format!("{name}: {phase}: {message}")))
+        })
+        .collect();
+    let left = status.volumes.saturating_sub(status.volumes_moved);
+    let more = left.saturating_sub(status.waiting.len().min(LISTED) as i64);
+    if more > 0 && !status.waiting.is_empty() {
+        text += &format!("  and {more} more\n");
+    }
+    text
 }
 
 /// Returns the state of a task in one line, the most important part first.
@@ -92,4 +112,34 @@ fn line(of: &str, status: &DriveTaskStatus) -> String {
         None => "waiting for the controller".to_owned(),
     };
     format!("{of}: {state}")
+}
+
+#[cfg(test)]
+mod tests {
+    use drivebay_objects::task::WaitingVolume;
+
+    use super::*;
+
+    #[test]
+    fn volumes_that_wait_are_named_with_the_reason_and_a_long_list_is_cut() {
+        let one = |name: &str| WaitingVolume {
+            name: name.to_owned(),
+            phase: "waiting".to_owned(),
+            message: "it is in use".to_owned(),
+        };
+        let mut status = DriveTaskStatus {
+            volumes: 3,
+            volumes_moved: 1,
+            waiting: vec![one("a"), one("b")],
+            ..DriveTaskStatus::default()
+        };
+        let text = "  a: waiting: it is in use\n  b: waiting: it is in use\n";
+        assert_eq!(waiting(&status), text);
+        status.volumes = 40;
+        status.waiting = (0..16).map(|number| one(&number.to_string())).collect();
+        let text = waiting(&status);
+        assert_eq!(text.lines().count(), LISTED + 1);
+        assert!(text.ends_with("  and 31 more\n"), "{text}");
+        assert_eq!(waiting(&DriveTaskStatus::default()), "");
+    }
 }

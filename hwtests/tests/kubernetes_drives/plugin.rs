@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::shown::drive_with_claim;
 
 /// Runs the plugin through kubectl; returns its output, or that and the exit code in the text of the error.
-fn plugin(cluster: &Cluster, words: &[&str]) -> Result<String, String> {
+pub(super) fn plugin(cluster: &Cluster, words: &[&str]) -> Result<String, String> {
     let ran = cluster.try_kubectl(&[&["drivebay"], words].concat());
     ran.map_err(|error| error.to_string())
 }

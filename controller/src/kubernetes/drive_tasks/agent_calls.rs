@@ -381,7 +381,7 @@ fn moving(status: &DriveTaskStatus, left: &[&Move]) -> DriveTaskStatus {
         (false, true) => ("Moving", "volumes are being copied"),
         (false, false) => (
             "WaitingForVolumes",
-            "volumes in use are copied when no pod uses them; see status.waiting",
+            "volumes in use are copied when no pod uses them",
         ),
     };
     DriveTaskStatus {
