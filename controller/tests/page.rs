@@ -16,7 +16,7 @@ use drivebay_controller::{
 use drivebay_proto::{
     VolumeId,
     agent::{
-        Condition, CreatedFor, Drive, DriveHealth, Finding, SmartReport, Volume,
+        Condition, CreatedFor, Drive, DriveHealth, Finding, Reading, SmartReport, Volume,
         agent_server::AgentServer,
     },
 };
@@ -79,7 +79,13 @@ fn drive(verdict: &str) -> Drive {
             }))
             .into_iter()
             .collect(),
-            smart: Some(SmartReport::default()),
+            smart: Some(SmartReport {
+                readings: vec![Reading {
+                    name: "ata-197".into(),
+                    value: 48,
+                }],
+                ..SmartReport::default()
+            }),
             ..DriveHealth::default()
         }),
         ..Drive::default()
@@ -224,6 +230,8 @@ async fn a_running_controller_shows_what_its_agent_reports_and_a_bad_drive_withi
     let latency = &detail["latency"];
     assert_eq!(latency["read"]["history"], serde_json::json!([5.0, null]));
     assert_eq!(latency["comparedWith"], "model");
+    let history = &detail["smart"][0]["history"];
+    assert_eq!(*history, serde_json::json!([[60, 3], [3660, 48]]));
 
     // A stop ends streams, too.
     stop.cancel();

@@ -304,6 +304,10 @@ impl Agent for Node {
         no()
     }
 
+    async fn drive_history(&self, _: Request<DriveHistoryRequest>) -> Answer<DriveHistoryResponse> {
+        no()
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         no()
     }

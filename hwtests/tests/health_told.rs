@@ -89,6 +89,20 @@ async fn a_failing_drive_is_told_everywhere_until_it_is_acknowledged_and_again_w
         (48, 40)
     );
     assert!(report.answered_at > 0);
+    let channel = csi::channel(&rig.agent_socket).await.unwrap();
+    let request = wire::DriveHistoryRequest {
+        drive: drive.id.clone(),
+    };
+    let history = wire::agent_client::AgentClient::new(channel)
+        .drive_history(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let counters = history.counters.iter();
+    let mut pending = counters.filter(|one| one.name == "ata-197");
+    let values = &pending.next().unwrap().points;
+    let ends = (values.first().unwrap().value, values.last().unwrap().value);
+    assert_eq!(ends, (0, 48), "{history:?}");
     assert_eq!(storage(&rig).await, ["DriveFailing"]);
     assert_eq!(
         volume_reasons(&rig, &volume.id, &volume.target).await,

@@ -14,6 +14,7 @@
 mod page {
     pub(crate) mod access;
     pub(crate) mod fleet;
+    pub(crate) mod history;
     pub(crate) mod hostile;
     pub(crate) mod keyboard;
     pub(crate) mod live;

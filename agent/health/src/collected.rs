@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use drivebay_evidence::suspects::Suspects;
-use drivebay_smart::{LatestPolls, slow::LatestSpeeds};
+use drivebay_smart::{LatestCounters, LatestPolls, slow::LatestSpeeds};
 
 /// Shared handle: clones refer to the same data, which is in memory only.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,7 @@ pub struct CollectedEvidence {
 #[derive(Debug, Default)]
 struct Inner {
     polls: LatestPolls,
+    counters: LatestCounters,
     speeds: LatestSpeeds,
     suspects: Suspects,
     poll_requested: Notify,
@@ -25,6 +26,11 @@ impl CollectedEvidence {
     /// Returns the last SMART poll of each drive.
     pub fn polls(&self) -> &LatestPolls {
         &self.inner.polls
+    }
+
+    /// Returns the values of each drive's SMART counters in the last week.
+    pub fn counters(&self) -> &LatestCounters {
+        &self.inner.counters
     }
 
     /// Returns the latencies of each drive in the last minute.

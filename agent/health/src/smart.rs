@@ -140,6 +140,7 @@ async fn follow(
         tracked.asking || here(id).is_some_and(|facts| facts.diskseq == tracked.diskseq)
     });
     evidence.polls().retain(|id| here(id).is_some());
+    evidence.counters().retain(|id| here(id).is_some());
     let inventory = node.inventory();
     for id in snapshot.drives.keys() {
         let Some(facts) = here(id) else { continue };
@@ -152,6 +153,7 @@ async fn follow(
             if let Some(said) = tracked.said.clone() {
                 inventory.update(|known| known.health.says(id.clone(), said));
             }
+            publish_counters(evidence, id, &tracked);
             drives.insert(id.clone(), tracked);
             continue;
         };
@@ -161,6 +163,7 @@ async fn follow(
             tracked.due = Some(Instant::now());
             let is_worse = history.verdict() > tracked.history.verdict();
             tracked.history = history;
+            publish_counters(evidence, id, tracked);
             if is_worse {
                 operator::publish(node, id, tracked);
             }
@@ -327,6 +330,7 @@ async fn take(
     if assessment.another_drive {
         tracing::warn!(drive = %id, "device identity changed; health history reset");
     }
+    publish_counters(evidence, &id, tracked);
     let failure = assessment.failure.as_ref().map(|failure| failure.reason);
     let sector = drive.map_or(512, |drive| drive.facts.logical_sector);
     evidence
@@ -383,6 +387,15 @@ async fn take(
         .update(|known| known.health.says(id.clone(), health));
     // A failure is logged, and a finding of the host.
     let _ = tracked.file.save(tracked.history.clone()).await;
+}
+
+/// Publishes the counters' values, unless they may be of the drive that was there before.
+fn publish_counters(evidence: &CollectedEvidence, id: &DriveId, tracked: &Tracked) {
+    if !tracked.unproven {
+        evidence
+            .counters()
+            .set(id, tracked.history.counter_points());
+    }
 }
 
 /// Converts an assessment for the inventory. What only a successful poll reports is that of the last one. Pure.

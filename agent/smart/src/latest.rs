@@ -1,11 +1,12 @@
-//! The last SMART poll of each drive and its failures: written by the polling task, read by metrics.
+//! The last SMART poll of each drive and its failures, and its counters' values: written by the polling task, read by metrics and the
+//! agent's service.
 
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
 };
 
-use super::{FailureReason, Outcome, reading::Reading};
+use super::{FailureReason, Outcome, history::CounterPoints, reading::Reading};
 use drivebay_model::DriveId;
 
 /// Last SMART poll of one drive, and its failures.
@@ -68,10 +69,35 @@ impl LatestPolls {
     }
 }
 
+/// Counters' values in the last week of every drive that is polled. Apart from [`LatestPolls`], which metrics copy as a whole.
+#[derive(Debug, Default)]
+pub struct LatestCounters(Mutex<BTreeMap<DriveId, CounterPoints>>);
+
+impl LatestCounters {
+    /// Replaces the values of a drive.
+    pub fn set(&self, drive: &DriveId, points: CounterPoints) {
+        self.lock().insert(drive.clone(), points);
+    }
+
+    /// Returns a copy of the values of a drive; empty for one that has none.
+    pub fn of(&self, drive: &DriveId) -> CounterPoints {
+        self.lock().get(drive).cloned().unwrap_or_default()
+    }
+
+    /// Drops the drives for which `keep` is false.
+    pub fn retain(&self, keep: impl Fn(&DriveId) -> bool) {
+        self.lock().retain(|drive, _| keep(drive));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<DriveId, CounterPoints>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Failure, fixtures};
+    use crate::{Failure, fixtures, history::Counter};
 
     #[test]
     fn a_poll_that_fails_keeps_what_was_told_with_its_age_and_is_counted() {
@@ -94,5 +120,18 @@ mod tests {
         assert!(told.all()[&drive].asleep);
         told.retain(|_| false);
         assert!(told.all().is_empty());
+    }
+
+    #[test]
+    fn counters_of_a_drive_are_those_set_last_until_it_is_dropped() {
+        let counters = LatestCounters::default();
+        let drive = DriveId("d".into());
+        assert!(counters.of(&drive).is_empty());
+        let points = |value| vec![(Counter::PendingSectors, vec![(0, 0), (60, value)])];
+        counters.set(&drive, points(1));
+        counters.set(&drive, points(2));
+        assert_eq!(counters.of(&drive), points(2));
+        counters.retain(|_| false);
+        assert!(counters.of(&drive).is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! conditions from facts; `history` (pure) keeps what growth, hysteresis and acknowledgements need. `plausible` (pure) drops numbers that
 //! cannot be true before anything reads them. `thresholds` has all thresholds in one table. After a failed poll a drive keeps its last
 //! verdict, marked as stale, and the failure is counted. `reading` is the numbers of an answer in SI units, and `latest` keeps the last one
-//! of each drive, for metrics.
+//! of each drive with its counters' last week, for metrics and the agent's service.
 
 #![allow(
     missing_docs,
@@ -37,7 +37,7 @@ pub use collect::{Poll, Polled, poll};
 pub use facts::Facts;
 pub use history::{Acknowledgement, History};
 pub use judge::{Assessment, judge};
-pub use latest::{LatestPoll, LatestPolls};
+pub use latest::{LatestCounters, LatestPoll, LatestPolls};
 pub use outcome::{Failure, FailureReason, Outcome};
 pub use reading::Reading;
 pub use rules::{RuleFinding, Severity, SmartCode, SmartCondition, Verdict};

@@ -3,6 +3,7 @@
 //! `targets` computes the connections to have, purely; `dial` opens one and serves on it until it ends; `remote` limits the calls of a
 //! controller, `parts` sends large inventories in parts; `service` is the service itself, also used by the agent's own socket.
 
+mod counters;
 mod dial;
 mod latency;
 mod moves;

@@ -281,6 +281,13 @@ impl<S: Agent> Agent for Remote<S> {
         self.service.drive_latency(request).await
     }
 
+    async fn drive_history(
+        &self,
+        request: Request<DriveHistoryRequest>,
+    ) -> Answer<DriveHistoryResponse> {
+        self.service.drive_history(request).await
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         by_hand()
     }
@@ -358,6 +365,7 @@ mod tests {
         retire_drive RetireDriveRequest => RetireDriveResponse,
         check_volume CheckVolumeRequest => CheckVolumeResponse,
         drive_latency DriveLatencyRequest => DriveLatencyResponse,
+        drive_history DriveHistoryRequest => DriveHistoryResponse,
     }
 
     #[tokio::test]
@@ -401,6 +409,7 @@ mod tests {
             "delete_snapshot",
             "delete_unused_volume",
             "delete_volume",
+            "drive_history",
             "drive_latency",
             "expand_volume",
             "hello",
@@ -411,7 +420,7 @@ mod tests {
             "watch_inventory",
         ];
         let codes = codes(&remote).await;
-        assert_eq!(codes.len(), 28);
+        assert_eq!(codes.len(), 29);
         for (call, code) in codes {
             let allowed = match call {
                 "cordon_drive" => verbs.contains(&DriveVerb::Cordon),

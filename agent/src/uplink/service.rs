@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Code, Request, Response, Status};
 
-use super::{latency, moves::Moves, snapshots::Snapshots};
+use super::{counters, latency, moves::Moves, snapshots::Snapshots};
 use crate::csi::status::status;
 use drivebay_health::{
     CollectedEvidence,
@@ -485,6 +485,17 @@ impl Agent for AgentService {
         let mut speeds = self.evidence.speeds().all();
         let speed = speeds.remove(&drive.id).unwrap_or_default();
         Ok(Response::new(latency::response(&speed)))
+    }
+
+    async fn drive_history(
+        &self,
+        request: Request<wire::DriveHistoryRequest>,
+    ) -> Answer<wire::DriveHistoryResponse> {
+        let snapshot = self.node.inventory().current();
+        let drive =
+            named(&snapshot, &request.into_inner().drive).map_err(|error| status(&error))?;
+        let points = self.evidence.counters().of(&drive.id);
+        Ok(Response::new(counters::response(points)))
     }
 
     async fn check_volume(

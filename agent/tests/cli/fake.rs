@@ -99,6 +99,14 @@ impl Agent for FakeAgent {
         Err(Status::unimplemented("not known"))
     }
 
+    // As an agent of an earlier release.
+    async fn drive_history(
+        &self,
+        _: Request<proto::DriveHistoryRequest>,
+    ) -> Result<Response<proto::DriveHistoryResponse>, Status> {
+        Err(Status::unimplemented("not known"))
+    }
+
     // What comes of it is in the volume's id.
     async fn check_volume(
         &self,

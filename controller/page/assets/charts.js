@@ -7,7 +7,7 @@ const WIDTH = 168;
 const HEIGHT = 34;
 const PAD = 3;
 
-/** Returns a line of `[[unix, number], …]` with its range as text, or null if there are fewer than two points. */
+/** Returns a line of `[[unix, number], …]`, in which a value holds until the next, with its range as text; null with fewer than two points. */
 export function history(points, name) {
   const list = (points ?? []).filter((point) => Array.isArray(point) && Number.isFinite(point[0]) && Number.isFinite(point[1])).sort((a, b) => a[0] - b[0]);
   if (list.length < 2) return null;
@@ -16,9 +16,11 @@ export function history(points, name) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = (at) => PAD + ((at - start) / Math.max(1, end - start)) * (WIDTH - 2 * PAD);
   const y = (value) => (high === low ? HEIGHT / 2 : HEIGHT - PAD - ((value - low) / (high - low)) * (HEIGHT - 2 * PAD));
-  const line = list.map(([at, value], index) => `${index ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  const days = count(Math.max(1, Math.round((end - start) / 86400)), "day");
-  const label = `${name}: from ${number(values[0])} to ${number(values.at(-1))} in ${days}, lowest ${number(low)}, highest ${number(high)}`;
+  const line = list.map(([at, value], index) => (index ? `H${x(at).toFixed(1)}V${y(value).toFixed(1)}` : `M${x(at).toFixed(1)} ${y(value).toFixed(1)}`)).join("");
+  const [length, unit] = end - start >= 86400 ? [86400, "day"] : [3600, "hour"];
+  const time = count(Math.max(1, Math.round((end - start) / length)), unit);
+  const label = low === high ? `${name}: unchanged at ${number(low)} in ${time}`
+    : `${name}: from ${number(values[0])} to ${number(values.at(-1))} in ${time}, lowest ${number(low)}, highest ${number(high)}`;
   return h("div", { class: "history" },
     svg("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": label },
       svg("path", { class: "spark-area", d: `${line}L${x(end).toFixed(1)} ${HEIGHT}L${x(start).toFixed(1)} ${HEIGHT}Z` }),

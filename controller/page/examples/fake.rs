@@ -31,6 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 const GIB: u64 = 1 << 30;
 const START: u64 = 1_795_000_000;
+const DAY: u64 = 86_400;
+const WEEK: u64 = 7 * DAY;
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'&\u{202e}\n";
 /// Most volumes of an answer: fewer than the real limit, so that a small server exceeds it.
 const VOLUMES: usize = 3000;
@@ -234,7 +236,7 @@ impl Fake {
             mode: "mount".into(),
             state: "ready".into(),
             in_use: which == 0,
-            created_at: Some(START - 86_400 * 30),
+            created_at: Some(START - 30 * DAY),
             conditions: condition
                 .into_iter()
                 .map(|(reason, text, status)| Condition {
@@ -345,11 +347,19 @@ impl Source for Fake {
                         name: "ata-5".into(),
                         shown: "Reallocated_Sector_Ct (5): 208".into(),
                         value: 208,
-                        history: Some(
-                            (0..48)
-                                .map(|hour| (START - 3600 * (48 - hour), 200 + hour as i64 / 6))
-                                .collect(),
-                        ),
+                        history: Some(vec![
+                            (START - WEEK, 160),
+                            (START - 5 * DAY, 168),
+                            (START - 2 * DAY, 176),
+                            (START - DAY, 204),
+                            (START - 60, 208),
+                        ]),
+                    },
+                    Reading {
+                        name: "ata-197".into(),
+                        shown: "Current_Pending_Sector (197): 0".into(),
+                        value: 0,
+                        history: Some(vec![(START - WEEK, 0), (START - 60, 0)]),
                     },
                 ],
                 smart_answered_at: Some(START - 60),
@@ -446,7 +456,7 @@ impl Source for Fake {
             node: volume.node,
             volume: volume.id,
             name: volume.name,
-            at: START - 86_400,
+            at: START - DAY,
             outcome: "clean".into(),
             text: HOSTILE.into(),
             method: Some("snapshot".into()),

@@ -1,6 +1,7 @@
 //! The page's data from the agents' inventories, and, where these do not have it, from the agents.
 
 mod activity;
+mod measured;
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -9,19 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use drivebay_proto::agent::{self, DriveLatencyRequest, InventoryUpdate, WatchInventoryRequest};
+use drivebay_proto::agent::{self, InventoryUpdate, WatchInventoryRequest};
 use drivebay_service::{
     agents::{Agent, Agents},
-    call::{CallError, call},
+    call::CallError,
     catalog::Key,
     inventory::{Classes, Inventory},
 };
 use drivebay_view::{drives::is_noise, show, unix_seconds};
 use tokio::{sync::Semaphore, time::timeout};
 
+use self::measured::Recent;
 use crate::{
     findings,
-    model::{Activity, DriveDetail, Latency, Node, Volumes},
+    model::{Activity, DriveDetail, Node, Volumes},
     source::{Answer, NodeView, Source, Stamp},
     wire::{self, Claimed},
 };
@@ -30,17 +32,12 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Validity of an agent's answer; afterwards the agent is asked again.
 const RECENT: Duration = Duration::from_secs(5);
-/// Most latencies that are kept.
-const LATENCIES: usize = 256;
 /// Most volumes of an answer.
 const VOLUMES: usize = 20_000;
 /// Volumes read from the catalog at a time.
 const STRIDE: usize = 256;
 /// Interval of reading a node again without a change of its inventory: claims are not part of it.
 const CLAIMS: u64 = 15;
-
-/// Answers of agents by node and drive, with the moment of each.
-type Latencies = HashMap<(String, String), (Instant, Option<Latency>)>;
 
 /// Answer of the host's own agent.
 struct Local {
@@ -79,7 +76,7 @@ pub struct AgentsSource {
     host: Option<String>,
     // Moments of disconnections as Unix time, which must not vary from one reading to the next.
     start: (Instant, u64),
-    latencies: Mutex<Latencies>,
+    measured: Mutex<Recent>,
     activity: Mutex<Option<(Instant, Activity)>>,
     // One reading of the activity at a time; others wait for its result.
     reading: Semaphore,
@@ -101,7 +98,7 @@ impl AgentsSource {
             agents,
             host,
             start: (Instant::now(), unix_seconds()),
-            latencies: Mutex::default(),
+            measured: Mutex::default(),
             activity: Mutex::default(),
             reading: Semaphore::new(1),
         }
@@ -199,44 +196,11 @@ impl AgentsSource {
         }
     }
 
-    async fn latency(&self, agent: &Agent, drive: &str) -> Option<Latency> {
-        let key = (agent.node().to_owned(), drive.to_owned());
-        let lock = || {
-            self.latencies
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if let Some((at, latency)) = lock().get(&key)
-            && at.elapsed() < RECENT
-        {
-            return latency.clone();
-        }
-        let mut client = agent.client().ok()?;
-        let request = DriveLatencyRequest {
-            drive: drive.to_owned(),
-        };
-        let answer = call(DEADLINE, client.drive_latency(request)).await;
-        let latency = match answer {
-            Ok(answer) => wire::latency(&answer),
-            // Also of an agent that is older than this use of the call.
-            Err(error) => {
-                tracing::debug!(%error, node = agent.node(), "latency of a drive not read");
-                None
-            }
-        };
-        let mut known = lock();
-        known.retain(|_, (at, _)| at.elapsed() < RECENT);
-        if known.len() < LATENCIES {
-            known.insert(key, (Instant::now(), latency.clone()));
-        }
-        latency
-    }
-
     async fn read_drive(&self, node: &str, id: &str) -> Option<DriveDetail> {
         let agent = self.agents.get(node)?;
         let known = agent.look(|inventory| inventory.drive(id));
         let known = known.filter(|drive| !is_noise(drive))?;
-        let latency = self.latency(&agent, id).await;
+        let measured = self.measured(&agent, id).await;
         let classes = agent.look(Inventory::classes);
         let local = self.local().await;
         let (drive, volumes, is_local) = match local.and_then(|local| local.with(id)) {
@@ -245,7 +209,8 @@ impl AgentsSource {
         };
         let layout = |class: &str| layout(&classes, class);
         let is_host = self.host.is_some();
-        wire::detail(node, &drive, &volumes, layout, latency, (is_host, is_local))
+        let is = (is_host, is_local);
+        wire::detail(node, &drive, &volumes, layout, measured, is)
     }
 
     async fn read_volumes(&self) -> Volumes {

@@ -87,7 +87,8 @@ pub struct Reading {
     /// Text for people: `LABEL: VALUE`, the label as smartctl names the reading, the value with its unit.
     pub shown: String,
     pub value: i64,
-    /// Time and value of earlier readings; None: the program that serves the page keeps none.
+    /// Times and values of the last week, oldest first; each value holds until the next. None: the agent keeps none of this reading, or did
+    /// not answer.
     pub history: Option<Vec<(u64, i64)>>,
 }
 

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drivebay_common::smart_names;
 use drivebay_proto::{
-    agent::{self, DirectionLatency, DriveLatencyResponse, UnreadableRange, VolumeCopy},
+    agent::{
+        self, DirectionLatency, DriveHistoryResponse, DriveLatencyResponse, UnreadableRange,
+        VolumeCopy,
+    },
     words::{DriveState, Peers, RangeContent},
 };
 use drivebay_view::{
@@ -29,6 +32,20 @@ pub(crate) struct Claimed {
     pub(crate) claim: String,
     /// Empty: none.
     pub(crate) persistent_volume: String,
+}
+
+/// Most counters of a drive, and points of each, that are kept; agents send fewer.
+const COUNTERS: usize = 32;
+const POINTS: usize = 200;
+
+/// Times and values of a drive's counters, oldest first, by the name of the counter's reading.
+pub(crate) type Counters = BTreeMap<String, Vec<(u64, i64)>>;
+
+/// Values that a drive's agent has besides its inventory, each without what it did not answer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Measured {
+    pub(crate) latency: Option<Latency>,
+    pub(crate) counters: Counters,
 }
 
 fn text(text: &str) -> Option<String> {
@@ -105,7 +122,7 @@ pub(crate) fn detail(
     drive: &agent::Drive,
     volumes: &[Claimed],
     layout: impl Fn(&str) -> Option<String>,
-    latency: Option<Latency>,
+    measured: Measured,
     (is_host, local): (bool, bool),
 ) -> Option<DriveDetail> {
     let brief = drives(node, std::slice::from_ref(drive), volumes).pop()?;
@@ -121,6 +138,13 @@ pub(crate) fn detail(
     };
     let on_it = volumes.iter().filter(|one| one.volume.drive == drive.id);
     let on_it = on_it.filter(|one| !one.volume.is_deleted());
+    let Measured {
+        latency,
+        mut counters,
+    } = measured;
+    let smart_values = readings
+        .iter()
+        .map(|one| reading(one, counters.remove(&one.name)));
     let is_by_id = drive.id.starts_with("wwn-0x")
         && drive
             .id
@@ -130,7 +154,7 @@ pub(crate) fn detail(
         findings: findings::of_drive(drive, is_host),
         commands: findings::commands(drive, node, is_host),
         notes: drive.notes.clone(),
-        smart: readings.iter().map(reading).collect(),
+        smart: smart_values.collect(),
         smart_answered_at: smart.and_then(|smart| moment(smart.answered_at)),
         smart_failure: smart.and_then(|smart| text(&smart.failure)),
         latency,
@@ -152,14 +176,14 @@ pub(crate) fn detail(
     })
 }
 
-fn reading(reading: &agent::Reading) -> Reading {
+fn reading(reading: &agent::Reading, history: Option<Vec<(u64, i64)>>) -> Reading {
     let (name, value) = (reading.name.as_str(), reading.value);
     let (label, text) = (smart_names::label(name), smart_names::value(name, value));
     Reading {
         name: reading.name.clone(),
         shown: format!("{label}: {text}"),
         value,
-        history: None,
+        history,
     }
 }
 
@@ -173,6 +197,19 @@ fn unreadable(range: &UnreadableRange) -> Unreadable {
         holds: range.holds.clone(),
         files: is_in_files.then_some(files),
     }
+}
+
+/// Returns the counters of a drive; a later counter of the same name is left out.
+pub(crate) fn counters(answer: DriveHistoryResponse) -> Counters {
+    let mut counters = Counters::new();
+    for one in answer.counters.into_iter().take(COUNTERS) {
+        let points = one.points.into_iter().take(POINTS).map(|point| {
+            let value = i64::try_from(point.value).unwrap_or(i64::MAX);
+            (point.at, value)
+        });
+        counters.entry(one.name).or_insert_with(|| points.collect());
+    }
+    counters
 }
 
 /// Returns the latencies of a drive; None before the first minute has passed.

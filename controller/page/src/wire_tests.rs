@@ -1,4 +1,4 @@
-use drivebay_proto::agent::{DriveHealth, Slowdown, SmartReport};
+use drivebay_proto::agent::{CounterHistory, CounterPoint, DriveHealth, Slowdown, SmartReport};
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn a_smart_value_is_shown_with_its_label_a_colon_and_its_unit() {
         ("ata-197", 12, "Current_Pending_Sector (197): 12"),
         ("of-a-newer-agent", 3, "of-a-newer-agent: 3"),
     ] {
-        let shown = reading(&reading_of(name, value));
+        let shown = reading(&reading_of(name, value), None);
         assert_eq!(shown.shown, expected);
         assert_eq!((shown.name.as_str(), shown.value), (name, value));
     }
@@ -141,6 +141,51 @@ fn numbers_of_agents_that_json_has_none_for_are_null() {
 }
 
 #[test]
+fn earlier_values_are_those_of_the_reading_of_this_name_and_bounded() {
+    let counter = |name: &str, values: &[u64]| CounterHistory {
+        name: name.into(),
+        points: (1..)
+            .zip(values)
+            .map(|(at, value)| CounterPoint { at, value: *value })
+            .collect(),
+    };
+    let mut answer = DriveHistoryResponse {
+        counters: vec![
+            counter("ata-197", &[3, u64::MAX]),
+            counter("ata-197", &[7]),
+            counter("of-no-reading", &[1]),
+        ],
+    };
+    let drive = agent::Drive {
+        health: Some(DriveHealth {
+            smart: Some(SmartReport {
+                readings: vec![
+                    reading_of("ata-197", 48),
+                    reading_of("temperature-celsius", 41),
+                ],
+                ..Default::default()
+            }),
+            ..Default::default()
+        }),
+        ..a_drive("a")
+    };
+    let measured = Measured {
+        counters: counters(answer.clone()),
+        ..Default::default()
+    };
+    let shown = detail("n1", &drive, &[], |_| None, measured, (true, false)).unwrap();
+    let history = shown.smart.iter().map(|one| one.history.clone());
+    let expected = [Some(vec![(1, 3), (2, i64::MAX)]), None];
+    assert_eq!(history.collect::<Vec<_>>(), expected);
+    answer.counters = (0..1000)
+        .map(|name: u32| counter(&name.to_string(), &[5; 1000]))
+        .collect();
+    let kept = counters(answer);
+    assert_eq!(kept.len(), COUNTERS);
+    assert!(kept.values().all(|points| points.len() == POINTS));
+}
+
+#[test]
 fn file_names_of_unreadable_ranges_are_counted_and_not_shown() {
     let range = UnreadableRange {
         start: 512,
@@ -165,7 +210,15 @@ fn file_names_of_unreadable_ranges_are_counted_and_not_shown() {
     };
     let volumes = [claimed("1", "wwn-0x1", "shop/db")];
     let layout = |class: &str| (class == "fast").then(|| "lvm".to_owned());
-    let shown = detail("n1", &drive, &volumes, layout, None, (true, true)).unwrap();
+    let shown = detail(
+        "n1",
+        &drive,
+        &volumes,
+        layout,
+        Measured::default(),
+        (true, true),
+    )
+    .unwrap();
     let json = serde_json::to_string(&shown).unwrap();
     assert!(!json.contains("secret-name"), "{json}");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -174,7 +227,15 @@ fn file_names_of_unreadable_ranges_are_counted_and_not_shown() {
     assert_eq!(json["volumes"][0]["layout"], "lvm");
     assert_eq!(json["path"], "/dev/disk/by-id/wwn-0x1");
     // Ranges are known on the drive's node alone.
-    let shown = detail("n1", &drive, &volumes, layout, None, (false, false)).unwrap();
+    let shown = detail(
+        "n1",
+        &drive,
+        &volumes,
+        layout,
+        Measured::default(),
+        (false, false),
+    )
+    .unwrap();
     assert_eq!(shown.unreadable, None);
 }
 
@@ -186,7 +247,15 @@ fn an_identity_is_a_path_only_if_it_can_be_a_link_of_udev() {
         ("wwn-0x1;x", false),
         ("serial", false),
     ] {
-        let shown = detail("n1", &a_drive(id), &[], |_| None, None, (true, false)).unwrap();
+        let shown = detail(
+            "n1",
+            &a_drive(id),
+            &[],
+            |_| None,
+            Measured::default(),
+            (true, false),
+        )
+        .unwrap();
         assert_eq!(shown.path.is_some(), has_path, "{id}");
     }
 }

@@ -702,6 +702,21 @@ impl Agent for Fake {
         }))
     }
 
+    async fn drive_history(
+        &self,
+        _: Request<drivebay_proto::agent::DriveHistoryRequest>,
+    ) -> Result<Response<drivebay_proto::agent::DriveHistoryResponse>, Status> {
+        let points = [(60, 3), (3660, 48)];
+        let points = points.map(|(at, value)| drivebay_proto::agent::CounterPoint { at, value });
+        let counter = drivebay_proto::agent::CounterHistory {
+            name: "ata-197".into(),
+            points: points.to_vec(),
+        };
+        Ok(Response::new(drivebay_proto::agent::DriveHistoryResponse {
+            counters: vec![counter],
+        }))
+    }
+
     async fn check_volume(
         &self,
         _: Request<drivebay_proto::agent::CheckVolumeRequest>,

@@ -275,6 +275,10 @@ impl Agent for SimNode {
         Err(Status::unimplemented("there is no drive to measure"))
     }
 
+    async fn drive_history(&self, _: Request<DriveHistoryRequest>) -> Answer<DriveHistoryResponse> {
+        Err(Status::unimplemented("there is no drive to poll"))
+    }
+
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
         Err(Status::unimplemented("there is no volume to check"))
     }

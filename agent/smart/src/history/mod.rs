@@ -58,6 +58,9 @@ pub const MAX_BYTES: usize = 1024 * 1024;
 /// Maximum of reasons that are kept for one verdict.
 const REASONS: usize = 32;
 
+/// Times and values of counters, as [`History::counter_points`] returns them.
+pub type CounterPoints = Vec<(Counter, Vec<(u64, u64)>)>;
+
 /// Growth of the counters up to now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trends(BTreeMap<Counter, Trend>);
@@ -360,6 +363,15 @@ impl History {
     /// Returns the acknowledgements that are kept, oldest first.
     pub fn acknowledgements(&self) -> &[Acknowledged] {
         &self.acknowledgements
+    }
+
+    /// Returns the counters' values in the seven days before the last answer: times (seconds since 1970) and values, oldest first. A value
+    /// holds until the next one.
+    pub fn counter_points(&self) -> CounterPoints {
+        let counters = self.counters.iter();
+        counters
+            .map(|(counter, series)| (*counter, series.points()))
+            .collect()
     }
 
     /// Returns the growth of the counters as of the last answer.

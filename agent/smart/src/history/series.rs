@@ -89,6 +89,20 @@ impl Series {
         }
     }
 
+    /// Returns times (seconds since 1970) and values, oldest first, in the seven days before the last value was read: at most 171. A value
+    /// holds until the next point; the last point is the last value that was read. The value of an hour is its lowest.
+    pub(super) fn points(&self) -> Vec<(u64, u64)> {
+        let start = self.at.saturating_sub(WEEK);
+        let points = self.points.iter();
+        let mut points: Vec<_> = points
+            .map(|(at, value)| (*at.max(&start), *value))
+            .collect();
+        if points.last() != Some(&(self.at, self.value)) {
+            points.push((self.at, self.value));
+        }
+        points
+    }
+
     pub(super) fn value(&self) -> u64 {
         self.value
     }
@@ -187,11 +201,39 @@ mod tests {
     }
 
     #[test]
+    fn points_are_the_changes_of_a_week_and_the_last_value() {
+        const HOUR_START: u64 = START - START % HOUR;
+        let mut series = Series::new(3, HOUR_START + 60);
+        assert_eq!(series.points(), [(HOUR_START, 3), (HOUR_START + 60, 3)]);
+        series.observe(3, HOUR_START + DAY);
+        series.observe(5, HOUR_START + 2 * DAY);
+        // Within an hour the lowest value is kept, and the last one.
+        series.observe(48, HOUR_START + 2 * DAY + 600);
+        let days = |days: u64| HOUR_START + days * DAY;
+        let expected = [(days(0), 3), (days(2), 5), (days(2) + 600, 48)];
+        assert_eq!(series.points(), expected);
+        // The value that held when the week began is its first one.
+        series.observe(48, days(8));
+        series.observe(48, days(8) + HOUR);
+        let expected = [
+            (days(1) + HOUR, 3),
+            (days(2), 5),
+            (days(2) + HOUR, 48),
+            (days(8) + HOUR, 48),
+        ];
+        let points = series.points();
+        assert_eq!(points.first(), expected.first());
+        assert_eq!(points.last(), expected.last());
+        assert!(points.is_sorted(), "{points:?}");
+    }
+
+    #[test]
     fn it_stays_small() {
         let mut series = Series::new(0, START);
         for poll in 1..10_000_u64 {
             series.observe(poll, START + poll * 600);
         }
         assert!(series.points.len() <= 170, "{}", series.points.len());
+        assert!(series.points().len() <= 171);
     }
 }
