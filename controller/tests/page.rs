@@ -113,6 +113,7 @@ fn volume() -> Volume {
             message: "it is full; expand it".into(),
             since: 5,
         }],
+        created_at: drivebay_view::unix_seconds() - 60,
         created_for: Some(CreatedFor {
             claim: "db".into(),
             namespace: "shop".into(),
@@ -203,6 +204,17 @@ async fn a_running_controller_shows_what_its_agent_reports_and_a_bad_drive_withi
     assert_eq!(of_volume["conditions"][0]["reason"], "VolumeFull");
     let activity = json(address, "/api/activity").await;
     assert_eq!(activity["erases"], serde_json::json!([]));
+
+    let history = json(address, "/api/history").await;
+    let events = history["events"].as_array().unwrap();
+    // Its condition is older than a week.
+    assert_eq!(events.len(), 1, "{history}");
+    let created = &events[0];
+    assert_eq!(created["what"], "volume-created");
+    assert_eq!(
+        (&created["claim"], &created["text"]),
+        (&"shop/db".into(), &"volume pvc-1 created".into())
+    );
 
     let revision = &fleet["revision"];
     let mut stream = TcpStream::connect(address).await.unwrap();

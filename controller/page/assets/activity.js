@@ -1,8 +1,10 @@
-// The view of activities: progress of moves, copies and erases, the last checks, and state changes of drives since the page was opened.
+// The view of activities: progress of moves, copies and erases, the last checks, events of the last week, and state changes of drives since
+// the page was opened.
 
 import { json } from "./api.js";
 import { h, text } from "./dom.js";
 import { badge } from "./attention.js";
+import { EventsPanel } from "./events.js";
 import { Table, meter } from "./table.js";
 import { NONE, NOT_KNOWN, clock, count, day, percent, seconds, size } from "./units.js";
 import { driveHref, kindEntry, shortDrive } from "./words.js";
@@ -62,9 +64,10 @@ export class ActivityView {
       return { kind, empty, table, sum, optional, element: h("section", { class: "panel", "aria-labelledby": `activity-${kind}`, hidden: optional }, h("div", { class: "panel-head" },
         h("h2", { id: `activity-${kind}` }, title), sum), table.element) };
     });
+    this.events = new EventsPanel(store);
     this.log = h("ol", { class: "log" });
     this.noLog = h("p", { class: "table-none" }, "No drive has changed its state since the page was opened.");
-    this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading), this.trouble, this.silent, this.parts.map(({ element }) => element),
+    this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading), this.trouble, this.silent, this.parts.map(({ element }) => element), this.events.element,
       h("section", { class: "panel", "aria-labelledby": "activity-log" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-log" }, "State changes of drives"),
         h("span", { class: "quiet-text" }, "while this page was open")), this.noLog, this.log));
     store.listen(({ turned }) => { if (this.visible && turned.length > 0) this.drawLog(); });
@@ -74,12 +77,14 @@ export class ActivityView {
     this.visible = true;
     this.drawLog();
     this.fetch();
+    this.events.show();
   }
 
   hide() {
     this.visible = false;
     clearTimeout(this.timer);
     this.abort?.abort();
+    this.events.hide();
   }
 
   async fetch() {

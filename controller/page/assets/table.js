@@ -27,7 +27,7 @@ export class Table {
     });
     this.body = h("tbody", { role: "rowgroup" });
     this.none = h("p", { class: "table-none", hidden: true }, empty);
-    this.more = h("button", { type: "button", class: "more", hidden: true, on: { click: () => { this.most += PAGE; this.draw(); } } });
+    this.more = h("button", { type: "button", class: "more", hidden: true, on: { click: () => { this.most += PAGE; this.draw(); } } }, "Show more");
     this.table = h("table", { role: "table", "aria-label": label, class: columns.length > 5 ? "table" : "table few" },
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, this.heads)), this.body);
     this.element = h("div", { class: "table-box" }, this.table, this.none, this.more);

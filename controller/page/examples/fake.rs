@@ -21,8 +21,9 @@ use drivebay_page::{
     access::{Act, Review, Tokens, Unavailable, User},
     http,
     model::{
-        Activity, Check, Condition, Direction, Drive, DriveDetail, DriveFacts, Erase, Finding,
-        Latency, Move, Node, Reading, Remedy, Snapshot, Unreadable, Volume, Volumes,
+        Activity, Check, Condition, Direction, Drive, DriveDetail, DriveFacts, Erase, Event,
+        EventKind, Events, Finding, Latency, Move, Node, Reading, Remedy, Snapshot, Unreadable,
+        Volume, Volumes,
     },
     source::{Answer, NodeView, Stamp},
 };
@@ -470,6 +471,68 @@ impl Source for Fake {
                 erases: vec![erase],
                 checks: vec![check],
                 silent,
+                more: false,
+            }
+        })
+    }
+
+    fn history(&self) -> Answer<'_, Events> {
+        let (node, drive) = (node_name(0), drive_id(0, 0));
+        let of_node = |at: u64, what: EventKind, text: &str| Event {
+            at,
+            node: node.clone(),
+            drive: None,
+            volume: None,
+            claim: None,
+            what,
+            text: text.into(),
+        };
+        let of_drive = |at: u64, what: EventKind, text: &str| Event {
+            drive: Some(drive.clone()),
+            ..of_node(at, what, text)
+        };
+        let of_volume = |which: usize, at: u64, what: EventKind, text: &str| {
+            let volume = self.volume(0, 0, which);
+            Event {
+                volume: Some(volume.id),
+                claim: volume.claim,
+                ..of_drive(at, what, text)
+            }
+        };
+        let events = vec![
+            of_drive(
+                START - 600,
+                EventKind::Acknowledged,
+                "acknowledged by ann: replaced on Friday (it takes no new volumes)",
+            ),
+            of_volume(1, START - 3600, EventKind::SnapshotCreated, HOSTILE),
+            of_volume(
+                0,
+                START - 7100,
+                EventKind::VolumeCondition,
+                "DriveFailing: its drive is failing; move the volume",
+            ),
+            of_drive(
+                START - 7200,
+                EventKind::Finding,
+                "StatusFailed: the drive's own health status is \"failed\"; replace the drive",
+            ),
+            of_node(START - 2 * DAY, EventKind::Connected, "version 0.1.0"),
+            of_node(
+                START - 2 * DAY - 90,
+                EventKind::Disconnected,
+                "the connection was closed",
+            ),
+            of_volume(
+                0,
+                START - 6 * DAY,
+                EventKind::Checked,
+                "filesystem of volume pvc-0000000: clean",
+            ),
+        ];
+        Box::pin(async move {
+            Events {
+                events,
                 more: false,
             }
         })

@@ -1,12 +1,14 @@
 //! The page's data from the agents' inventories, and, where these do not have it, from the agents.
 
 mod activity;
+mod history;
 mod measured;
+mod recent;
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -18,12 +20,12 @@ use drivebay_service::{
     inventory::{Classes, Inventory},
 };
 use drivebay_view::{drives::is_noise, show, unix_seconds};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 
-use self::measured::Recent;
+use self::{measured::Answers, recent::Recent};
 use crate::{
     findings,
-    model::{Activity, DriveDetail, Node, Volumes},
+    model::{Activity, DriveDetail, Events, Node, Volumes},
     source::{Answer, NodeView, Source, Stamp},
     wire::{self, Claimed},
 };
@@ -34,6 +36,8 @@ const DEADLINE: Duration = Duration::from_secs(3);
 const RECENT: Duration = Duration::from_secs(5);
 /// Most volumes of an answer.
 const VOLUMES: usize = 20_000;
+/// Most volumes of the catalog that are read for activity or events.
+const SCANNED: usize = 200_000;
 /// Volumes read from the catalog at a time.
 const STRIDE: usize = 256;
 /// Interval of reading a node again without a change of its inventory: claims are not part of it.
@@ -76,10 +80,9 @@ pub struct AgentsSource {
     host: Option<String>,
     // Moments of disconnections as Unix time, which must not vary from one reading to the next.
     start: (Instant, u64),
-    measured: Mutex<Recent>,
-    activity: Mutex<Option<(Instant, Activity)>>,
-    // One reading of the activity at a time; others wait for its result.
-    reading: Semaphore,
+    measured: Mutex<Answers>,
+    activity: Recent<Activity>,
+    history: Recent<Events>,
 }
 
 impl AgentsSource {
@@ -99,8 +102,8 @@ impl AgentsSource {
             host,
             start: (Instant::now(), unix_seconds()),
             measured: Mutex::default(),
-            activity: Mutex::default(),
-            reading: Semaphore::new(1),
+            activity: Recent::default(),
+            history: Recent::default(),
         }
     }
 
@@ -312,22 +315,11 @@ impl Source for AgentsSource {
     }
 
     fn activity(&self) -> Answer<'_, Activity> {
-        Box::pin(async {
-            let recent = || {
-                let known = self.activity.lock().unwrap_or_else(PoisonError::into_inner);
-                let known = known.as_ref().filter(|(at, _)| at.elapsed() < RECENT);
-                known.map(|(_, activity)| activity.clone())
-            };
-            let place = self.reading.acquire().await;
-            if let Some(activity) = recent() {
-                return activity;
-            }
-            let activity = self.read_activity().await;
-            let read = (Instant::now(), activity.clone());
-            *self.activity.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
-            drop(place);
-            activity
-        })
+        Box::pin(self.activity.get(self.read_activity()))
+    }
+
+    fn history(&self) -> Answer<'_, Events> {
+        Box::pin(self.history.get(self.read_history()))
     }
 }
 

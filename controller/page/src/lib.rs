@@ -13,6 +13,7 @@
 
 pub mod access;
 mod agents;
+mod events;
 mod findings;
 pub mod http;
 #[cfg(feature = "kubernetes")]

@@ -304,3 +304,50 @@ pub struct Activity {
     /// A list is cut at its bound, or reading from a node failed.
     pub more: bool,
 }
+
+/// Kind of an [`Event`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// A finding about a drive, or about a node's host.
+    Finding,
+    /// A condition of a drive.
+    Condition,
+    Verdict,
+    Cordoned,
+    Acknowledged,
+    VolumeCreated,
+    VolumeCondition,
+    SnapshotCreated,
+    /// A check of a volume's filesystem ended.
+    Checked,
+    /// A session of a node's agent began.
+    Connected,
+    /// A connection of a node's agent was not accepted.
+    Refused,
+    /// A session of a node's agent ended.
+    Disconnected,
+}
+
+/// Something that happened in the last week.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Event {
+    pub at: u64,
+    pub node: String,
+    /// Id of the drive, also that of a volume.
+    pub drive: Option<String>,
+    /// Id of the volume.
+    pub volume: Option<String>,
+    /// NAMESPACE/NAME; None without a claim, and for a claim that the reader may not list.
+    pub claim: Option<String>,
+    pub what: EventKind,
+    pub text: String,
+}
+
+/// Events that are still known, newest first. A finding or condition that was cleared has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Events {
+    pub events: Vec<Event>,
+    /// The list is cut at its bound, or not all volumes were read.
+    pub more: bool,
+}

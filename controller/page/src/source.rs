@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use crate::model::{Activity, Drive, DriveDetail, Node, Volumes};
+use crate::model::{Activity, Drive, DriveDetail, Events, Node, Volumes};
 
 /// A future that a [`Source`] returns.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -38,4 +38,7 @@ pub trait Source: Send + Sync + 'static {
 
     /// Moves, copies, erases, checks. May ask agents, for a few seconds at most.
     fn activity(&self) -> Answer<'_, Activity>;
+
+    /// Events of the last seven days that are still known, with claims of all namespaces. Asks no agent.
+    fn history(&self) -> Answer<'_, Events>;
 }

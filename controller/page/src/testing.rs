@@ -10,7 +10,9 @@ use std::{
 
 use crate::{
     access::{Act, Review, Unavailable, User},
-    model::{Activity, Drive, DriveDetail, DriveFacts, Node, Volume, Volumes},
+    model::{
+        Activity, Drive, DriveDetail, DriveFacts, Event, EventKind, Events, Node, Volume, Volumes,
+    },
     source::{Answer, NodeView, Source, Stamp},
 };
 
@@ -170,6 +172,26 @@ impl Source for TestSource {
 
     fn activity(&self) -> Answer<'_, Activity> {
         Box::pin(async { Activity::default() })
+    }
+
+    /// The creation of each volume.
+    fn history(&self) -> Answer<'_, Events> {
+        Box::pin(async {
+            let volumes = self.volumes().await.volumes.into_iter();
+            let events = volumes.map(|volume| Event {
+                at: 1,
+                node: volume.node,
+                drive: volume.drive,
+                volume: Some(volume.id),
+                claim: volume.claim,
+                what: EventKind::VolumeCreated,
+                text: "volume pvc-1 created".into(),
+            });
+            Events {
+                events: events.collect(),
+                more: false,
+            }
+        })
     }
 }
 

@@ -19,7 +19,7 @@ const VIEWS: [(&str, &str, &str); 5] = [
         ".part-findings .finding.warning",
     ),
     ("volumes", "#/volumes", ".table tbody tr"),
-    ("activity", "#/activity", ".panel"),
+    ("activity", "#/activity", "time[datetime]"),
 ];
 
 /// Texts whose contrast with what is below them is less than WCAG's AA asks for, at most ten of them. A tile is checked against both of its

@@ -136,5 +136,20 @@ async fn real_controller_shows_1200_drives_and_a_node_that_is_lost() {
         "a lost node is shown after {:.1?}",
         stopped.elapsed()
     ));
+
+    // Sessions since the controller started: each node has connected, and one has disconnected.
+    browser.evaluate("location.hash = '#/activity'").unwrap();
+    let lost = format!(
+        "[...document.querySelectorAll('table[aria-label=\"Last week\"] tbody tr')].some((row) =>
+            row.querySelector('[data-title=What]').textContent === 'Disconnected' && row.querySelector('[data-title=Node]').textContent === {:?})",
+        fleet.plan().node(7)
+    );
+    browser.until(&lost, DRAWN).unwrap();
+    let connected = number(
+        &mut browser,
+        "fetch('/api/history').then((answer) => answer.json()).then(({ events }) =>
+            new Set(events.filter(({ what }) => what === 'connected').map(({ node }) => node)).size)",
+    );
+    assert_eq!(connected, NODES as f64);
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }

@@ -6,7 +6,7 @@ use drivebay_proto::agent::{self, ListCopiesRequest, ListMovesRequest};
 use drivebay_service::{agents::Agent, call::call, catalog::Key};
 use tokio::task::{JoinError, JoinSet};
 
-use super::{AgentsSource, DEADLINE, STRIDE};
+use super::{AgentsSource, DEADLINE, SCANNED, STRIDE};
 use crate::{model::Activity, wire};
 
 /// Agents that are asked at a time, and at most for one answer.
@@ -14,8 +14,6 @@ const ASKED_AT_A_TIME: usize = 16;
 const ASKED: usize = 256;
 /// Most entries of each list of an answer.
 const ENTRIES: usize = 1000;
-/// Volumes of the catalog that are read for erases and checks.
-const SCANNED: usize = 200_000;
 
 impl AgentsSource {
     /// Reads the catalog, and asks the agents of volumes that move or are copied.

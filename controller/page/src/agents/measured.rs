@@ -15,7 +15,7 @@ use crate::wire::{self, Measured};
 const DRIVES: usize = 256;
 
 /// Answers of agents by node and drive, with the moment of each.
-pub(super) type Recent = HashMap<(String, String), (Instant, Measured)>;
+pub(super) type Answers = HashMap<(String, String), (Instant, Measured)>;
 
 impl AgentsSource {
     /// Asks the drive's agent, unless it was asked within the last [`RECENT`]. Without an answer within [`DEADLINE`] the values are absent.

@@ -21,7 +21,6 @@ use super::{
 };
 use crate::{
     access::{Denied, Reader, Visibility},
-    model::Volume,
     render,
 };
 
@@ -51,6 +50,7 @@ enum Api {
     Drive,
     Volumes,
     Activity,
+    History,
     Changes,
 }
 
@@ -62,6 +62,7 @@ impl Api {
             "/api/drive" => Self::Drive,
             "/api/volumes" => Self::Volumes,
             "/api/activity" => Self::Activity,
+            "/api/history" => Self::History,
             "/api/changes" => Self::Changes,
             _ => return None,
         })
@@ -150,10 +151,19 @@ async fn data<B>(api: Api, request: &Request<B>, page: &Page) -> Response<Body> 
                 return busy(NOT_READ);
             };
             let all = volumes.volumes.iter_mut();
-            all.for_each(|one| hide_claim(one, &visibility));
+            all.for_each(|one| hide_claim(&mut one.claim, &visibility));
             json(&volumes)
         }
         Api::Activity => json(&page.source.activity().await),
+        Api::History => {
+            let mut history = page.source.history().await;
+            let Some(visibility) = visibility(page, &reader).await else {
+                return busy(NOT_READ);
+            };
+            let all = history.events.iter_mut();
+            all.for_each(|one| hide_claim(&mut one.claim, &visibility));
+            json(&history)
+        }
         Api::Changes if request.method() == Method::HEAD => {
             body(StatusCode::OK, stream::CONTENT_TYPE, Bytes::new())
         }
@@ -206,12 +216,12 @@ async fn drive(page: &Page, reader: &Reader, query: Option<&str>) -> Response<Bo
     };
     render::claims(&mut drive.claims, &visibility);
     let volumes = drive.volumes.iter_mut();
-    volumes.for_each(|one| hide_claim(one, &visibility));
+    volumes.for_each(|one| hide_claim(&mut one.claim, &visibility));
     json(&drive)
 }
 
-fn hide_claim(volume: &mut Volume, visibility: &Visibility) {
-    volume.claim = volume.claim.take().filter(|claim| visibility.shows(claim));
+fn hide_claim(claim: &mut Option<String>, visibility: &Visibility) {
+    *claim = claim.take().filter(|claim| visibility.shows(claim));
 }
 
 /// Returns the bearer token; None without an Authorization header.

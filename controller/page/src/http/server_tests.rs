@@ -137,11 +137,12 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(text).unwrap()
 }
 
-const DATA: [&str; 5] = [
+const DATA: [&str; 6] = [
     "/api/fleet",
     "/api/drive?node=n1&id=d",
     "/api/volumes",
     "/api/activity",
+    "/api/history",
     "/api/changes",
 ];
 
