@@ -23,7 +23,18 @@ fn findings_are_acknowledged_with_their_counts_unless_one_got_worse() {
     let cluster = Cluster::running();
     long_scenario!(cluster);
     let dir = cluster.dir().join("smart");
-    replay::smartctl(&dir, 3);
+    replay::smartctl(&dir, 0);
+    cluster.installed();
+    cluster.drivebay_is_up();
+    // One drive alone: findings outlive this scenario, and other scenarios need space.
+    let device = wait::until(LIMIT, "a drive has an object", || {
+        let drives = cluster.list("default", &["drives"]);
+        let of_class = drives
+            .iter()
+            .find(|drive| drive["status"]["class"] == "loop");
+        of_class?["status"]["device"].as_str().map(str::to_owned)
+    });
+    replay::pending_sectors_of(&dir, &device, 3);
     let path = dir.display().to_string();
     cluster.install(&Install::with(json!({"agent": {
         "driveVerbs": ["cordon", "locate", "evacuate", "acknowledge"],
@@ -48,7 +59,7 @@ fn findings_are_acknowledged_with_their_counts_unless_one_got_worse() {
         &["acknowledge", name, "--note", "cable", "--print"],
     )
     .unwrap();
-    replay::pending_sectors(&dir, 5);
+    replay::pending_sectors_of(&dir, &device, 5);
     let agent = [
         "-n",
         "drivebay",
@@ -80,7 +91,9 @@ fn findings_are_acknowledged_with_their_counts_unless_one_got_worse() {
     println!("{message}");
     assert!(message.contains("is 5, and 3 is named"), "{message}");
 
-    let said = plugin(&cluster, &["acknowledge", name, "--note", "cable"]).unwrap();
+    // It takes new volumes again, so that later scenarios can use it.
+    let acknowledge = ["acknowledge", name, "--note", "cable", "--use"];
+    let said = plugin(&cluster, &acknowledge).unwrap();
     println!("{said}");
     assert!(said.contains("1 finding acknowledged"), "{said}");
     wait::until(LIMIT, "the object shows it", || {
