@@ -158,7 +158,7 @@ pub struct DriveStatus {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde calls it with a reference"
 )]
-fn is_zero(number: &i64) -> bool {
+pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 

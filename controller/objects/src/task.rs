@@ -12,6 +12,8 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::drive::is_zero;
+
 /// Time for which a finished task is kept by default: a week, in seconds.
 pub const DEFAULT_TTL: i64 = 7 * 24 * 3600;
 /// Most characters of a name, and of `by`.
@@ -165,6 +167,9 @@ pub struct DriveTaskStatus {
     /// CamelCase: why the task waits, or how it ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Time at which the reason became this one, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub since: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The drive's node.
@@ -214,14 +219,6 @@ pub struct WaitingVolume {
     pub phase: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-}
-
-#[allow(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
-)]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
 }
 
 #[allow(

@@ -2,6 +2,11 @@
 
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
+/// Returns the current time, in seconds since 1970.
+pub fn now() -> i64 {
+    OffsetDateTime::now_utc().unix_timestamp()
+}
+
 /// Formats seconds since 1970 as RFC 3339. Empty for 0, negative values and years after 9999.
 pub fn format_time(seconds: i64) -> String {
     let time = Some(seconds).filter(|seconds| *seconds > 0);

@@ -1,10 +1,10 @@
 // The view of activities: progress of moves, copies and erases, the last checks, events of the last week, and state changes of drives since
 // the page was opened.
 
-import { json } from "./api.js";
 import { h, text } from "./dom.js";
 import { badge } from "./attention.js";
 import { EventsPanel } from "./events.js";
+import { Poll } from "./poll.js";
 import { Table, meter } from "./table.js";
 import { NONE, NOT_KNOWN, clock, count, day, percent, seconds, size } from "./units.js";
 import { driveHref, kindEntry, shortDrive } from "./words.js";
@@ -70,42 +70,30 @@ export class ActivityView {
     this.element = h("div", { class: "view" }, h("div", { class: "view-head" }, this.heading), this.trouble, this.silent, this.parts.map(({ element }) => element), this.events.element,
       h("section", { class: "panel", "aria-labelledby": "activity-log" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-log" }, "State changes of drives"),
         h("span", { class: "quiet-text" }, "while this page was open")), this.noLog, this.log));
+    this.poll = new Poll({ path: () => "api/activity", every: EVERY, draw: (body) => this.draw(body), failed: (error) => this.failed(error) });
     store.listen(({ turned }) => { if (this.visible && turned.length > 0) this.drawLog(); });
   }
 
   show() {
     this.visible = true;
     this.drawLog();
-    this.fetch();
-    this.events.show();
+    this.poll.show();
+    this.events.poll.show();
   }
 
   hide() {
     this.visible = false;
-    clearTimeout(this.timer);
-    this.abort?.abort();
-    this.events.hide();
+    this.poll.hide();
+    this.events.poll.hide();
   }
 
-  async fetch() {
-    clearTimeout(this.timer);
-    this.abort?.abort();
-    const abort = new AbortController();
-    this.abort = abort;
-    try {
-      if (!document.hidden) {
-        this.draw(await json("api/activity", abort.signal));
-        this.trouble.hidden = true;
-      }
-    } catch (error) {
-      if (abort.signal.aborted) return;
-      this.trouble.hidden = false;
-      text(this.trouble, `Activities cannot be fetched: ${error.message}. The last answer is shown.`);
-    }
-    if (this.visible && this.abort === abort) this.timer = setTimeout(() => this.fetch(), EVERY);
+  failed(error) {
+    this.trouble.hidden = false;
+    text(this.trouble, `Activities cannot be fetched: ${error.message}. The last answer is shown.`);
   }
 
   draw(body) {
+    this.trouble.hidden = true;
     const silent = body.silent ?? [];
     for (const { kind, empty, table, sum, element, optional } of this.parts) {
       const rows = body[kind] ?? [];

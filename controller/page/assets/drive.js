@@ -1,7 +1,7 @@
 // The view of one drive; a section is drawn again only if its part of the answer has changed, and keeps the focus.
 
-import { ApiError, json } from "./api.js";
 import { h, replace, text } from "./dom.js";
+import { Poll } from "./poll.js";
 import { meter } from "./table.js";
 import { count, percent, roughly, size } from "./units.js";
 import { bayText, kindOf, kindText, nodeState, shortDrive } from "./words.js";
@@ -51,6 +51,8 @@ export class DriveView {
     });
     this.element = h("div", { class: "view drive" }, this.crumb, h("div", { class: "drive-head" }, h("div", { class: "drive-name" }, this.marks, this.heading), this.use), this.lead,
       this.away, this.trouble, h("div", { class: "drive-columns" }, this.columns.main, this.columns.side));
+    this.poll = new Poll({ path: () => `api/drive?${new URLSearchParams({ node: this.name, id: this.id })}`, every: EVERY,
+      draw: (body) => this.draw(body), failed: (error) => this.failed(error) });
     store.listen((change) => this.changed(change));
   }
 
@@ -68,14 +70,13 @@ export class DriveView {
     }
     this.trouble.hidden = true;
     this.head();
-    this.fetch();
+    this.poll.show();
     this.clock = setInterval(() => this.head(), 5000);
   }
 
   hide() {
     this.visible = false;
-    this.abort?.abort();
-    clearTimeout(this.timer);
+    this.poll.hide();
     clearInterval(this.clock);
   }
 
@@ -85,7 +86,7 @@ export class DriveView {
     const mine = change.all || change.drives.has(own) || change.removed.some((drive) => drive.node.name === this.name && drive.id === this.id);
     if (mine) {
       this.head();
-      this.later(SOON);
+      this.poll.later(SOON);
     } else if ([...change.nodes].some(({ name }) => name === this.name)) this.head();
   }
 
@@ -114,36 +115,16 @@ export class DriveView {
       ? meter(drive.used, `${percent(drive.used, 1)} used, ${size(drive.free)} free of ${size(drive.bytes)}`) : raw.bytes ? size(raw.bytes) : "");
   }
 
-  later(time) {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.fetch(), time);
+  failed(error) {
+    this.trouble.hidden = false;
+    text(this.trouble, error.status === 404 ? "The server does not know this drive."
+      : `The drive cannot be fetched: ${error.message}.${this.body ? " The last answer is shown." : ""}`);
   }
 
-  async fetch() {
-    clearTimeout(this.timer);
-    this.abort?.abort();
-    const abort = new AbortController();
-    this.abort = abort;
-    try {
-      if (!document.hidden) {
-        const query = new URLSearchParams({ node: this.name, id: this.id });
-        const body = await json(`api/drive?${query}`, abort.signal);
-        this.body = { ...body, kind: kindOf(body) };
-        this.trouble.hidden = true;
-        this.head();
-        this.draw();
-      }
-    } catch (error) {
-      if (abort.signal.aborted && !(error instanceof ApiError)) return;
-      if (this.abort !== abort) return;
-      this.trouble.hidden = false;
-      text(this.trouble, error.status === 404 ? "The server does not know this drive."
-        : `The drive cannot be fetched: ${error.message}.${this.body ? " The last answer is shown." : ""}`);
-    }
-    if (this.visible && this.abort === abort) this.later(EVERY);
-  }
-
-  draw() {
+  draw(body) {
+    this.body = { ...body, kind: kindOf(body) };
+    this.trouble.hidden = true;
+    this.head();
     for (const part of this.parts) {
       const shown = JSON.stringify(part.from(this.body) ?? null);
       if (shown === part.shown) continue;

@@ -1,7 +1,7 @@
 // The panel of events of the last week that are still known.
 
-import { json } from "./api.js";
 import { h, text } from "./dom.js";
+import { Poll } from "./poll.js";
 import { Table } from "./table.js";
 import { NONE, NOT_KNOWN, day } from "./units.js";
 import { driveHref, shortDrive, spoken } from "./words.js";
@@ -33,33 +33,13 @@ export class EventsPanel {
       { key: "text", title: "Details", wide: true, cell: (row) => [row.text ?? NONE, about(store, row)] }] });
     this.element = h("section", { class: "panel", "aria-labelledby": "activity-events" }, h("div", { class: "panel-head" }, h("h2", { id: "activity-events" }, "Last week"), this.sum,
       h("span", { class: "quiet-text" }, "as far as still known: a cleared finding is not listed")), this.trouble, this.table.element);
+    this.poll = new Poll({ path: () => "api/history", every: EVERY, draw: (body) => this.draw(body), failed: (error) => this.failed(error) });
   }
 
-  show() {
-    this.visible = true;
-    this.fetch();
-  }
-
-  hide() {
-    this.visible = false;
-    clearTimeout(this.timer);
-    this.abort?.abort();
-  }
-
-  async fetch() {
-    clearTimeout(this.timer);
-    this.abort?.abort();
-    const abort = new AbortController();
-    this.abort = abort;
-    try {
-      if (!document.hidden) this.draw(await json("api/history", abort.signal));
-    } catch (error) {
-      if (abort.signal.aborted) return;
-      this.trouble.hidden = false;
-      text(this.trouble, `Events cannot be fetched: ${error.message}.`);
-      if (this.table.all.length === 0) text(this.sum, NOT_KNOWN);
-    }
-    if (this.visible && this.abort === abort) this.timer = setTimeout(() => this.fetch(), EVERY);
+  failed(error) {
+    this.trouble.hidden = false;
+    text(this.trouble, `Events cannot be fetched: ${error.message}.`);
+    if (this.table.all.length === 0) text(this.sum, NOT_KNOWN);
   }
 
   draw({ events, more }) {

@@ -12,9 +12,10 @@ const EXIT_CODES: &str = "Exit codes:
   2    wrong usage, an ambiguous name, or a confirmation is missing; nothing was done
   3    the API server is not reachable
   4    the API server denies permission
+  5    health: no drive has an object, so nothing is known
   6    there is no drive, volume or node of this name
   7    health: nothing is known to be wrong, but drives have not been polled since their agent started
-  8    the task waits, for example for pods that use the volumes; it goes on without the command
+  8    the task waits, for example for pods that use the volumes or for a controller; it goes on without the command
   130  ended by Ctrl-C while it waited; the task goes on";
 
 /// Shows drives, volumes and problems of a cluster, and requests operations on its drives.
@@ -52,6 +53,17 @@ pub(crate) enum Command {
     Snapshots(NodesArgs),
     /// Show what is wrong, worst first. The exit code is 1 if something is
     Health(HealthArgs),
+    #[command(flatten)]
+    Order(OrderCommand),
+    /// List the requested operations (DriveTasks)
+    Tasks(NodesArgs),
+    /// Open the page: forwards a port to the controller until Ctrl-C
+    Ui(UiArgs),
+}
+
+/// Operations on drives.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OrderCommand {
     /// Put no new volumes on a drive
     Cordon(CordonArgs),
     /// Put new volumes on a drive again
@@ -64,10 +76,6 @@ pub(crate) enum Command {
     Locate(LocateArgs),
     /// Silence the findings of a drive until they get worse; its verdict stays
     Acknowledge(AcknowledgeArgs),
-    /// List the requested operations (DriveTasks)
-    Tasks(NodesArgs),
-    /// Open the page: forwards a port to the controller until Ctrl-C
-    Ui(UiArgs),
 }
 
 #[derive(Debug, Args)]

@@ -1,5 +1,7 @@
 //! Requests to the cluster's API server.
 
+use std::time::Duration;
+
 use drivebay_common::pick::{self, Kind, Names, Part, Typed};
 use drivebay_objects::{
     drive::{Drive, DriveStatus},
@@ -12,12 +14,18 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{args::AccessArgs, error::PluginError};
+use crate::{
+    args::AccessArgs,
+    error::{PluginError, SNAPSHOT_CONTENTS},
+};
 
 /// Objects per page.
 const PAGE: u32 = 500;
+
+/// Time without any byte of an answer after which a request has failed.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Kind of object in messages about its name.
 pub(crate) const DRIVE: Kind = Kind {
@@ -47,7 +55,8 @@ impl Cluster {
             },
             None => Config::from_kubeconfig(&options).await,
         };
-        let config = config.map_err(PluginError::Kubeconfig)?;
+        let mut config = config.map_err(PluginError::Kubeconfig)?;
+        config.read_timeout = Some(READ_TIMEOUT);
         let client =
             Client::try_from(config).map_err(|error| PluginError::Client(Box::new(error)))?;
         Ok(Self { client })
@@ -145,17 +154,19 @@ impl Cluster {
         let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshotContent");
         let resource = ApiResource::from_gvk(&kind);
         let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
-        self.list(api, "list the snapshots", "VolumeSnapshotContents")
+        self.list(api, "list the snapshots", SNAPSHOT_CONTENTS)
             .await
     }
 }
 
-/// A drive's object: its name, status and age.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A drive's object: its name and status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ListedDrive {
     pub(crate) name: String,
+    #[serde(flatten)]
     pub(crate) status: DriveStatus,
     /// Kernel name with its node, as it may be typed.
+    #[serde(skip)]
     pub(crate) place: String,
 }
 

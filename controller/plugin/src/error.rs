@@ -6,6 +6,10 @@ use drivebay_common::{
     cli::{NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE, WRONG},
     pick::PickError,
 };
+use drivebay_view::listing::ListingError;
+
+/// Resource of volume snapshots.
+pub(crate) const SNAPSHOT_CONTENTS: &str = "VolumeSnapshotContents";
 
 /// A command failed, or may have.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +33,11 @@ pub(crate) enum PluginError {
         act: &'static str,
         error: Box<kube::Error>,
     },
-    #[error(
-        "the cluster has no {0}: Drivebay's chart installs them, with driveObjects and driveTasks of its values"
-    )]
-    NoResource(&'static str),
+    #[error("the cluster has no {resource}: {remedy}")]
+    NoResource {
+        resource: &'static str,
+        remedy: &'static str,
+    },
     #[error("no node {} has a drive with an object; `kubectl drivebay nodes` shows all nodes", .0.join(", "))]
     NoSuchNode(Vec<String>),
     #[error(transparent)]
@@ -51,10 +56,20 @@ pub(crate) enum PluginError {
         "task {0} was deleted while it was waited for; kubectl drivebay tasks lists those that exist"
     )]
     TaskDeleted(String),
+    #[error(
+        "the task {name} may go on; kubectl drivebay tasks shows it"
+    )]
+    Lost {
+        name: String,
+        #[source]
+        error: Box<PluginError>,
+    },
     #[error("cannot run kubectl port-forward; is kubectl in PATH?")]
     Kubectl(#[source] io::Error),
     #[error("cannot print the result")]
     Output(#[source] io::Error),
+    #[error(transparent)]
+    Listing(#[from] ListingError),
     #[error("cannot print the result as JSON or YAML")]
     Json(#[from] serde_json::Error),
 }
@@ -64,8 +79,17 @@ impl PluginError {
     pub(crate) fn of_api(act: &'static str, resource: &'static str, error: kube::Error) -> Self {
         match error {
             // A definition that does not exist is answered without the name of an object.
-            kube::Error::Api(status) if status.code == 404 && status.details.is_none() => {
-                Self::NoResource(resource)
+            kube::Error::Api(status)
+                if status.code == 404
+                    && status.details.as_ref().is_none_or(|it| it.name.is_empty()) =>
+            {
+                Self::NoResource {
+                    resource,
+                    remedy: match resource {
+                        SNAPSHOT_CONTENTS => "install the CRDs and the controller of volume snapshots",
+                        _ => "Drivebay's chart installs them, with driveObjects and driveTasks of its values",
+                    },
+                }
             }
             kube::Error::Api(status) => Self::Refused {
                 act,
@@ -88,6 +112,7 @@ impl PluginError {
             }
             Self::Unreachable { .. } => UNREACHABLE,
             Self::Pick(error) => error.code(),
+            Self::Lost { error, .. } => error.code(),
             Self::Kubeconfig(_) | Self::NotConfirmed(..) => USAGE,
             _ => WRONG,
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use drivebay_common::{
-    cli::{NOT_POLLED, WRONG},
+    cli::{NOT_POLLED, UNKNOWN, WRONG},
     terminal::Terminal,
 };
 use drivebay_objects::{drive::VolumeOnDrive, times::parse_time};
@@ -27,14 +27,20 @@ pub(crate) async fn run(
     args: &HealthArgs,
     terminal: Terminal,
 ) -> Result<(String, u8), PluginError> {
-    let health = of_drives(&cluster.drives(&args.nodes).await?);
+    let drives = cluster.drives(&args.nodes).await?;
+    let health = of_drives(&drives);
     let code = match (health.well, health.awaits_polls()) {
+        _ if drives.is_empty() => UNKNOWN,
         (true, _) => 0,
         (false, true) => NOT_POLLED,
         (false, false) => WRONG,
     };
     let text = match args.output.document() {
         Some(document) => document.write(&health)?,
+        None if drives.is_empty() => {
+            "no drive has an object, so nothing is known; kubectl drivebay nodes and the logs of the controller say more\n"
+                .to_owned()
+        }
         None => {
             let wide = args.output == Format::Wide;
             health.text("the cluster", true, wide, unix_seconds(), terminal)

@@ -7,7 +7,6 @@ mod cluster;
 mod error;
 mod health;
 mod orders;
-mod print;
 mod tables;
 mod ui;
 mod wait;
@@ -48,9 +47,6 @@ fn main() -> ExitCode {
 
 /// Runs the command and prints its result; returns the exit code.
 async fn run(cli: &Cli) -> Result<u8, PluginError> {
-    if let Command::Ui(args) = &cli.command {
-        return ui::run(&cli.access, args).await;
-    }
     let cluster = Cluster::connect(&cli.access).await?;
     let terminal = Terminal::of_stdout();
     let (text, code) = match &cli.command {
@@ -60,7 +56,8 @@ async fn run(cli: &Cli) -> Result<u8, PluginError> {
         Command::Snapshots(args) => (tables::snapshots(&cluster, args, terminal).await?, 0),
         Command::Tasks(args) => (tables::tasks(&cluster, args, terminal).await?, 0),
         Command::Health(args) => health::run(&cluster, args, terminal).await?,
-        order => orders::run(&cluster, order).await?,
+        Command::Order(order) => orders::run(&cluster, order).await?,
+        Command::Ui(args) => return ui::run(&cli.access, args).await,
     };
     let mut out = stdout().lock();
     print_text(&mut out, &text).map_err(PluginError::Output)?;

@@ -6,68 +6,67 @@ use drivebay_objects::{
         Acknowledge, Cordon, DriveTask, DriveTaskSpec, Empty, Evacuate, Locate, NamedFinding,
         Replace,
     },
-    times::format_time,
+    times::{format_time, now},
 };
-use drivebay_view::{document::yaml, unix_seconds};
+use drivebay_view::document::yaml;
 
 use crate::{
-    args::{AcknowledgeArgs, Command, WaitArgs},
+    args::{AcknowledgeArgs, OrderCommand},
     cluster::{Cluster, ListedDrive},
     error::PluginError,
     wait::wait,
 };
 
 /// Creates the task of a command, and waits for it unless --no-wait is set. Returns the text to print, and the exit code.
-pub(crate) async fn run(cluster: &Cluster, command: &Command) -> Result<(String, u8), PluginError> {
-    let mut spec = DriveTaskSpec::default();
-    let (name, wait_args): (&str, &WaitArgs) = match command {
-        Command::Cordon(args) => {
+pub(crate) async fn run(
+    cluster: &Cluster,
+    command: &OrderCommand,
+) -> Result<(String, u8), PluginError> {
+    let drive = cluster.drive(drive_of(command)).await?;
+    let mut spec = DriveTaskSpec {
+        drive: drive.name.clone(),
+        by: cluster.user().await?,
+        issued_at: format_time(now()),
+        ..DriveTaskSpec::default()
+    };
+    let (verb, wait_args) = match command {
+        OrderCommand::Cordon(args) => {
             let reason = args.reason.clone();
             spec.cordon = Some(Cordon { reason });
-            (&args.of.drive, &args.of.wait)
+            ("cordon", &args.of.wait)
         }
-        Command::Uncordon(args) => {
+        OrderCommand::Uncordon(args) => {
             spec.uncordon = Some(Empty {});
-            (&args.drive, &args.wait)
+            ("uncordon", &args.wait)
         }
-        Command::Evacuate(args) => {
+        OrderCommand::Evacuate(args) => {
+            check_volumes(&drive, &args.volumes)?;
+            let mut to = Vec::new();
+            for name in &args.to {
+                to.push(cluster.drive(name).await?.name);
+            }
             spec.evacuate = Some(Evacuate {
                 volumes: args.volumes.clone(),
                 hold: args.hold,
-                to: Vec::new(),
+                to,
             });
-            (&args.of.drive, &args.of.wait)
+            ("evacuate", &args.of.wait)
         }
-        Command::Replace(args) => (&args.old, &args.wait),
-        Command::Locate(args) => {
-            let on = args.light.is_on();
-            spec.locate = Some(Locate { on });
-            (&args.drive, &args.wait)
-        }
-        Command::Acknowledge(args) => (&args.of.drive, &args.of.wait),
-        // The other commands read only.
-        _ => return Ok((String::new(), 0)),
-    };
-    let drive = cluster.drive(name).await?;
-    match command {
-        Command::Evacuate(args) => {
-            check_volumes(&drive, &args.volumes)?;
-            for name in &args.to {
-                let to = cluster.drive(name).await?.name;
-                spec.evacuate.get_or_insert_default().to.push(to);
-            }
-        }
-        Command::Replace(args) => {
+        OrderCommand::Replace(args) => {
             let with = cluster.drive(&args.new).await?.name;
             spec.replace = Some(Replace { with });
+            ("replace", &args.wait)
         }
-        Command::Acknowledge(args) => spec.acknowledge = Some(acknowledge(&drive, args)?),
-        _ => {}
-    }
-    spec.drive.clone_from(&drive.name);
-    spec.by = cluster.user().await?;
-    spec.issued_at = format_time(i64::try_from(unix_seconds()).unwrap_or_default());
-    let verb = verb(command);
+        OrderCommand::Locate(args) => {
+            let on = args.light.is_on();
+            spec.locate = Some(Locate { on });
+            ("locate", &args.wait)
+        }
+        OrderCommand::Acknowledge(args) => {
+            spec.acknowledge = Some(acknowledge(&drive, args)?);
+            ("acknowledge", &args.of.wait)
+        }
+    };
     let mut task = DriveTask::new("", spec);
     task.metadata.name = None;
     task.metadata.generate_name = Some(format!("{verb}-"));
@@ -82,15 +81,15 @@ pub(crate) async fn run(cluster: &Cluster, command: &Command) -> Result<(String,
     wait(cluster, &name, &drive).await
 }
 
-fn verb(command: &Command) -> &'static str {
+/// Returns the name of the drive as it was typed.
+fn drive_of(command: &OrderCommand) -> &str {
     match command {
-        Command::Cordon(_) => "cordon",
-        Command::Uncordon(_) => "uncordon",
-        Command::Evacuate(_) => "evacuate",
-        Command::Replace(_) => "replace",
-        Command::Locate(_) => "locate",
-        Command::Acknowledge(_) => "acknowledge",
-        _ => "task",
+        OrderCommand::Cordon(args) => &args.of.drive,
+        OrderCommand::Uncordon(args) => &args.drive,
+        OrderCommand::Evacuate(args) => &args.of.drive,
+        OrderCommand::Replace(args) => &args.old,
+        OrderCommand::Locate(args) => &args.drive,
+        OrderCommand::Acknowledge(args) => &args.of.drive,
     }
 }
 
@@ -155,7 +154,7 @@ mod tests {
     use drivebay_objects::drive::{DriveStatus, FindingCount, VolumeOnDrive};
 
     use super::*;
-    use crate::args::Cli;
+    use crate::args::{Cli, Command};
 
     fn drive(health: &str) -> ListedDrive {
         ListedDrive {
@@ -181,7 +180,7 @@ mod tests {
 
     fn acknowledged(drive: &ListedDrive, options: &[&str]) -> Result<Acknowledge, PluginError> {
         let words = [&["kubectl-drivebay", "acknowledge", "wwn-1"], options].concat();
-        let Command::Acknowledge(args) = Cli::parse_from(words).command else {
+        let Command::Order(OrderCommand::Acknowledge(args)) = Cli::parse_from(words).command else {
             panic!("another command");
         };
         acknowledge(drive, &args)

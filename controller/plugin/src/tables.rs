@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use drivebay_common::{
     pick::{self, Typed},
     table::{
-        Align::{Left, Right},
+        Align::{self, Left, Right},
         Yielding, human_seconds, human_size,
     },
     terminal::Terminal,
@@ -14,10 +14,10 @@ use drivebay_common::{
 use drivebay_objects::{
     drive::{DriveStatus, VolumeOnDrive},
     task::DriveTask,
-    times::parse_time,
+    times::{now, parse_time},
 };
-use drivebay_proto::agent;
-use drivebay_view::{drives, order::by_name, tally::Tally, unix_seconds};
+use drivebay_proto::{agent, names::DRIVER_NAME, words::NodeState};
+use drivebay_view::{args::ListArgs, drives, listing::Listing, order::by_name, row::Row, tally::Tally, unix_seconds};
 use kube::core::DynamicObject;
 use serde::Serialize;
 
@@ -26,13 +26,53 @@ use crate::{
     cluster::{Cluster, DRIVE, ListedDrive},
     error::PluginError,
     health::is_abnormal,
-    print::{Layout, list},
 };
 
-/// CSI driver of the snapshots.
-const DRIVER: &str = "csi.drivebay.io";
 /// Columns of the programs' lists that objects of drives have no values for.
 const NOT_IN_OBJECTS: [&str; 3] = ["TEMP", "WEAR", "SECTOR"];
+
+/// How a list is printed.
+struct Layout<'a> {
+    /// Key of the list in JSON and YAML.
+    key: &'static str,
+    columns: &'a [(&'static str, Align)],
+    yielding: Yielding<'a>,
+    /// In place of an empty table.
+    nothing: &'a str,
+    /// Below a table that is not empty.
+    below: String,
+}
+
+/// Returns a list as text. `cells`: one for each column.
+fn list<'a, T: Serialize + 'a>(
+    items: impl Iterator<Item = &'a T>,
+    args: &ListArgs,
+    terminal: Terminal,
+    layout: Layout<'_>,
+    cells: impl Fn(&T) -> Vec<String>,
+    name: impl Fn(&T) -> &str,
+) -> Result<String, PluginError> {
+    let mut text = Vec::new();
+    let Layout {
+        key,
+        columns,
+        yielding,
+        nothing,
+        below,
+    } = layout;
+    let mut listing = Listing::new(&mut text, args, terminal, key, columns, yielding);
+    let mut is_empty = true;
+    for item in items {
+        is_empty = false;
+        let row = || Row {
+            cells: cells(item),
+            below: Vec::new(),
+        };
+        listing.add(row, || item, name(item))?;
+    }
+    listing.end(nothing, if is_empty { "" } else { &below })?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
 
 /// Converts a status to the drive that it was made from, as far as it has it.
 pub(crate) fn reported(status: &DriveStatus) -> agent::Drive {
@@ -60,10 +100,6 @@ pub(crate) fn reported(status: &DriveStatus) -> agent::Drive {
 fn ago(time: &str, now: i64) -> Option<u64> {
     let since = parse_time(time)?;
     u64::try_from(now.saturating_sub(since)).ok()
-}
-
-fn now() -> i64 {
-    i64::try_from(unix_seconds()).unwrap_or(i64::MAX)
 }
 
 fn drive_cells(drive: &ListedDrive, wide: bool, now: i64) -> Vec<String> {
@@ -150,28 +186,14 @@ pub(crate) async fn drives(
         nothing: &nothing,
         below: tally.text(terminal),
     };
-    #[derive(Serialize)]
-    struct Named<'a> {
-        name: &'a str,
-        #[serde(flatten)]
-        status: &'a DriveStatus,
-    }
-    let text = list(
-        &shown,
+    list(
+        shown.iter().map(|(drive, _)| drive),
         &args.list,
         terminal,
         layout,
-        |(drive, _)| drive_cells(drive, wide, now),
-        |(drive, _)| drive.name.clone(),
-        |(drive, _)| {
-            serde_json::to_value(Named {
-                name: &drive.name,
-                status: &drive.status,
-            })
-            .unwrap_or_default()
-        },
-    )?;
-    Ok(text)
+        |drive| drive_cells(drive, wide, now),
+        |drive| &drive.name,
+    )
 }
 
 /// Sums over the drives of a node.
@@ -227,23 +249,25 @@ pub(crate) async fn nodes(
         below: String::new(),
     };
     list(
-        &sums,
+        sums.iter(),
         &args.list,
         terminal,
         layout,
         |sum| {
-            let state = if sum.connected { "connected" } else { "away" };
+            let state = match sum.connected {
+                true => NodeState::Connected,
+                false => NodeState::Away,
+            };
             vec![
                 sum.node.clone(),
-                state.to_owned(),
+                state.to_string(),
                 sum.drives.to_string(),
                 sum.abnormal_drives.to_string(),
                 sum.volumes.to_string(),
                 human_size(sum.free_bytes),
             ]
         },
-        |sum| sum.node.clone(),
-        |sum| serde_json::to_value(sum).unwrap_or_default(),
+        |sum| &sum.node,
     )
 }
 
@@ -313,7 +337,7 @@ pub(crate) async fn volumes(
         },
     };
     list(
-        &placed,
+        placed.iter(),
         &args.of.list,
         terminal,
         layout,
@@ -333,8 +357,7 @@ pub(crate) async fn volumes(
                 one.volume.reason.clone(),
             ]
         },
-        |one| one.volume.name.clone(),
-        |one| serde_json::to_value(one).unwrap_or_default(),
+        |one| &one.volume.name,
     )
 }
 
@@ -360,7 +383,7 @@ impl Snapshot {
         let text = |pointer: &str| data.pointer(pointer).and_then(|it| it.as_str());
         let driver = text("/spec/driver")?;
         // A second Drivebay has a name of its own below the same domain.
-        if !(driver == DRIVER || driver.ends_with(".drivebay.io")) {
+        if !(driver == DRIVER_NAME || driver.ends_with(".drivebay.io")) {
             return None;
         }
         let handle = text("/status/snapshotHandle").unwrap_or_default();
@@ -413,7 +436,7 @@ pub(crate) async fn snapshots(
     };
     let now = unix_seconds();
     list(
-        &all,
+        all.iter(),
         &args.list,
         terminal,
         layout,
@@ -430,8 +453,7 @@ pub(crate) async fn snapshots(
                 one.error.clone(),
             ]
         },
-        |one| one.name.clone(),
-        |one| serde_json::to_value(one).unwrap_or_default(),
+        |one| &one.name,
     )
 }
 
@@ -492,12 +514,11 @@ pub(crate) async fn tasks(
         cells
     };
     list(
-        &all,
+        all.iter(),
         &args.list,
         terminal,
         layout,
         cells,
-        |task| task.metadata.name.clone().unwrap_or_default(),
-        |task| serde_json::to_value(task).unwrap_or_default(),
+        |task| task.metadata.name.as_deref().unwrap_or_default(),
     )
 }

@@ -22,6 +22,10 @@ use crate::{
 const POLL: Duration = Duration::from_secs(1);
 /// Number of polls for which a task may wait for its turn, or for a pod, before the command ends.
 const PATIENCE: u32 = 10;
+/// The same without any change of the task, as without a controller.
+const PATIENCE_WITHOUT_CHANGE: u32 = 30;
+/// Number of polls in a row that may fail.
+const MAX_FAILED: u32 = 10;
 /// Most volumes that are listed.
 const LISTED: usize = 8;
 
@@ -35,26 +39,44 @@ pub(crate) async fn wait(
     let mut ticks = interval(POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut interrupted = pin!(ctrl_c());
-    let mut waits = 0;
+    let (mut waits, mut unchanged, mut failed) = (0, 0, 0);
+    let mut last = DriveTaskStatus::default();
     let of = match drive.place.as_str() {
         "" => drive.name.clone(),
         place => format!("{} ({place})", drive.name),
     };
     loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
+        let poll = async {
+            ticks.tick().await;
+            cluster.task(name).await
+        };
+        let task = tokio::select! {
+            task = poll => task,
             _ = &mut interrupted => {
                 progress.end();
-                let text = format!("task {name} goes on without this command; kubectl drivebay tasks shows it\n");
-                return Ok((text, INTERRUPTED));
+                return Ok((goes_on(name), INTERRUPTED));
             }
-        }
-        let task = cluster.task(name).await?;
-        let Some(task) = task else {
-            progress.end();
-            return Err(PluginError::TaskDeleted(name.to_owned()));
         };
-        let status = task.status.unwrap_or_default();
+        let status = match task {
+            Ok(Some(task)) => task.status.unwrap_or_default(),
+            Ok(None) => {
+                progress.end();
+                return Err(PluginError::TaskDeleted(name.to_owned()));
+            }
+            // The API server may be restarting.
+            Err(error) => {
+                failed += 1;
+                if failed < MAX_FAILED {
+                    continue;
+                }
+                progress.end();
+                return Err(PluginError::Lost {
+                    name: name.to_owned(),
+                    error: Box::new(error),
+                });
+            }
+        };
+        failed = 0;
         match status.phase.as_str() {
             "Succeeded" => {
                 progress.end();
@@ -73,17 +95,22 @@ pub(crate) async fn wait(
             }
             _ => 0,
         };
-        if waits > PATIENCE {
+        unchanged = match status == last {
+            true => unchanged + 1,
+            false => 0,
+        };
+        if waits > PATIENCE || unchanged > PATIENCE_WITHOUT_CHANGE {
             progress.end();
-            let text = format!(
-                "{of}: {}\n{}task {name} goes on without this command; kubectl drivebay tasks shows it\n",
-                printable(&status.message),
-                waiting(&status)
-            );
+            let text = format!("{}\n{}{}", line(&of, &status), waiting(&status), goes_on(name));
             return Ok((text, LEFT_WAITING));
         }
         progress.show(&line(&of, &status));
+        last = status;
     }
+}
+
+fn goes_on(name: &str) -> String {
+    format!("task {name} goes on without this command; kubectl drivebay tasks shows it\n")
 }
 
 /// Returns the volumes that wait, one per line.

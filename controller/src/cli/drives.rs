@@ -19,6 +19,7 @@ use drivebay_view::{
     args::DriveSort,
     drives::{columns, hidden_note, is_noise, legend_of, printed, row, sort, yielding},
     legend::Legend,
+    listing::Listing,
     show::{DRIVE, drive_names},
     tally::Tally,
     volumes::is_abnormal,
@@ -27,7 +28,7 @@ use drivebay_view::{
 use serde::Serialize;
 
 use super::{
-    CommandError, args::DrivesArgs, client::Client, listing::Listing, nodes, table::Align::Left,
+    CommandError, args::DrivesArgs, client::Client, nodes, table::Align::Left,
     terminal::Terminal,
 };
 
@@ -100,7 +101,7 @@ pub async fn run(
             node_state: &node.state,
             drive: printed(drive),
         };
-        listing.add(row, json, &drive.id)
+        Ok(listing.add(row, json, &drive.id)?)
     };
     let mut incoming = client.drives(&args.show.nodes).await?;
     if by.is_none() && args.names.is_empty() {

@@ -13,7 +13,7 @@ use super::{
     args::Show,
     claims::is_unclaimed,
     client::Client,
-    listing::write,
+    output::write,
     nodes,
     table::human_seconds,
     terminal::Terminal,

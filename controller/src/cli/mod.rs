@@ -20,12 +20,12 @@ pub mod complete;
 mod cordon;
 pub mod drives;
 pub mod health;
-pub mod listing;
 mod moves;
 pub mod node;
 pub mod nodes;
 pub mod one;
 mod one_node;
+mod output;
 pub mod pv;
 pub mod snapshots;
 pub mod volumes;
@@ -40,7 +40,7 @@ use drivebay_common::{
     printed::{Given, option},
     table, terminal,
 };
-use drivebay_view::{denied, moves::MovesError, pv::PvError, show, unix_seconds, wrong};
+use drivebay_view::{denied, listing::ListingError, moves::MovesError, pv::PvError, show, unix_seconds, wrong};
 
 use args::{DEFAULT_SOCKET, DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};
@@ -97,6 +97,15 @@ pub enum CommandError {
     /// Converting the output to JSON or YAML failed.
     #[error("cannot write the answer as JSON or YAML")]
     Json(#[from] serde_json::Error),
+}
+
+impl From<ListingError> for CommandError {
+    fn from(error: ListingError) -> Self {
+        match error {
+            ListingError::Output(error) => Self::Output(error),
+            ListingError::Json(error) => Self::Json(error),
+        }
+    }
 }
 
 impl CommandError {

@@ -16,7 +16,7 @@ use super::{
     CommandError,
     args::{NodesArg, OneNodeArg},
     client::Client,
-    listing::write,
+    output::write,
     one,
     terminal::Terminal,
 };

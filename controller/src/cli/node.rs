@@ -17,7 +17,7 @@ use super::{
     CommandError,
     args::{ForgetArgs, RememberArgs},
     client::Client,
-    listing::write,
+    output::write,
     table::{human_seconds, human_size, printable},
 };
 use crate::settings::{

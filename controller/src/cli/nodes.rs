@@ -3,13 +3,12 @@
 use std::{collections::BTreeMap, io::Write};
 
 use drivebay_proto::{controller::Node, words};
-use drivebay_view::row::Row;
+use drivebay_view::{listing::Listing, row::Row};
 
 use super::{
     CommandError,
     args::{NodeState, NodesArgs},
     client::Client,
-    listing::Listing,
     table::{
         Align::{self, Left, Right},
         Yielding, human_seconds, human_size, printable,

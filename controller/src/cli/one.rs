@@ -15,7 +15,7 @@ use super::{
     CommandError,
     args::{LocateArgs, ShowOneArgs},
     client::Client,
-    listing::write,
+    output::write,
     nodes,
     show::{self, DRIVE, DriveSheet, VOLUME, VolumeSheet, claim, drive_names, volume_names},
     terminal::Terminal,

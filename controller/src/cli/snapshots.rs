@@ -4,11 +4,14 @@ use std::io::Write;
 
 use drivebay_common::units::count;
 use drivebay_proto::controller::VolumeOnNode;
-use drivebay_view::snapshots::{ListedSnapshot, SnapshotTally, columns, entries, yielding};
+use drivebay_view::{
+    listing::Listing,
+    snapshots::{ListedSnapshot, SnapshotTally, columns, entries, yielding},
+};
 use serde::Serialize;
 
 use super::{
-    CommandError, args::SnapshotsArgs, client::Client, listing::Listing, nodes, table::Align::Left,
+    CommandError, args::SnapshotsArgs, client::Client, nodes, table::Align::Left,
     terminal::Terminal, volumes::ordered,
 };
 

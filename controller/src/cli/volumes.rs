@@ -7,6 +7,7 @@ use drivebay_proto::{agent::Volume, controller::VolumeOnNode};
 use drivebay_view::{
     args::{ListFormat, VolumeSort},
     legend::Legend,
+    listing::Listing,
     row::Row,
     show::{VOLUME, claim, volume_names},
     volumes::{Besides, below, cells, columns, is_abnormal, legend_of, sort, yielding},
@@ -18,7 +19,7 @@ use super::{
     args::VolumesArgs,
     claims::{Claim, Claims, Tally, claim_as_followed, claim_of, is_unclaimed},
     client::Client,
-    listing::{Listing, write},
+    output::write,
     nodes,
     table::{Align::Left, human_seconds},
     terminal::Terminal,
@@ -194,7 +195,7 @@ pub async fn run(
                 Claim::Here | Claim::Nobody => None,
             },
         };
-        listing.add(row, json, &volume.name)
+        Ok(listing.add(row, json, &volume.name)?)
     };
     let mut incoming = client.volumes(&args.show.nodes, args.deleted).await?;
     while let Some(there) = incoming.next().await? {

@@ -7,7 +7,7 @@ use drivebay_view::{
     watch::{Screen, WatchArg},
 };
 
-use super::{CommandError, listing::output, terminal::Terminal};
+use super::{CommandError, output::output, terminal::Terminal};
 
 /// Prints a list once, or every `args.watch` seconds. `answer` gets the time in seconds since 1970, the terminal and the output.
 pub(super) async fn show(

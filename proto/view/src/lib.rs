@@ -20,6 +20,7 @@ pub mod document;
 pub mod drives;
 pub mod kube;
 pub mod legend;
+pub mod listing;
 pub mod moves;
 pub mod order;
 pub mod pv;

@@ -1,6 +1,9 @@
 //! Plans the writes of Drive objects every few seconds, and sends them at a bounded rate.
 
-use drivebay_objects::drive::{Drive, Observed};
+use drivebay_objects::{
+    drive::{Drive, Observed},
+    times::now,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,7 +17,6 @@ use drivebay_service::{
     inventory::Inventory,
     peer_log::printable,
 };
-use drivebay_view::unix_seconds;
 use kube::{Api, Client, runtime::watcher::Event};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -102,10 +104,6 @@ pub async fn follow_drives(
 
 fn lock(objects: &Mutex<WatchedObjects>) -> MutexGuard<'_, WatchedObjects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn now() -> i64 {
-    i64::try_from(unix_seconds()).unwrap_or(i64::MAX)
 }
 
 /// Time for which the writes of a plan are sent. `planning`: time that it took.

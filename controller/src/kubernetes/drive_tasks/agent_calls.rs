@@ -2,7 +2,7 @@
 
 use drivebay_common::units::{count, human_seconds, human_size};
 use drivebay_objects::{
-    task::{Acknowledge, DriveTaskStatus, Evacuate, WaitingVolume},
+    task::{Acknowledge, DriveTask, DriveTaskStatus, Evacuate, WaitingVolume},
     times::parse_time,
 };
 use drivebay_proto::{
@@ -14,7 +14,7 @@ use drivebay_proto::{
     words::MovePhase,
 };
 use drivebay_service::{
-    agents::{AgentChannel, Agents},
+    agents::{Agent, AgentChannel, Agents},
     call::{CHANGE_DEADLINE, CallError, call},
     catalog::{Key, exists},
     peer_log::{printable, printable_sentence},
@@ -22,6 +22,7 @@ use drivebay_service::{
 use tonic::Code;
 
 use super::{operation::Operation, plan::Target};
+use crate::kubernetes::drive_objects::DriveUse;
 
 /// Most volumes that have not moved in a status.
 const MAX_WAITING: usize = 16;
@@ -83,7 +84,16 @@ fn done(message: String) -> Accepted {
     }
 }
 
-/// Requests an operation. `by`: the operator, as recorded by the agent.
+/// Returns the operator of a task, as agents record it.
+pub(super) fn operator(task: &DriveTask) -> String {
+    let name = task.metadata.name.as_deref().unwrap_or_default();
+    let task_name = format!(" (DriveTask {name})");
+    let by = &task.spec.by;
+    let end = by.floor_char_boundary(MAX_BY.saturating_sub(task_name.len()));
+    by.get(..end).unwrap_or_default().to_owned() + &task_name
+}
+
+/// Requests an operation. `by`: the [`operator`].
 pub(super) async fn request(
     agents: &Agents,
     target: &Target,
@@ -96,7 +106,6 @@ pub(super) async fn request(
     let agent = agents.get(&target.node).ok_or_else(not_connected)?;
     let mut client = agent.client()?;
     let drive = target.drive.clone();
-    let by = by.get(..by.floor_char_boundary(MAX_BY)).unwrap_or_default();
     match operation {
         Operation::Cordon(cordon) => {
             let request = CordonDriveRequest {
@@ -133,7 +142,7 @@ pub(super) async fn request(
             Ok(done(format!("the light is {state}, by {}", answer.by)))
         }
         Operation::Acknowledge(given) => acknowledge(&mut client, drive, by, given).await,
-        Operation::Evacuate(given) => evacuate(agents, &mut client, target, by, given).await,
+        Operation::Evacuate(given) => evacuate(&agent, &mut client, target, by, given).await,
         Operation::Replace(_) => {
             let request = MoveVolumesRequest {
                 drive,
@@ -141,7 +150,8 @@ pub(super) async fn request(
                 by: by.to_owned(),
                 ..MoveVolumesRequest::default()
             };
-            move_volumes(&mut client, target, request, &[]).await
+            let moves = list(&mut client).await?;
+            move_volumes(&mut client, target, request, &moves, &[]).await
         }
     }
 }
@@ -187,21 +197,37 @@ async fn acknowledge(
 }
 
 async fn evacuate(
-    agents: &Agents,
+    agent: &Agent,
     client: &mut AgentClient<AgentChannel>,
     target: &Target,
     by: &str,
     given: &Evacuate,
 ) -> Result<Accepted, CallFailed> {
-    let on_drive = volumes_on(agents, &target.node, &target.drive);
+    let moves = list(client).await?;
+    let on_drive = volumes_on(agent, &target.drive);
     let mut only = Vec::new();
     for name in &given.volumes {
         let found = on_drive.iter().find(|volume| volume.name == *name);
-        let found = found.ok_or_else(|| CallFailed::NoVolume {
-            drive: target.drive.clone(),
-            name: name.clone(),
-        })?;
-        only.push(found.id.clone());
+        match found {
+            Some(found) => only.push(found.id.clone()),
+            // The request is repeated, and the volume moved before.
+            None if moves
+                .iter()
+                .any(|one| one.name == *name && is_moved_by(one, &target.drive, by)) => {}
+            None => {
+                return Err(CallFailed::NoVolume {
+                    drive: target.drive.clone(),
+                    name: name.clone(),
+                });
+            }
+        }
+    }
+    // An agent takes no name as all volumes.
+    if only.is_empty() && !given.volumes.is_empty() {
+        return Ok(Accepted {
+            message: "the volumes have moved already".to_owned(),
+            moves: Some((given.volumes.len(), 0)),
+        });
     }
     let request = MoveVolumesRequest {
         drive: target.drive.clone(),
@@ -211,18 +237,17 @@ async fn evacuate(
         by: by.to_owned(),
         ..MoveVolumesRequest::default()
     };
-    move_volumes(client, target, request, &given.volumes).await
+    move_volumes(client, target, request, &moves, &given.volumes).await
 }
 
-/// `only`: names of the volumes that are to move; empty: all of the drive.
+/// `moves`: those of the node's agent: objects may have been deleted, and people move volumes without them. `only`: names of the volumes that are to move; empty: all of the drive.
 async fn move_volumes(
     client: &mut AgentClient<AgentChannel>,
     target: &Target,
     request: MoveVolumesRequest,
+    moves: &[Move],
     only: &[String],
 ) -> Result<Accepted, CallFailed> {
-    // What the agent says counts: objects may have been deleted, and people move volumes without them.
-    let moves = list(client).await?;
     let active: Vec<&Move> = moves.iter().filter(|one| is_active(one)).collect();
     if let Some(other) = active.iter().find(|one| one.from != target.drive) {
         return Err(CallFailed::Busy {
@@ -230,11 +255,15 @@ async fn move_volumes(
             from: printable(&other.from),
         });
     }
+    let by = request.by.clone();
     let answer = call(CHANGE_DEADLINE, client.move_volumes(request)).await?;
-    // The answer to a repeated request leaves out what is moving already.
-    let known = active.iter().filter(|one| is_wanted(only, &one.name));
+    // The answer to a repeated request leaves out what is moving already, and what this task has moved.
+    let by_this_task = moves.iter().filter(|one| match is_active(one) {
+        true => is_requested(only, &one.name),
+        false => is_moved_by(one, &target.drive, &by),
+    });
     let (mut volumes, mut bytes) = (answer.moves.len(), 0);
-    for one in known {
+    for one in by_this_task {
         volumes += 1;
         bytes += one.total_bytes;
     }
@@ -255,13 +284,18 @@ async fn list(client: &mut AgentClient<AgentChannel>) -> Result<Vec<Move>, CallF
 }
 
 /// `only`: names of the volumes of a task; empty: all.
-fn is_wanted(only: &[String], name: &String) -> bool {
+fn is_requested(only: &[String], name: &String) -> bool {
     only.is_empty() || only.contains(name)
 }
 
 /// True if the move has not ended.
 fn is_active(one: &Move) -> bool {
     one.known_phase() != Some(MovePhase::Moved)
+}
+
+/// True if the volume has moved from this drive by a request of this operator. An agent lists it until the old place is erased.
+fn is_moved_by(one: &Move, drive: &str, by: &str) -> bool {
+    !is_active(one) && one.from == drive && one.by == by
 }
 
 /// A volume of a drive, by its id and CSI name.
@@ -272,10 +306,7 @@ struct VolumeName {
 }
 
 /// Returns the existing volumes of a drive, as its node last reported them.
-fn volumes_on(agents: &Agents, node: &str, drive: &str) -> Vec<VolumeName> {
-    let Some(agent) = agents.get(node) else {
-        return Vec::new();
-    };
+fn volumes_on(agent: &Agent, drive: &str) -> Vec<VolumeName> {
     let uuids = agent.look(|inventory| inventory.volumes());
     let volumes = uuids.into_iter().filter_map(|uuid| {
         let key = Key {
@@ -285,7 +316,7 @@ fn volumes_on(agents: &Agents, node: &str, drive: &str) -> Vec<VolumeName> {
         let volume = agents.catalog().get(&key).filter(exists)?;
         let id = VolumeId {
             uuid,
-            node: node.to_owned(),
+            node: agent.node().to_owned(),
         };
         (volume.drive == drive).then(|| VolumeName {
             id: id.to_string(),
@@ -300,36 +331,67 @@ fn volumes_on(agents: &Agents, node: &str, drive: &str) -> Vec<VolumeName> {
 pub(super) enum Progress {
     /// Moves are running or waiting; the status has them.
     Moving(Box<DriveTaskStatus>),
-    /// No move is left.
-    Ended {
-        /// Names of volumes that are still on the drive.
-        remaining: Vec<String>,
-    },
+    /// No move is left, and no volume.
+    Moved,
+    /// No move is left, and these volumes, by their names, are still on the drive.
+    Left(Vec<String>),
+    /// No move is left. Which volumes the drive has is not known.
+    NotSeen,
 }
 
 /// Polls the moves of an accepted evacuation. `status`: that of the task. `only`: names of the volumes that are to move; empty: all.
+/// `by`: the operator, as in [`request`].
 pub(super) async fn progress(
     agents: &Agents,
     status: &DriveTaskStatus,
     only: &[String],
+    by: &str,
 ) -> Result<Progress, CallFailed> {
     let (node, drive) = (&status.node, &status.identity);
     let not_connected = || CallError::NotConnected { node: node.clone() };
     let agent = agents.get(node).ok_or_else(not_connected)?;
     let moves = list(&mut agent.client()?).await?;
-    let wanted = |name: &String| is_wanted(only, name);
-    let ours = moves.iter();
-    let ours: Vec<&Move> = ours
-        .filter(|one| one.from == *drive && is_active(one) && wanted(&one.name))
+    let (is_complete, reported) =
+        agent.look(|inventory| (inventory.complete(), inventory.drive(drive)));
+    let is_seen = is_complete && reported.is_some_and(|it| DriveUse::of(&it) == DriveUse::Used);
+    let volumes: Vec<String> = volumes_on(&agent, drive)
+        .into_iter()
+        .map(|one| one.name)
         .collect();
-    if ours.is_empty() {
-        let on_drive = volumes_on(agents, node, drive).into_iter();
-        let remaining = on_drive.map(|one| one.name).filter(|name| wanted(name));
-        return Ok(Progress::Ended {
-            remaining: remaining.collect(),
-        });
+    Ok(judge(status, &moves, is_seen.then_some(&volumes), only, by))
+}
+
+/// `volumes`: names of the drive's volumes; None if the drive is not seen, so that they are not known. Pure.
+fn judge(
+    status: &DriveTaskStatus,
+    moves: &[Move],
+    volumes: Option<&Vec<String>>,
+    only: &[String],
+    by: &str,
+) -> Progress {
+    let drive = &status.identity;
+    let active = moves.iter().filter(|one| {
+        one.from == *drive && is_active(one) && is_requested(only, &one.name)
+    });
+    let active: Vec<&Move> = active.collect();
+    if !active.is_empty() {
+        return Progress::Moving(Box::new(moving(status, &active)));
     }
-    Ok(Progress::Moving(Box::new(moving(status, &ours))))
+    let Some(volumes) = volumes else {
+        // Of a drive that failed, the moves say which volumes have left it.
+        let moved = moves.iter().filter(|one| is_moved_by(one, drive, by));
+        let moved = i64::try_from(moved.count()).unwrap_or(i64::MAX);
+        return match status.volumes > 0 && moved >= status.volumes {
+            true => Progress::Moved,
+            false => Progress::NotSeen,
+        };
+    };
+    let left = volumes.iter().filter(|name| is_requested(only, name));
+    let left: Vec<String> = left.cloned().collect();
+    match left.is_empty() {
+        true => Progress::Moved,
+        false => Progress::Left(left),
+    }
 }
 
 /// Returns the status of an evacuation with these moves left. Pure.
@@ -455,6 +517,50 @@ mod tests {
         assert_eq!(status.waiting.len(), MAX_WAITING);
         assert_eq!((status.volumes, status.volumes_moved), (50, 0));
         assert_eq!((status.bytes, status.bytes_copied), (50 << 30, 0));
+    }
+
+    #[test]
+    fn a_drive_that_is_not_seen_is_empty_only_if_its_volumes_moved_by_this_task() {
+        let status = DriveTaskStatus {
+            identity: "wwn-1".to_owned(),
+            volumes: 2,
+            ..DriveTaskStatus::default()
+        };
+        let moved = |name: &str, by: &str| Move {
+            from: "wwn-1".to_owned(),
+            by: by.to_owned(),
+            ..one(name, MovePhase::Moved, 1, 1)
+        };
+        let is = |moves: &[Move], volumes: Option<&[&str]>, only: &[&str]| {
+            let texts = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+            judge(&status, moves, volumes.map(texts).as_ref(), &texts(only), "ann")
+        };
+        assert_eq!(is(&[], Some(&[]), &[]), Progress::Moved);
+        assert_eq!(is(&[], Some(&["a"]), &["b"]), Progress::Moved);
+        let left = Progress::Left(vec!["a".to_owned()]);
+        assert_eq!(is(&[], Some(&["a"]), &[]), left);
+        assert_eq!(is(&[], None, &[]), Progress::NotSeen);
+        let both = [moved("a", "ann"), moved("b", "ann")];
+        assert_eq!(is(&both, None, &[]), Progress::Moved);
+        assert_eq!(is(&both[..1], None, &[]), Progress::NotSeen);
+        let other = [moved("a", "ann"), moved("b", "ben")];
+        assert_eq!(is(&other, None, &[]), Progress::NotSeen);
+        let moving = Move {
+            from: "wwn-1".to_owned(),
+            ..one("b", MovePhase::InDoubt, 0, 1)
+        };
+        assert!(matches!(is(&[moving], Some(&[]), &[]), Progress::Moving(_)));
+    }
+
+    #[test]
+    fn the_operator_names_the_task_within_the_limit_of_agents() {
+        let spec = drivebay_objects::task::DriveTaskSpec {
+            by: "é".repeat(300),
+            ..Default::default()
+        };
+        let by = operator(&DriveTask::new("evacuate-1", spec));
+        assert!(by.len() <= MAX_BY && by.starts_with("éé"));
+        assert!(by.ends_with("é (DriveTask evacuate-1)"), "{by}");
     }
 
     #[test]

@@ -66,6 +66,20 @@ impl Phase {
     }
 }
 
+/// True if the next request of a task needs the drives of the nodes.
+pub(super) fn needs_names(task: &DriveTask) -> bool {
+    match Phase::of(task) {
+        Phase::New | Phase::Pending => true,
+        Phase::Running => !task.status.as_ref().is_some_and(|status| status.accepted),
+        Phase::Succeeded | Phase::Failed => false,
+    }
+}
+
+/// True if the reason of a status has been the same for more than an hour.
+pub(super) fn is_long(status: &DriveTaskStatus, now: i64) -> bool {
+    parse_time(&status.since).is_some_and(|since| now.saturating_sub(since) > TOO_OLD)
+}
+
 /// A drive of a node, and the drives that receive its volumes, by their identities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
@@ -78,7 +92,7 @@ pub(super) struct Target {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     Leave,
-    /// The task stays Pending, or becomes so.
+    /// The task waits: Pending if nothing was requested yet, Running otherwise.
     Wait {
         reason: &'static str,
         message: String,
@@ -86,7 +100,7 @@ pub(super) enum Decision {
     /// The operation is requested from the node's agent.
     Start(Target),
     /// The moves of an accepted evacuation are polled.
-    Watch(Target),
+    Watch,
     /// The task fails without a request to an agent.
     Fail {
         reason: &'static str,
@@ -223,11 +237,7 @@ fn decide(
             return Decision::Leave;
         }
         if status.accepted {
-            return Decision::Watch(Target {
-                node: status.node.clone(),
-                drive: status.identity.clone(),
-                to: Vec::new(),
-            });
+            return Decision::Watch;
         }
     }
     let Some(operation) = operation(&task.spec) else {
@@ -261,22 +271,38 @@ fn decide(
             "a task of the same specification and time of issue exists or was carried out; a new order needs another issuedAt",
         );
     }
+    let started = parse_time(&status.started_at);
+    if phase == Phase::Running
+        && started.is_some_and(|started| now.saturating_sub(started) > TOO_OLD)
+    {
+        return fail(
+            "OutcomeUnknown",
+            format!(
+                "the operation was requested for an hour without a clear answer; look at the drive; the latest: {}",
+                status.message
+            ),
+        );
+    }
     let wait = |reason: &'static str, message: String| {
         let is_same = status.reason == reason && status.message == message;
-        match phase == Phase::Pending && is_same && since_handled < REFRESH {
+        match is_same && since_handled < REFRESH {
             true => Decision::Leave,
             false => Decision::Wait { reason, message },
         }
     };
-    let is_late = now.saturating_sub(issued) > TOO_OLD;
-    let found = match find(&task.spec.drive, context) {
-        Ok(found) => found,
-        Err(missing) if missing.is_final || is_late => {
-            return fail(missing.reason, missing.message);
+    let missing = |missing: Missing| {
+        let is_late = status.reason == missing.reason && is_long(status, now);
+        match missing.is_final || is_late {
+            // What was requested before may have been carried out.
+            true if phase == Phase::Running => fail("OutcomeUnknown", missing.message),
+            true => fail(missing.reason, missing.message),
+            false => wait(missing.reason, missing.message),
         }
-        Err(missing) => return wait(missing.reason, missing.message),
     };
-    let (node, drive) = found;
+    let (node, drive) = match find(&task.spec.drive, context) {
+        Ok(found) => found,
+        Err(error) => return missing(error),
+    };
     let mut to = Vec::new();
     for name in operation.targets() {
         match find(name, context) {
@@ -289,10 +315,7 @@ fn decide(
                     ),
                 );
             }
-            Err(missing) if missing.is_final || is_late => {
-                return fail(missing.reason, missing.message);
-            }
-            Err(missing) => return wait(missing.reason, missing.message),
+            Err(error) => return missing(error),
         }
     }
     // A request that was sent before is repeated whatever else runs.

@@ -104,7 +104,7 @@ fn reason(decision: &Decision) -> &'static str {
         Decision::Leave => "leave",
         Decision::Wait { reason, .. } => reason,
         Decision::Start(_) => "start",
-        Decision::Watch(_) => "watch",
+        Decision::Watch => "watch",
         Decision::Fail { reason, .. } => reason,
         Decision::Delete => "delete",
     }
@@ -359,4 +359,43 @@ fn a_finished_task_goes_after_its_time() {
     assert_eq!(plan.one(&ended), Decision::Delete);
     ended.spec.ttl_seconds_after_finished = Some(DEFAULT_TTL + 1);
     assert_eq!(plan.one(&ended), Decision::Leave);
+}
+
+#[test]
+fn a_request_is_not_repeated_for_more_than_an_hour() {
+    let plan = Plan::new();
+    let requested = |since: i64| {
+        let mut task = with(task("a", "wwn-1", NOW - 90_000), "Running", NOW - 60);
+        let status = task.status.as_mut().unwrap();
+        status.controller = "me".to_owned();
+        status.started_at = format_time(NOW - since);
+        // A change of the reason does not begin the hour again.
+        status.since = format_time(NOW - 60);
+        reason(&plan.one(&task))
+    };
+    assert_eq!(requested(TOO_OLD), "start");
+    assert_eq!(requested(TOO_OLD + 1), "OutcomeUnknown");
+}
+
+#[test]
+fn a_task_that_waited_for_its_turn_has_an_hour_for_its_agent() {
+    let mut plan = Plan::new();
+    plan.names = Names::test(&[("n1", false, &[drive("wwn-1")])]);
+    let mut task = with(task("a", "wwn-1", NOW - 90_000), "Pending", NOW - 60);
+    assert!(matches!(plan.one(&task), Decision::Wait { .. }));
+    let status = task.status.as_mut().unwrap();
+    status.reason = "AgentDisconnected".to_owned();
+    status.since = format_time(NOW - TOO_OLD);
+    assert!(matches!(plan.one(&task), Decision::Wait { .. }));
+    task.status.as_mut().unwrap().since = format_time(NOW - TOO_OLD - 1);
+    assert!(matches!(
+        plan.one(&task),
+        Decision::Fail {
+            reason: "AgentDisconnected",
+            ..
+        }
+    ));
+    // One that may have been requested fails with a result that is not known.
+    let task = with(task, "Running", NOW - TAKEOVER);
+    assert_eq!(reason(&plan.one(&task)), "OutcomeUnknown");
 }

@@ -3,7 +3,8 @@
 
 use drivebay_objects::{
     task::{DriveTask, DriveTaskStatus},
-    times::format_time,
+    drive::MANAGER,
+    times::{format_time, now},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,6 @@ use drivebay_service::{
     catalog::Key,
     peer_log::{printable, printable_sentence},
 };
-use drivebay_view::unix_seconds;
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams, Preconditions},
@@ -26,15 +26,15 @@ use kube::{
 };
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    agent_calls::{Accepted, CallFailed, Progress, progress, request},
+    agent_calls::{Accepted, CallFailed, Progress, operator, progress, request},
     names::Names,
     operation::{Operation, operation},
-    plan::{Context, Decision, Phase, TOO_OLD, Target, key, plan},
+    plan::{Context, Decision, Phase, TOO_OLD, Target, is_long, key, needs_names, plan},
 };
 use crate::{
     kubernetes::follow::watch_all,
@@ -45,6 +45,8 @@ use crate::{
 const EVERY: Duration = Duration::from_secs(2);
 /// Time between the starts of two actions: 20 per second.
 const PACE: Duration = Duration::from_millis(50);
+/// Time for which a task whose write failed is not acted on.
+const SET_ASIDE: Duration = Duration::from_mins(1);
 /// Most actions at one time. One waits for an agent for at most a minute.
 const MAX_ACTIONS: usize = 32;
 /// Time limit of a request to the API server.
@@ -75,6 +77,15 @@ impl Watched {
         let name = task.metadata.name.clone().unwrap_or_default();
         self.tasks.insert(name.clone(), task);
         name
+    }
+
+    /// Removes a task that the API server no longer has, unless a later version was watched meanwhile.
+    fn remove_version(&mut self, task: &DriveTask) {
+        let name = task.metadata.name.as_deref().unwrap_or_default();
+        let watched = self.tasks.get(name);
+        if watched.is_some_and(|it| it.metadata.resource_version == task.metadata.resource_version) {
+            self.remove(name);
+        }
     }
 
     fn remove(&mut self, name: &str) {
@@ -122,10 +133,6 @@ fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
     watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn now() -> i64 {
-    i64::try_from(unix_seconds()).unwrap_or(i64::MAX)
-}
-
 /// Follows all tasks and carries them out until `stop`.
 pub async fn follow_tasks(
     client: Client,
@@ -155,14 +162,19 @@ async fn run(runner: Runner, max_evacuations: usize) {
     let mut names = Names::default();
     let mut pace = interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut actions: JoinSet<String> = JoinSet::new();
+    let mut actions: JoinSet<Acted> = JoinSet::new();
     let mut acting: BTreeSet<String> = BTreeSet::new();
+    // Tasks whose writes failed, so that others are not held up, and until when.
+    let mut set_aside: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
         tokio::time::sleep(EVERY).await;
         while let Some(ended) = actions.try_join_next() {
             match ended {
-                Ok(name) => {
+                Ok(Acted { name, is_failed }) => {
                     acting.remove(&name);
+                    if is_failed {
+                        set_aside.insert(name, Instant::now() + SET_ASIDE);
+                    }
                 }
                 // Only with a bug; the tasks are taken up again.
                 Err(error) => {
@@ -172,18 +184,23 @@ async fn run(runner: Runner, max_evacuations: usize) {
                 }
             }
         }
-        let decisions = runner.decisions(&mut names, max_evacuations).await;
-        for (task, decision) in decisions {
-            if acting.len() >= MAX_ACTIONS {
-                break;
-            }
-            let name = task.metadata.name.clone().unwrap_or_default();
-            if acting.insert(name.clone()) {
-                pace.tick().await;
-                actions.spawn(runner.clone().act(name, task, decision));
-            }
+        set_aside.retain(|_, until| *until > Instant::now());
+        let free = MAX_ACTIONS - acting.len();
+        let is_free = |name: &str| !acting.contains(name) && !set_aside.contains_key(name);
+        let decisions = runner.decisions(&mut names, max_evacuations, free, is_free);
+        for (name, task, decision) in decisions.await {
+            pace.tick().await;
+            acting.insert(name.clone());
+            actions.spawn(runner.clone().act(name, task, decision));
         }
     }
+}
+
+/// A carried out decision.
+struct Acted {
+    /// Name of the task.
+    name: String,
+    is_failed: bool,
 }
 
 #[derive(Clone)]
@@ -201,30 +218,33 @@ struct Runner {
 enum WriteError {
     #[error("another controller has written the task")]
     Conflict,
+    #[error("the task was deleted")]
+    Gone,
     #[error("the API server did not write the task: {0}")]
     Failed(String),
 }
 
 impl Runner {
+    /// Returns at most `limit` decisions about tasks that are free to be acted on, with their names.
     async fn decisions(
         &self,
         names: &mut Names,
         max_evacuations: usize,
-    ) -> Vec<(DriveTask, Decision)> {
-        let has_unfinished = {
+        limit: usize,
+        is_free: impl Fn(&str) -> bool,
+    ) -> Vec<(String, DriveTask, Decision)> {
+        let needs_names = {
             let watched = lock(&self.watched);
             if !watched.is_complete {
                 return Vec::new();
             }
             let phases = watched.tasks.values().map(Phase::of);
             let unfinished = phases.filter(|phase| !phase.is_finished());
-            let unfinished: Vec<&str> = unfinished.map(Phase::label).collect();
-            let has_unfinished = !unfinished.is_empty();
-            self.counts.set_unfinished(unfinished.into_iter());
-            has_unfinished
+            self.counts.set_unfinished(unfinished.map(Phase::label));
+            watched.tasks.values().any(needs_names)
         };
         let mut moving_nodes = BTreeSet::new();
-        if has_unfinished {
+        if needs_names {
             names.refresh(&self.agents).await;
             moving_nodes = self.moving_nodes();
         }
@@ -233,15 +253,22 @@ impl Runner {
             controller: &self.controller,
             now: now(),
             names,
-            is_settled: !self.agents.is_young() && names.are_all_connected(),
+            is_settled: !self.agents.is_young()
+                && self.agents.expected().complete()
+                && names.are_all_connected(),
             moving_nodes: &moving_nodes,
             max_evacuations,
             deleted: &watched.deleted,
         };
         let decisions = plan(watched.tasks.values(), &context).into_iter();
-        let decisions = decisions.take(MAX_ACTIONS);
-        decisions
-            .map(|(task, decision)| (task.clone(), decision))
+        let named = decisions.map(|(task, decision)| {
+            let name = task.metadata.name.as_deref().unwrap_or_default();
+            (name, task, decision)
+        });
+        named
+            .filter(|(name, ..)| is_free(name))
+            .take(limit)
+            .map(|(name, task, decision)| (name.to_owned(), task.clone(), decision))
             .collect()
     }
 
@@ -261,41 +288,46 @@ impl Runner {
         moves.map(|agent| agent.node().to_owned()).collect()
     }
 
-    /// Carries out a decision on the version of the task for which it was made; returns the task's name.
-    async fn act(self, name: String, task: DriveTask, decision: Decision) -> String {
-        if let Err(error) = self.carry_out(task, decision).await {
-            match error {
-                // The watch shows what the other one wrote.
-                WriteError::Conflict => {}
-                WriteError::Failed(_) => {
-                    if self.agents.peer_log().allows("API server", "drive tasks") {
-                        tracing::warn!(name, %error, "cannot write drive task; will retry");
-                    }
-                }
+    /// Carries out a decision on the version of the task for which it was made.
+    async fn act(self, name: String, task: DriveTask, decision: Decision) -> Acted {
+        let is_failed = match self.carry_out(&task, decision).await {
+            // The watch shows what another one wrote.
+            Ok(()) | Err(WriteError::Conflict) => false,
+            Err(WriteError::Gone) => {
+                lock(&self.watched).remove_version(&task);
+                false
             }
-        }
-        name
+            Err(error @ WriteError::Failed(_)) => {
+                if self.agents.peer_log().allows("API server", "drive tasks") {
+                    tracing::warn!(name, %error, "cannot write drive task; will retry");
+                }
+                true
+            }
+        };
+        Acted { name, is_failed }
     }
 
-    async fn carry_out(&self, task: DriveTask, decision: Decision) -> Result<(), WriteError> {
+    async fn carry_out(&self, task: &DriveTask, decision: Decision) -> Result<(), WriteError> {
+        if decision == Decision::Delete {
+            return self.delete(task).await;
+        }
         let mut status = task.status.clone().unwrap_or_default();
         let Some(operation) = operation(&task.spec) else {
             let message = "none or several operations are set";
-            return self.end(&task, status, false, "Invalid", message).await;
+            return self.end(task, status, false, "Invalid", message).await;
         };
         status.operation = operation.as_str().to_owned();
         match decision {
-            Decision::Leave => Ok(()),
-            Decision::Delete => self.delete(&task).await,
+            Decision::Leave | Decision::Delete => Ok(()),
             Decision::Fail { reason, message } => {
-                self.end(&task, status, false, reason, &message).await
+                self.end(task, status, false, reason, &message).await
             }
             Decision::Wait { reason, message } => {
-                self.write(&task, waiting(status, reason, &message)).await?;
+                self.write(task, waiting(status, reason, &message)).await?;
                 Ok(())
             }
-            Decision::Start(target) => self.start(&task, status, &target, operation).await,
-            Decision::Watch(_) => self.watch(&task, status, operation).await,
+            Decision::Start(target) => self.start(task, status, &target, operation).await,
+            Decision::Watch => self.watch(task, status, operation).await,
         }
     }
 
@@ -311,7 +343,8 @@ impl Runner {
         status.controller.clone_from(&self.controller);
         status.node.clone_from(&target.node);
         status.identity.clone_from(&target.drive);
-        if status.started_at.is_empty() {
+        let is_first = status.started_at.is_empty();
+        if is_first {
             status.started_at = format_time(now());
             "Requested".clone_into(&mut status.reason);
             status.message.clear();
@@ -319,14 +352,12 @@ impl Runner {
         // Durable before the request: if this process ends, others know that it may have been sent.
         let task = self.write(task, status).await?;
         let status = task.status.clone().unwrap_or_default();
-        let name = task.metadata.name.as_deref().unwrap_or_default();
-        let by = format!("{} (DriveTask {name})", task.spec.by);
-        let result = request(&self.agents, target, operation, &by).await;
+        let result = request(&self.agents, target, operation, &operator(&task)).await;
         self.record(&task, operation, &result);
         match result {
             Ok(Accepted {
                 message,
-                moves: None | Some((0, _)),
+                moves: None,
             }) => self.end(&task, status, true, "Done", &message).await,
             Ok(Accepted {
                 message,
@@ -354,8 +385,13 @@ impl Runner {
                 Ok(())
             }
             Err(error @ CallFailed::Busy { .. }) => {
-                let message = error.to_string();
-                let waiting = waiting(status, "WaitingForNode", &message);
+                let mut status = status;
+                if is_first {
+                    // Nothing was requested.
+                    status.phase = "Pending".to_owned();
+                    status.started_at.clear();
+                }
+                let waiting = waiting(status, "WaitingForNode", &error.to_string());
                 self.write(&task, waiting).await?;
                 Ok(())
             }
@@ -390,11 +426,11 @@ impl Runner {
             controller: self.controller.clone(),
             ..status
         };
-        match progress(&self.agents, &status, only).await {
+        match progress(&self.agents, &status, only, &operator(task)).await {
             Ok(Progress::Moving(status)) => {
                 self.write(task, *status).await?;
             }
-            Ok(Progress::Ended { remaining }) if remaining.is_empty() => {
+            Ok(Progress::Moved) => {
                 let (volumes, bytes) = (status.volumes, status.bytes);
                 let status = DriveTaskStatus {
                     volumes_moved: volumes,
@@ -403,11 +439,30 @@ impl Runner {
                     waiting: Vec::new(),
                     ..status
                 };
-                let message = "all volumes have moved; drive retire on the node says when the drive may be pulled";
+                let message = match volumes {
+                    0 => "the drive had no volume that would have to move",
+                    _ => {
+                        "all volumes have moved; drive retire on the node says when the drive may be pulled"
+                    }
+                };
                 self.end(task, status, true, "Moved", message).await?;
             }
+            Ok(Progress::NotSeen) if status.reason == NOT_SEEN && is_long(&status, now()) => {
+                let message = "no move is left, and the drive was not seen for an hour, so that it may still have volumes";
+                self.end(task, status, false, NOT_SEEN, message).await?;
+            }
+            Ok(Progress::NotSeen) => {
+                let not_seen = DriveTaskStatus {
+                    reason: NOT_SEEN.to_owned(),
+                    message: "no move is left, and the drive is not seen, so that it may still have volumes; waiting for it"
+                        .to_owned(),
+                    waiting: Vec::new(),
+                    ..status
+                };
+                self.write(task, not_seen).await?;
+            }
             // The inventory follows the moves within seconds.
-            Ok(Progress::Ended { .. }) if status.reason != ENDED => {
+            Ok(Progress::Left(_)) if status.reason != ENDED => {
                 let ended = DriveTaskStatus {
                     reason: ENDED.to_owned(),
                     message: "no move is left; looking what is still on the drive".to_owned(),
@@ -416,7 +471,7 @@ impl Runner {
                 };
                 self.write(task, ended).await?;
             }
-            Ok(Progress::Ended { remaining }) => {
+            Ok(Progress::Left(remaining)) => {
                 let named: Vec<String> = remaining.iter().take(8).map(|it| printable(it)).collect();
                 let message = format!(
                     "no move is left, and {} of {} volumes are still on the drive, such as {}: their moves were cancelled, or they are new",
@@ -492,8 +547,12 @@ impl Runner {
         status: DriveTaskStatus,
     ) -> Result<DriveTask, WriteError> {
         let name = task.metadata.name.as_deref().unwrap_or_default();
+        let before = task.status.as_ref();
+        let since = before.filter(|before| before.reason == status.reason && !before.since.is_empty());
+        let since = since.map(|before| before.since.clone());
         let written = DriveTask {
             status: Some(DriveTaskStatus {
+                since: since.unwrap_or_else(|| format_time(now())),
                 handled_at: format_time(now()),
                 ..status
             }),
@@ -544,14 +603,19 @@ impl Runner {
     }
 }
 
-/// Field manager of every write.
-const MANAGER: &str = "drivebay-controller";
 /// Reason of a running evacuation without moves, until the inventory has followed.
 const ENDED: &str = "MovesEnded";
+/// Reason of an evacuation without moves whose drive is not seen.
+const NOT_SEEN: &str = "DriveNotSeen";
 
+/// Returns the status of a task that waits: still Running if its operation may have been requested.
 fn waiting(status: DriveTaskStatus, reason: &str, message: &str) -> DriveTaskStatus {
+    let phase = match status.phase.as_str() {
+        "Running" => "Running",
+        _ => "Pending",
+    };
     DriveTaskStatus {
-        phase: "Pending".to_owned(),
+        phase: phase.to_owned(),
         reason: reason.to_owned(),
         message: printable_sentence(message),
         ..status
@@ -561,10 +625,8 @@ fn waiting(status: DriveTaskStatus, reason: &str, message: &str) -> DriveTaskSta
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match timeout(DEADLINE, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        // 404: it was deleted.
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
-            Err(WriteError::Conflict)
-        }
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Err(WriteError::Gone),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
         Ok(Err(error)) => Err(WriteError::Failed(printable(&error.to_string()))),
         Err(_) => Err(WriteError::Failed(format!(
             "no answer within {} s",

@@ -53,3 +53,30 @@ fn the_number_of_remembered_tasks_is_bounded() {
     assert_eq!(watched.deleted.len(), MAX_DELETED);
     assert!(watched.deleted.contains_key(&key(&task("a", ""))));
 }
+
+#[test]
+fn a_task_that_is_gone_leaves_unless_it_was_created_again() {
+    let mut watched = Watched::default();
+    let version = |version: &str| {
+        let mut task = task("a", "Running");
+        task.metadata.resource_version = Some(version.to_owned());
+        task
+    };
+    watched.apply(Event::Apply(version("7")));
+    watched.remove_version(&version("6"));
+    assert_eq!(watched.tasks.len(), 1);
+    watched.remove_version(&version("7"));
+    assert!(watched.tasks.is_empty());
+}
+
+#[test]
+fn a_task_that_may_have_been_requested_stays_running_while_it_waits() {
+    let status = |phase: &str| DriveTaskStatus {
+        phase: phase.to_owned(),
+        ..DriveTaskStatus::default()
+    };
+    for (before, after) in [("", "Pending"), ("Pending", "Pending"), ("Running", "Running")] {
+        let waits = waiting(status(before), "WaitingForNode", "it waits");
+        assert_eq!(waits.phase, after, "{before}");
+    }
+}

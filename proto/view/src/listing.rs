@@ -2,22 +2,30 @@
 
 use std::io::{self, Write};
 
-use drivebay_view::{
-    args::{ListArgs, ListFormat},
-    document::yaml,
-    row::Row,
+use drivebay_common::{
+    table::{Align, Table, Yielding},
+    terminal::Terminal,
 };
 use serde::Serialize;
 
-use super::{
-    CommandError,
-    table::{Align, Table, Yielding},
-    terminal::Terminal,
+use crate::{
+    args::{ListArgs, ListFormat},
+    document::yaml,
+    row::Row,
 };
 
 /// Rows that are aligned with each other and buffered. A shorter list is printed whole or, if the connection to
 /// the controller is lost, not at all.
 const BLOCK: usize = 10_000;
+
+/// A list was not printed, or a part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ListingError {
+    #[error("cannot write the answer")]
+    Output(#[source] io::Error),
+    #[error("cannot write the answer as JSON or YAML")]
+    Json(#[from] serde_json::Error),
+}
 
 /// A list that is being printed.
 pub struct Listing<'w> {
@@ -69,7 +77,7 @@ impl<'w> Listing<'w> {
         row: impl FnOnce() -> Row,
         json: impl FnOnce() -> J,
         name: &str,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), ListingError> {
         self.shown += 1;
         let block = match &mut self.rows {
             Rows::Table(table) => {
@@ -115,7 +123,7 @@ impl<'w> Listing<'w> {
     }
 
     /// Ends the list. Prints `nothing` in place of an empty table, and `below` under the table. Returns the number of entries.
-    pub fn end(self, nothing: &str, below: &str) -> Result<usize, CommandError> {
+    pub fn end(self, nothing: &str, below: &str) -> Result<usize, ListingError> {
         match self.rows {
             Rows::Table(mut table) => {
                 if self.shown == 0 && self.notes {
@@ -146,12 +154,6 @@ fn table(args: &ListArgs, columns: &[(&'static str, Align)]) -> Table {
     }
 }
 
-/// Writes the output or a part of it.
-pub fn write(out: &mut dyn Write, text: &str) -> Result<(), CommandError> {
-    out.write_all(text.as_bytes()).map_err(output)
-}
-
-/// Converts an error of writing the output.
-pub fn output(error: io::Error) -> CommandError {
-    CommandError::Output(error)
+fn write(out: &mut dyn Write, text: &str) -> Result<(), ListingError> {
+    out.write_all(text.as_bytes()).map_err(ListingError::Output)
 }
