@@ -64,6 +64,7 @@ const AGENT: Printed = &[
     ("VolumeUsage", &[]),
     ("CreatedFor", &[]),
     ("FilesystemCheck", &[]),
+    ("RunningCheck", &[]),
     (
         "HandMount",
         &[

@@ -363,7 +363,13 @@ fn is_alive(tool: u32) -> bool {
 async fn a_volume_that_is_wanted_again_is_staged_and_its_check_is_gone() {
     need!(root, loop, tool "mkfs.ext4", fs "ext4");
     let (rig, volume, tool) = being_checked().await;
+    let running = || async {
+        let inventory = rig.inventory().await;
+        inventory.volumes[0].check.clone().map(|it| it.method)
+    };
+    assert_eq!(running().await.as_deref(), Some("unmounted"));
     rig.use_volume(&volume).await;
+    assert_eq!(running().await, None);
     assert!(
         !is_alive(tool),
         "the tool is gone before the volume is mounted"

@@ -112,6 +112,14 @@ impl CheckOutcome {
     }
 }
 
+/// A check that has begun and has not ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningCheck {
+    /// Time at which it began, seconds since 1970.
+    pub since: u64,
+    pub method: CheckMethod,
+}
+
 /// One check, or one that could not be started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastCheck {

@@ -30,7 +30,7 @@ pub mod volume;
 pub mod volume_snapshot;
 
 pub use cause::Cause;
-pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck};
+pub use check::{CheckMethod, CheckOutcome, Checked, Inconclusive, LastCheck, RunningCheck};
 pub use class::{
     ClaimPolicy, ClassConfig, ErasePolicy, Evacuation, Layout, Placement, RawSpace, Selector,
 };

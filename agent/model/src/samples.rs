@@ -177,6 +177,7 @@ pub fn volume(drive: &Drive, placed: Placed) -> Volume {
         mounts: Vec::new(),
         erasing: None,
         checks: Vec::new(),
+        checking: None,
         unreadable: Vec::new(),
         snapshot_usage: Default::default(),
     }

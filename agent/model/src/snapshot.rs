@@ -8,7 +8,7 @@ use uuid::Uuid;
 pub use drivebay_proto::words::VolumeState;
 
 use super::{
-    Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout,
+    Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout, RunningCheck,
     Placed, Reject,
     condition::{Condition, NormalReason},
     unreadable::UnreadableRange,
@@ -100,6 +100,9 @@ pub struct Volume {
     /// The last conclusive check of its filesystem, then the last check if that is another one.
     #[serde(default)]
     pub checks: Vec<LastCheck>,
+    /// The check of its filesystem that runs now.
+    #[serde(default)]
+    pub checking: Option<RunningCheck>,
     /// Ranges of it that cannot be read, in the order of the drive.
     #[serde(default)]
     pub unreadable: Vec<UnreadableRange>,

@@ -1,4 +1,4 @@
-// The view of activities: progress of moves, copies and erases, the last checks, events of the last week, and state changes of drives since
+// The view of activities: progress of moves, copies and erases, running and last checks, events of the last week, and state changes of drives since
 // the page was opened.
 
 import { h, text } from "./dom.js";
@@ -42,11 +42,11 @@ function kinds(store) {
     { kind: "moves", title: "Moves", empty: "No volume is being moved.", columns: way },
     { kind: "copies", title: "Copies", empty: "No copy is being made.", columns: way, optional: true },
     { kind: "erases", title: "Erases", empty: "Nothing is being erased.", columns: [volume, node, drive("drive", "Drive"), state, ...progress.filter(({ key }) => key !== "rate")] },
-    { kind: "checks", title: "Last checks", empty: "No volume has been checked.", columns: [volume, node,
+    { kind: "checks", title: "Checks", empty: "No volume has been checked.", columns: [volume, node,
       { key: "outcome", title: "Outcome", value: (row) => row.outcome ?? row.state, cell: (row) => h("span", { class: "strong" }, row.outcome ?? row.state ?? NONE) },
       { key: "text", title: "Details", wide: true, cell: (row) => row.text ?? NONE },
       { key: "method", title: "Method", value: (row) => row.method, cell: (row) => row.method ?? NONE },
-      { key: "at", title: "When", number: true, value: (row) => row.at, cell: (row) => (Number.isFinite(row.at) ? day(row.at, true) : NONE) }], sort: "-at" },
+      { key: "at", title: "When", number: true, value: (row) => row.at, cell: (row) => (Number.isFinite(row.at) ? day(row.at, true) : NONE) }] },
   ];
 }
 

@@ -278,13 +278,14 @@ pub struct Erase {
     pub state: String,
 }
 
-/// The last completed check of a volume's filesystem.
+/// A check of a volume's filesystem that runs, or one of the last that ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Check {
     pub node: String,
     pub volume: String,
     pub name: String,
+    /// Time at which it ended; of a running one, at which it began.
     pub at: u64,
     pub outcome: String,
     pub text: String,

@@ -335,20 +335,28 @@ pub(crate) fn erase(node: &str, volume: &agent::Volume) -> Option<Erase> {
     })
 }
 
-/// Returns the last checks of a volume's filesystem.
+/// Outcome of a check that has not ended.
+pub(crate) const RUNNING: &str = "running";
+
+/// Returns the running and the last checks of a volume's filesystem.
 pub(crate) fn checks<'a>(
     node: &'a str,
     volume: &'a agent::Volume,
 ) -> impl Iterator<Item = Check> + 'a {
-    volume.checks.iter().map(|check| Check {
+    let of_volume = |at, outcome: &str, details: &str, method| Check {
         node: node.to_owned(),
         volume: volume.id.clone(),
         name: volume.name.clone(),
-        at: check.at,
-        outcome: check.outcome.clone(),
-        text: check.text.clone(),
-        method: text(&check.method),
-    })
+        at,
+        outcome: outcome.to_owned(),
+        text: details.to_owned(),
+        method: text(method),
+    };
+    let running = volume.check.iter();
+    let running =
+        running.map(move |one| of_volume(one.since, RUNNING, "has not ended", &one.method));
+    let ended = volume.checks.iter();
+    running.chain(ended.map(move |one| of_volume(one.at, &one.outcome, &one.text, &one.method)))
 }
 
 #[cfg(test)]

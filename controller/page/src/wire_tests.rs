@@ -272,3 +272,29 @@ fn only_deleted_volumes_are_erases() {
         (7, None, "erasing")
     );
 }
+
+#[test]
+fn a_check_that_runs_is_listed_before_those_that_ended() {
+    let mut one = claimed("1", "a", "").volume;
+    one.checks = vec![agent::FilesystemCheck {
+        at: 9,
+        outcome: "clean".into(),
+        text: "clean".into(),
+        method: "unmounted".into(),
+        ..agent::FilesystemCheck::default()
+    }];
+    one.check = Some(agent::RunningCheck {
+        since: 5,
+        method: "scrub".into(),
+    });
+    let all: Vec<Check> = checks("n1", &one).collect();
+    let shown: Vec<_> = all
+        .iter()
+        .map(|it| (it.at, it.outcome.as_str(), it.method.as_deref()))
+        .collect();
+    let expected = [
+        (5, RUNNING, Some("scrub")),
+        (9, "clean", Some("unmounted")),
+    ];
+    assert_eq!(shown, expected);
+}

@@ -48,7 +48,7 @@ fn markup_in_names_is_shown_as_text_and_does_nothing() {
         if fragment == "#/activity" {
             // The name of a moved and of an erased volume, the reason of a move and its target drive, the result of a check, and an event.
             let cells = format!(
-                "['Moves Volume', 'Moves State', 'Moves To', 'Erases Volume', 'Last checks Details', 'Last week Details'].filter((one) => {{
+                "['Moves Volume', 'Moves State', 'Moves To', 'Erases Volume', 'Checks Details', 'Last week Details'].filter((one) => {{
                     const cut = one.lastIndexOf(' ');
                     const cells = document.querySelectorAll(`table[aria-label=\"${{one.slice(0, cut)}}\"] td[data-title=\"${{one.slice(cut + 1)}}\"]`);
                     return ![...cells].some((cell) => cell.innerText.includes({MARKUP:?}));

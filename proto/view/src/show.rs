@@ -472,6 +472,10 @@ pub fn volume(
         let text = snapshots::describe(snapshot, now);
         sheet.line(if index == 0 { "snapshots" } else { "" }, &text);
     }
+    if let Some(check) = &volume.check {
+        let text = format!("since {} ({})", sheet.ago(check.since), check.method);
+        sheet.line("being checked", &text);
+    }
     for (index, check) in volume.checks.iter().enumerate() {
         let how = match check.method.as_str() {
             "" => String::new(),

@@ -392,6 +392,7 @@ pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Pla
             .get(&record.uuid)
             .map(Checked::to_show)
             .unwrap_or_default(),
+        checking: known.checking.get(&record.uuid).copied(),
         unreadable,
         snapshot_usage: placed
             .snapshots

@@ -40,7 +40,7 @@ use drivebay_config::HealthConfig;
 use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
 use drivebay_model::{
     Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Peer, Placed, Snapshot,
-    condition::Condition, snapshot::Erasing,
+    RunningCheck, condition::Condition, snapshot::Erasing,
 };
 use drivebay_sys::{clock::unix_seconds, host_udev::HostUdev};
 
@@ -66,6 +66,8 @@ pub struct Known {
     pub health: HealthRegistry,
     /// Results of filesystem checks, by volume.
     pub checked: BTreeMap<Uuid, Checked>,
+    /// Filesystem checks that run, by volume.
+    pub checking: BTreeMap<Uuid, RunningCheck>,
     /// Requested moves, by volume.
     pub moves: BTreeMap<Uuid, MoveRecord>,
     /// Last attempts at moves, by volume. An attempt that has not begun, or ended without a failure, is absent.

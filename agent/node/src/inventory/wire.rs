@@ -246,6 +246,10 @@ impl Sender {
             conditions: conditions(volume),
             mounts: volume.mounts.clone(),
             checks: volume.checks.iter().map(check).collect(),
+            check: volume.checking.map(|running| wire::RunningCheck {
+                since: running.since,
+                method: running.method.as_str().to_owned(),
+            }),
             unreadable: Vec::new(),
             published: volume.in_use,
             device: volume.placed.device.clone().unwrap_or_default(),

@@ -23,6 +23,7 @@ use drivebay_fs::check::{
 use drivebay_layout::jobs::{ClearSnapshots, MakeSnapshot};
 use drivebay_model::{
     CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
+    RunningCheck,
     Volume, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
@@ -53,6 +54,31 @@ struct State {
     /// Drives with snapshot remains recorded since the last call of `littered`.
     littered: BTreeSet<DriveId>,
     asked: BTreeMap<Uuid, oneshot::Sender<Option<LastCheck>>>,
+}
+
+/// A check that the inventory shows as running, until this is dropped.
+struct Shown<'a> {
+    volumes: &'a Volumes,
+    uuid: Uuid,
+}
+
+impl<'a> Shown<'a> {
+    fn new(volumes: &'a Volumes, uuid: Uuid, method: CheckMethod) -> Self {
+        let running = RunningCheck {
+            since: unix_seconds(),
+            method,
+        };
+        let inventory = volumes.node.inventory();
+        inventory.update(|known| known.checking.insert(uuid, running));
+        Self { volumes, uuid }
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        let inventory = self.volumes.node.inventory();
+        inventory.update(|known| known.checking.remove(&self.uuid));
+    }
 }
 
 /// A check that has begun.
@@ -267,6 +293,7 @@ impl Volumes {
             Plan::Repeated { runs } => (How::Repeated { runs: *runs }, CheckMethod::Repeated),
         };
         let place = self.begin_check(volume, Check::NAME, None)?;
+        let _shown = Shown::new(self, volume.uuid, method);
         let began = Instant::now();
         let job = Check {
             drive: drive.clone(),

@@ -7,7 +7,10 @@ use drivebay_service::{agents::Agent, call::call, catalog::Key};
 use tokio::task::{JoinError, JoinSet};
 
 use super::{AgentsSource, DEADLINE, SCANNED, STRIDE};
-use crate::{model::Activity, wire};
+use crate::{
+    model::{Activity, Check},
+    wire,
+};
 
 /// Agents that are asked at a time, and at most for one answer.
 const ASKED_AT_A_TIME: usize = 16;
@@ -97,9 +100,10 @@ fn add(activity: &mut Activity, answer: Result<Activity, JoinError>) {
     }
 }
 
-// Keeps the latest.
+// Keeps those that run, and the latest of the others.
 fn cut_checks(activity: &mut Activity) {
-    activity.checks.sort_by_key(|one| Reverse(one.at));
+    let rank = |one: &Check| Reverse((one.outcome == wire::RUNNING, one.at));
+    activity.checks.sort_by_key(rank);
     activity.more |= activity.checks.len() > ENTRIES;
     activity.checks.truncate(ENTRIES);
 }
