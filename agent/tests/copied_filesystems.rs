@@ -20,7 +20,7 @@ use drivebay_fs::{
     kind::UuidChange,
     staging,
 };
-use drivebay_layout::jobs::{CarveError, Changed};
+use drivebay_layout::jobs::{LayoutError, Changed};
 use drivebay_model::{Cause, Contents, DriveRef, FsType, RecordState, Signatures};
 use drivebay_proto::names;
 use drivebay_sys::{
@@ -217,7 +217,7 @@ impl Cut<'_> {
 }
 
 impl StageBackend for Cut<'_> {
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
         self.bench.look(drive, repair)
     }
 
@@ -226,7 +226,7 @@ impl StageBackend for Cut<'_> {
         drive: &DriveRef,
         uuid: Uuid,
         to: RecordState,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         self.bench.advance(drive, uuid, to)
     }
 

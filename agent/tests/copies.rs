@@ -19,7 +19,7 @@ use std::{
 };
 
 use drivebay_layout::jobs::{
-    CarveError, Claim, CopyError, CopyOf, CopyStep, Create, DropPlace, EraseStep, Look,
+    LayoutError, Claim, CopyError, CopyOf, CopyStep, Create, DropPlace, EraseStep, Look,
 };
 use drivebay_model::{
     ClaimPolicy, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer, PlaceState,
@@ -215,7 +215,7 @@ fn a_volume_is_copied_in_steps_and_compared() {
     };
     let error = back.run(&mut Context::silent()).unwrap_err();
     assert!(
-        matches!(error, CopyError::Source(CarveError::NotThere { .. })),
+        matches!(error, CopyError::Source(LayoutError::NotThere { .. })),
         "{error:?}"
     );
     let other = CopyStep {
@@ -224,7 +224,7 @@ fn a_volume_is_copied_in_steps_and_compared() {
     };
     let error = other.run(&mut Context::silent()).unwrap_err();
     assert!(
-        matches!(error, CopyError::Source(CarveError::NotThere { .. })),
+        matches!(error, CopyError::Source(LayoutError::NotThere { .. })),
         "{error:?}"
     );
 }
@@ -248,7 +248,7 @@ fn while_a_volume_is_copied_both_drives_can_be_changed_and_the_bytes_of_the_copy
         // A second copier.
         let error = it.step(0, None, 0).run(&mut Context::silent()).unwrap_err();
         assert!(
-            matches!(error, CopyError::Target(CarveError::StillZeroed { .. })),
+            matches!(error, CopyError::Target(LayoutError::StillZeroed { .. })),
             "{error:?}"
         );
         // Its place is dropped: what is written is erased after the copier has ended, not before.
@@ -269,14 +269,14 @@ fn while_a_volume_is_copied_both_drives_can_be_changed_and_the_bytes_of_the_copy
             budget_ms: 60_000,
         };
         let error = erase().run(&mut Context::silent()).unwrap_err();
-        assert!(matches!(error, CarveError::StillZeroed { .. }), "{error:?}");
+        assert!(matches!(error, LayoutError::StillZeroed { .. }), "{error:?}");
         assert!(began.elapsed() < Duration::from_secs(2));
         assert!(!copying.is_finished());
         let progress = copying.join().unwrap().unwrap();
         assert_eq!(progress.done_bytes, VOLUME);
         let error = it.step(0, None, 0).run(&mut Context::silent()).unwrap_err();
         assert!(
-            matches!(error, CopyError::Target(CarveError::NotThere { .. })),
+            matches!(error, CopyError::Target(LayoutError::NotThere { .. })),
             "{error:?}"
         );
         let erased = erase().run(&mut Context::silent()).unwrap();

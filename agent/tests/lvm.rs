@@ -26,7 +26,7 @@ use std::{
 
 use drivebay_fs::jobs::{Device, GrowFs, Stage, StageMount};
 use drivebay_layout::jobs::{
-    Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
+    Advance, LayoutError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
     SetCordon, WipeStep,
 };
 use drivebay_model::{
@@ -223,7 +223,7 @@ impl Drive {
         }
     }
 
-    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, LayoutError> {
         Create {
             drive: self.drive(),
             claim: Some(self.claim(policy)),
@@ -235,12 +235,12 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn create(&self, record: Record) -> Result<Changed, CarveError> {
+    fn create(&self, record: Record) -> Result<Changed, LayoutError> {
         self.create_as(record, ClaimPolicy::Blank)
     }
 
     /// A new volume, as it is on the drive.
-    fn carve(&self, record: Record) -> Placed {
+    fn create_volume(&self, record: Record) -> Placed {
         let uuid = record.uuid;
         let changed = self.create(record).unwrap();
         assert!(changed.changed);
@@ -249,7 +249,7 @@ impl Drive {
         placed
     }
 
-    fn look(&self, repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
         Look {
             drive: self.drive(),
             repair,
@@ -257,7 +257,7 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, CarveError> {
+    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, LayoutError> {
         Expand {
             drive: self.drive(),
             uuid,
@@ -267,7 +267,7 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn delete(&self, uuid: Uuid) -> Result<Changed, CarveError> {
+    fn delete(&self, uuid: Uuid) -> Result<Changed, LayoutError> {
         Delete {
             drive: self.drive(),
             uuid,
@@ -281,7 +281,7 @@ impl Drive {
         uuid: Uuid,
         from: u64,
         budget_ms: u64,
-    ) -> Result<EraseProgress, CarveError> {
+    ) -> Result<EraseProgress, LayoutError> {
         EraseStep {
             drive: self.drive(),
             uuid,
@@ -304,7 +304,7 @@ impl Drive {
         panic!("erasing does not end");
     }
 
-    fn advance(&self, uuid: Uuid, to: RecordState) -> Result<Changed, CarveError> {
+    fn advance(&self, uuid: Uuid, to: RecordState) -> Result<Changed, LayoutError> {
         Advance {
             drive: self.drive(),
             uuid,
@@ -313,7 +313,7 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn wipe(&self, going: &[Uuid]) -> Result<(), CarveError> {
+    fn wipe(&self, going: &[Uuid]) -> Result<(), LayoutError> {
         let mut from_bytes = 0;
         loop {
             let progress = WipeStep {
@@ -473,7 +473,7 @@ fn host_agrees(drive: &Drive) {
 // ---------------------------------------------------------------- the tests
 
 #[test]
-fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_as_promised() {
+fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again_in_as_few_processes_as_promised() {
     let Some(_turn) = turn() else { return };
     for drive in Drive::kinds(256) {
         eprintln!("on {}", drive.node);
@@ -482,9 +482,9 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_a
         }
         assert!(matches!(
             drive.look(true),
-            Err(CarveError::NotClaimable { .. })
+            Err(LayoutError::NotClaimable { .. })
         ));
-        let (a, ran) = counted(|| drive.carve(spec("pvc-1", 16)));
+        let (a, ran) = counted(|| drive.create_volume(spec("pvc-1", 16)));
         assert_eq!(
             ran,
             ["version", "pvcreate", "vgcreate", "fullreport", "lvcreate"]
@@ -498,7 +498,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_a
         assert_eq!(a.record.parameters, spec("", 1).parameters);
         assert_eq!(a.record.mkfs_options, spec("", 1).mkfs_options);
 
-        let (b, ran) = counted(|| drive.carve(block("pvc-2", 8)));
+        let (b, ran) = counted(|| drive.create_volume(block("pvc-2", 8)));
         assert_eq!(ran, ["lvcreate"]);
         assert_eq!(b.record.state, RecordState::Block);
         is_real(&drive, &b);
@@ -522,7 +522,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_a
         let other = fs(false, Uuid::new_v4());
         assert!(matches!(
             drive.advance(a.record.uuid, other),
-            Err(CarveError::BadTransition { .. })
+            Err(LayoutError::BadTransition { .. })
         ));
         let (_, ran) = counted(|| drive.advance(a.record.uuid, fs(true, fs_uuid)).unwrap());
         assert_eq!(ran, ["lvchange"]);
@@ -537,7 +537,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again_in_as_few_processes_a
         let open = File::open(device(&b)).unwrap();
         let (refused, ran) = counted(|| drive.delete(b.record.uuid));
         assert!(
-            matches!(refused, Err(CarveError::InUse { .. })),
+            matches!(refused, Err(LayoutError::InUse { .. })),
             "{refused:?}"
         );
         assert!(ran.is_empty());
@@ -592,7 +592,7 @@ fn every_name_that_csi_knows_is_kept_and_lvm_gets_one_that_it_takes() {
         "日本語",
     ];
     for name in names {
-        let placed = drive.carve(spec(name, 1));
+        let placed = drive.create_volume(spec(name, 1));
         assert_eq!(placed.record.name, name);
         is_real(&drive, &placed);
     }
@@ -614,19 +614,19 @@ fn every_name_that_csi_knows_is_kept_and_lvm_gets_one_that_it_takes() {
 fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(65);
-    let first = drive.carve(block("v0", 5));
+    let first = drive.create_volume(block("v0", 5));
     let usable = drive.look(false).unwrap().usable_bytes / MIB;
     assert_eq!(usable, 65 - 8 - 1);
     let mut all = vec![first];
     for i in 1..11 {
-        all.push(drive.carve(block(&format!("v{i}"), 5)));
+        all.push(drive.create_volume(block(&format!("v{i}"), 5)));
     }
     // 56 - 55: the last extent. The last MiB of the drive is no volume's.
-    let last = drive.carve(block("last", 1));
+    let last = drive.create_volume(block("last", 1));
     assert_eq!(last.record.extent.end(), 64 * MIB);
     let full = drive.create(block("more", 1));
     assert!(
-        matches!(full, Err(CarveError::NoSpace { needed, largest: 0, .. }) if needed == MIB),
+        matches!(full, Err(LayoutError::NoSpace { needed, largest: 0, .. }) if needed == MIB),
         "{full:?}"
     );
     for i in [1, 3, 5, 7] {
@@ -636,17 +636,17 @@ fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
     }
     let too_much = drive.create(block("more", 21));
     assert!(
-        matches!(too_much, Err(CarveError::NoSpace { largest, .. }) if largest == 20 * MIB),
+        matches!(too_much, Err(LayoutError::NoSpace { largest, .. }) if largest == 20 * MIB),
         "{too_much:?}"
     );
-    let (pieces, ran) = counted(|| drive.carve(block("pieces", 18)));
+    let (pieces, ran) = counted(|| drive.create_volume(block("pieces", 18)));
     assert_eq!(ran, ["lvcreate"]);
     is_real(&drive, &pieces);
     host_agrees(&drive);
     write_pattern(&device(&pieces), 18);
     let uuid = pieces.record.uuid;
     assert!(
-        matches!(drive.expand(uuid, 21), Err(CarveError::CannotGrow { possible, .. }) if possible == 20 * MIB)
+        matches!(drive.expand(uuid, 21), Err(LayoutError::CannotGrow { possible, .. }) if possible == 20 * MIB)
     );
     assert!(drive.expand(uuid, 20).unwrap().changed);
     drive.delete(uuid).unwrap();
@@ -664,7 +664,7 @@ fn a_volume_takes_the_pieces_that_are_left_to_the_last_extent() {
 fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(4096);
-    let volume = drive.carve(block("large", 3 * 1024));
+    let volume = drive.create_volume(block("large", 3 * 1024));
     let uuid = volume.record.uuid;
     let node = device(&volume);
     let file = File::options().write(true).open(&node).unwrap();
@@ -718,7 +718,7 @@ fn erasing_goes_on_where_it_was_after_a_crash_and_believes_no_tenant() {
 fn a_cordon_is_kept_among_the_groups_tags_and_keeps_new_volumes_off_the_drive() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(512);
-    let kept = drive.carve(spec("kept", 32));
+    let kept = drive.create_volume(spec("kept", 32));
     let cordon = |reason: Option<&str>| {
         let cordon = reason.map(|reason| Cordon {
             at: 1_700_000_000,
@@ -741,14 +741,14 @@ fn a_cordon_is_kept_among_the_groups_tags_and_keeps_new_volumes_off_the_drive() 
     );
     let refused = drive.create(spec("new", 32));
     assert!(
-        matches!(refused, Err(CarveError::Cordoned { .. })),
+        matches!(refused, Err(LayoutError::Cordoned { .. })),
         "{refused:?}"
     );
     assert!(drive.expand(kept.record.uuid, 64).unwrap().changed);
     drive.delete(kept.record.uuid).unwrap();
     drive.erase(kept.record.uuid);
     assert!(cordon(None).changed);
-    drive.carve(spec("new", 32));
+    drive.create_volume(spec("new", 32));
     host_agrees(&drive);
 }
 
@@ -756,7 +756,7 @@ fn a_cordon_is_kept_among_the_groups_tags_and_keeps_new_volumes_off_the_drive() 
 fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let volume = drive.carve(Record {
+    let volume = drive.create_volume(Record {
         erase: ErasePolicy::Signatures,
         ..block("quick", 16)
     });
@@ -774,7 +774,7 @@ fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
             .any(|byte| *byte != 0)
     );
     // The next tenant gets it with clean ends.
-    let next = drive.carve(block("next", 4));
+    let next = drive.create_volume(block("next", 4));
     assert!(
         drive
             .bytes(next.record.extent.start, 4 * MIB)
@@ -788,9 +788,9 @@ fn signatures_only_leaves_a_drive_whose_free_space_is_not_trusted() {
 fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_nothing() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(128);
-    let a = drive.carve(block("a", 4));
-    let b = drive.carve(spec("b", 4));
-    let gone = drive.carve(block("gone", 4));
+    let a = drive.create_volume(block("a", 4));
+    let b = drive.create_volume(spec("b", 4));
+    let gone = drive.create_volume(block("gone", 4));
     write_pattern(&device(&a), 4);
     drive.delete(gone.record.uuid).unwrap();
     drive.forget();
@@ -823,7 +823,7 @@ fn after_a_reboot_a_look_activates_everything_in_one_process_and_a_plain_one_not
 fn a_look_reads_nothing_of_what_stands_on_other_drives() {
     let Some(_turn) = turn() else { return };
     let (drive, other) = (Drive::new(64), Drive::new(256));
-    let volume = drive.carve(block("v", 4));
+    let volume = drive.create_volume(block("v", 4));
     // Calls of read(2) by this thread.
     let reads = || {
         let io = std::fs::read_to_string("/proc/thread-self/io").unwrap();
@@ -839,7 +839,7 @@ fn a_look_reads_nothing_of_what_stands_on_other_drives() {
     look();
     let alone = look();
     for number in 0..12 {
-        other.carve(block(&format!("other-{number}"), 4));
+        other.create_volume(block(&format!("other-{number}"), 4));
     }
     assert_eq!(look(), alone);
     // What stands on the drive itself is seen, whoever put it there.
@@ -858,7 +858,7 @@ fn a_look_reads_nothing_of_what_stands_on_other_drives() {
 fn a_device_that_a_cut_off_change_left_behind_gets_its_new_table() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let volume = drive.carve(block("v", 8));
+    let volume = drive.create_volume(block("v", 8));
     let kernel = drive.dm().remove(0);
     // As if growing it had ended between LVM's metadata and the kernel: half of the table, and suspended.
     let table = must("dmsetup", &["table", &kernel.name]);
@@ -886,7 +886,7 @@ fn a_device_that_a_cut_off_change_left_behind_gets_its_new_table() {
 fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    drive.carve(block("mine", 4));
+    drive.create_volume(block("mine", 4));
     let vg = drive.vg();
     // LVM makes no VG of a name that is in /dev.
     drive.forget();
@@ -943,19 +943,19 @@ fn what_is_not_ours_is_refused_and_left_byte_for_byte() {
             )
         });
         assert!(
-            matches!(refused.0, Err(CarveError::NotClaimable { .. })),
+            matches!(refused.0, Err(LayoutError::NotClaimable { .. })),
             "{:?}",
             refused.0
         );
         assert!(
-            matches!(refused.1, Err(CarveError::NotClaimable { .. })),
+            matches!(refused.1, Err(LayoutError::NotClaimable { .. })),
             "{:?}",
             refused.1
         );
         assert!(refused.2.is_err() && ran.iter().all(|ran| ran == "version"));
     }
     // Ours goes on beside it, and an LV that an administrator makes in it is shown and left alone.
-    let more = drive.carve(block("more", 4));
+    let more = drive.create_volume(block("more", 4));
     is_real(&drive, &more);
     host(&[
         "lvcreate",
@@ -1029,14 +1029,14 @@ fn a_command_that_hangs_elsewhere_with_lvms_global_lock_stops_nothing_here() {
     let Some(_turn) = turn() else { return };
     for how in ["-s", "-x"] {
         let (old, new) = (Drive::new(64), Drive::new(64));
-        let first = old.carve(block("first", 4));
+        let first = old.create_volume(block("first", 4));
         let _held = Held::new(how, "P_global");
         let begun = Instant::now();
-        let second = old.carve(block("second", 4));
+        let second = old.create_volume(block("second", 4));
         old.expand(second.record.uuid, 8).unwrap();
         old.delete(first.record.uuid).unwrap();
         old.erase(first.record.uuid);
-        new.carve(block("claimed meanwhile", 4));
+        new.create_volume(block("claimed meanwhile", 4));
         assert!(
             begun.elapsed() < Duration::from_secs(60),
             "{:?}",
@@ -1049,12 +1049,12 @@ fn a_command_that_hangs_elsewhere_with_lvms_global_lock_stops_nothing_here() {
 fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let volume = drive.carve(block("v", 4));
+    let volume = drive.create_volume(block("v", 4));
     let vg = drive.vg();
     let held = Held::new("-x", &format!("V_{vg}"));
     let begun = Instant::now();
     let refused = drive.create(block("w", 4));
-    let Err(error @ CarveError::LvmLocked { .. }) = &refused else {
+    let Err(error @ LayoutError::LvmLocked { .. }) = &refused else {
         panic!("{refused:?}")
     };
     assert!(begun.elapsed() < Duration::from_secs(25));
@@ -1066,22 +1066,22 @@ fn the_lock_of_our_own_vg_is_waited_for_bounded_and_named() {
     // A deletion removes the volume from the kernel first; no DeleteVolume has returned success.
     let refused = drive.delete(volume.record.uuid);
     assert!(
-        matches!(refused, Err(CarveError::LvmLocked { .. })),
+        matches!(refused, Err(LayoutError::LvmLocked { .. })),
         "{refused:?}"
     );
     drop(held);
     let contents = drive.look(true).unwrap();
     is_real(&drive, contents.volume(volume.record.uuid).unwrap());
-    drive.carve(block("w", 4));
+    drive.create_volume(block("w", 4));
 }
 
 #[test]
 fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let kept = drive.carve(block("kept", 4));
+    let kept = drive.create_volume(block("kept", 4));
     write_pattern(&device(&kept), 4);
-    drive.carve(block("also", 4));
+    drive.create_volume(block("also", 4));
     drive.forget();
     // Where the committed text begins: the metadata area begins at 4 KiB, its first location follows 40 bytes.
     let header = drive.bytes(4096, 512);
@@ -1114,7 +1114,7 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
         .unwrap();
     assert_eq!(&head, b"drivebay-test");
     host_agrees(&drive);
-    drive.carve(block("after", 4));
+    drive.create_volume(block("after", 4));
     // While volumes are active: the label, the header of the metadata area, and the committed text.
     let header = drive.bytes(4096, 512);
     let number = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap());
@@ -1146,7 +1146,7 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     assert_eq!(ran, ["pvck", "lvchange"]);
     assert_eq!(contents.volumes.len(), 3);
     host_agrees(&drive);
-    drive.carve(block("last", 4));
+    drive.create_volume(block("last", 4));
     // Without a copy it is damage, and nothing is changed.
     drive.forget();
     let header = drive.bytes(4096, 512);
@@ -1154,7 +1154,7 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
     drive.write(4096 + number(40), &[0; 512]);
     drive.write(3 * MIB, &vec![0; (5 * MIB) as usize]);
     let before = drive.bytes(0, 64 * MIB);
-    assert!(matches!(drive.look(true), Err(CarveError::Damaged { .. })));
+    assert!(matches!(drive.look(true), Err(LayoutError::Damaged { .. })));
     assert!(drive.bytes(0, 64 * MIB) == before);
 }
 
@@ -1162,7 +1162,7 @@ fn torn_metadata_is_put_back_as_it_was_acknowledged() {
 fn a_claim_that_was_cut_off_is_finished_by_the_next() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    drive.carve(block("first", 4));
+    drive.create_volume(block("first", 4));
     let uuid = host(&[
         "pvs",
         "--devices",
@@ -1196,16 +1196,16 @@ fn a_claim_that_was_cut_off_is_finished_by_the_next() {
     ]);
     assert!(matches!(
         drive.look(false),
-        Err(CarveError::Unlabelled { .. })
+        Err(LayoutError::Unlabelled { .. })
     ));
-    drive.carve(block("second", 4));
+    drive.create_volume(block("second", 4));
     host_agrees(&drive);
     // A foreign PV is not taken for a claimed drive.
     let other = Drive::new(64);
     host(&["pvcreate", "--devices", &other.node, &other.node]);
     assert!(matches!(
         other.create(block("x", 4)),
-        Err(CarveError::NotClaimable { .. })
+        Err(LayoutError::NotClaimable { .. })
     ));
 }
 
@@ -1213,21 +1213,21 @@ fn a_claim_that_was_cut_off_is_finished_by_the_next() {
 fn a_drive_with_volumes_of_ours_is_wiped_only_as_far_as_they_may_go() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(64);
-    let volume = drive.carve(block("v", 4));
+    let volume = drive.create_volume(block("v", 4));
     let uuid = volume.record.uuid;
-    assert!(matches!(drive.wipe(&[]), Err(CarveError::Busy { .. })));
+    assert!(matches!(drive.wipe(&[]), Err(LayoutError::Busy { .. })));
     let open = File::open(device(&volume)).unwrap();
-    assert!(matches!(drive.wipe(&[uuid]), Err(CarveError::Busy { .. })));
+    assert!(matches!(drive.wipe(&[uuid]), Err(LayoutError::Busy { .. })));
     drop(open);
     drive.wipe(&[uuid]).unwrap();
     assert!(drive.bytes(0, 64 * MIB).iter().all(|byte| *byte == 0));
     assert!(!host(&["pvs", "--noheadings", "-o", "pv_name"]).contains(&drive.node));
-    drive.carve(block("again", 4));
+    drive.create_volume(block("again", 4));
     // A foreign PV, not active.
     let other = Drive::new(64);
     host(&["vgcreate", "--devices", &other.node, "foreign", &other.node]);
     other.wipe(&[]).unwrap();
-    other.carve(block("now ours", 4));
+    other.create_volume(block("now ours", 4));
 }
 
 fn staged(drive: &Drive, uuid: Uuid, path: &Path) -> drivebay_fs::jobs::Staged {
@@ -1253,7 +1253,7 @@ fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
     let Some(_turn) = turn() else { return };
     let drive = Drive::new(2048);
     for fs_type in FsType::ALL {
-        let placed = drive.carve(Record {
+        let placed = drive.create_volume(Record {
             fs_type: Some(fs_type),
             mkfs_options: vec![],
             ..spec(fs_type.as_str(), 400)
@@ -1276,7 +1276,7 @@ fn every_filesystem_is_staged_in_one_process_and_grown_while_it_is_mounted() {
         assert!(again.already && ran.is_empty());
         let refused = drive.delete(uuid);
         assert!(
-            matches!(refused, Err(CarveError::InUse { .. })),
+            matches!(refused, Err(LayoutError::InUse { .. })),
             "{refused:?}"
         );
         let (_, ran) = counted(|| drive.expand(uuid, 500).unwrap());
@@ -1372,7 +1372,7 @@ fn with_udevd_and_without_nothing_is_left_in_dev() {
         let udevd = Path::new("/run/udev/control").exists();
         assert!(soon(|| names() == ["control"]), "{:?}", names());
         let drive = Drive::new(64);
-        let volume = drive.carve(block("v", 4));
+        let volume = drive.create_volume(block("v", 4));
         let vg = drive.vg();
         assert!(Path::new(&device(&volume)).exists());
         host_agrees(&drive);
@@ -1395,7 +1395,7 @@ fn with_udevd_and_without_nothing_is_left_in_dev() {
             "/dev/{vg} is left over"
         );
         drive.erase(volume.record.uuid);
-        drive.carve(block("w", 4));
+        drive.create_volume(block("w", 4));
         drive.forget();
         drive.look(true).unwrap();
         drive.forget();

@@ -20,7 +20,7 @@ use std::{
 
 use drivebay_layout::{
     device::{Device, Medium},
-    jobs::CarveError,
+    jobs::LayoutError,
     lvm::{self, backup, label, metadata, name, plan, tags},
     marks::{self, Mark},
 };
@@ -249,7 +249,7 @@ fn one_bad_block_leaves_the_drive_ours_and_its_volumes_known() {
     let names = |memory: &Memory| {
         let shown = lvm::shown(memory, &id())?;
         let lvs = shown.vg.lvs.iter();
-        Ok::<_, CarveError>(lvs.map(|lv| lv.name.clone()).collect::<Vec<_>>())
+        Ok::<_, LayoutError>(lvs.map(|lv| lv.name.clone()).collect::<Vec<_>>())
     };
     let acknowledged = names(&healthy).unwrap();
     assert_eq!(acknowledged.len(), 3);

@@ -290,7 +290,7 @@ fn a_crash_after_mkfs_is_finished_by_the_next_call_with_the_same_filesystem() {
     }
     let bench = Bench::new(64, Some(FsType::Ext4));
     *bench.crash_before_mounted.lock().unwrap() = true;
-    assert!(matches!(bench.stage(), Err(FsError::Carve(_))));
+    assert!(matches!(bench.stage(), Err(FsError::Layout(_))));
     assert_eq!(
         bench.mounts("staging"),
         0,

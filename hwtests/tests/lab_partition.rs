@@ -65,7 +65,7 @@ async fn linked(lab: &LabRig, volume: &Placed) -> String {
 
 #[tokio::test]
 #[ignore = "needs the lab: hwtests/lab"]
-async fn a_volume_on_each_kind_of_drive_is_carved_used_grown_online_and_erased() {
+async fn a_volume_on_each_kind_of_drive_is_created_used_grown_online_and_erased() {
     let lab = lab().await;
     let lab = lab.as_ref().unwrap();
     let guest = lab.guest();

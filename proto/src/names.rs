@@ -25,7 +25,7 @@ pub fn topology_key(driver: &str) -> String {
     format!("{driver}/node")
 }
 
-/// StorageClass parameter: the class of drives to carve from. Required unless the node has exactly one class.
+/// StorageClass parameter: the class of the drives that the volume may be on. Required unless the node has exactly one class.
 pub const PARAM_CLASS: &str = "class";
 /// StorageClass parameter: filesystem, when the capability names none (the provisioner strips the prefixed one).
 pub const PARAM_FS_TYPE: &str = "fsType";

@@ -597,7 +597,7 @@ fn our_own_drive_in_use_is_claimed() {
     assert_eq!(
         damaged.judge(),
         Judgement::Claimed,
-        "carving repairs its table"
+        "the first volume repairs its table"
     );
 }
 

@@ -10,7 +10,7 @@ use super::{
     jobs::FsError,
 };
 use drivebay_layout::{
-    jobs::{CarveError, Changed},
+    jobs::{LayoutError, Changed},
     layout,
 };
 use drivebay_model::{Cause, Contents, DriveRef, RecordState, Signatures};
@@ -24,10 +24,10 @@ use drivebay_worker::Context;
 pub trait StageBackend: Sync {
     /// Reads label and table. With `repair`, also repairs what is safe to repair, and adds the partitions that the kernel
     /// lacks.
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError>;
+    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError>;
     /// Moves the record of a volume to another state, durably.
     fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState)
-    -> Result<Changed, CarveError>;
+    -> Result<Changed, LayoutError>;
     /// Probes a device for signatures. An error does not mean that it is empty.
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
     /// Runs a tool until it ends.
@@ -59,7 +59,7 @@ pub fn probe_flushed(
 pub struct Real;
 
 impl StageBackend for Real {
-    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
         layout::look(drive, repair)
     }
 
@@ -68,7 +68,7 @@ impl StageBackend for Real {
         drive: &DriveRef,
         uuid: Uuid,
         to: RecordState,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         layout::advance(drive, uuid, &to)
     }
 

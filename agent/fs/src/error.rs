@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use drivebay_layout::jobs::CarveError;
+use drivebay_layout::jobs::LayoutError;
 use drivebay_model::{Cause, FsType};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum FsError {
     /// Error of reading the drive, or of changing the record.
     #[error(transparent)]
-    Carve(#[from] CarveError),
+    Layout(#[from] LayoutError),
     /// The record says that a filesystem was made, and the device has none. This is damage: the device is not formatted.
     #[error(
         "volume {uuid} was formatted with {fs_type} and no filesystem is found on {device}; it is NOT formatted again. {advice}"

@@ -18,7 +18,7 @@ use super::{
     jobs::FsError,
     kind, mounts,
 };
-use drivebay_layout::{self as carve, jobs::CarveError};
+use drivebay_layout::{jobs::LayoutError, layout};
 use drivebay_model::{
     DriveRef, Extent, FsType,
     unreadable::{Holds, LocatedPiece},
@@ -51,7 +51,7 @@ pub enum LocateError {
     Device(#[from] FsError),
     /// The drive could not be read, or does not have the volume.
     #[error(transparent)]
-    Carve(#[from] CarveError),
+    Layout(#[from] LayoutError),
 }
 
 impl Job for Locate {
@@ -63,8 +63,8 @@ impl Job for Locate {
 
     fn run(self, context: &mut Context) -> Result<Vec<LocatedPiece>, LocateError> {
         context.step("reading the label");
-        let contents = carve::layout::look(&self.drive, false)?;
-        let unknown = || CarveError::NoSuchVolume {
+        let contents = layout::look(&self.drive, false)?;
+        let unknown = || LayoutError::NoSuchVolume {
             drive: self.drive.id.to_string(),
             uuid: self.uuid,
         };

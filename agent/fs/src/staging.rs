@@ -25,7 +25,7 @@ use super::{
     stage::{Format, MountPlan, Plan, Refusal, Wanted, format_guard, plan_mount},
     tools,
 };
-use drivebay_layout::jobs::CarveError;
+use drivebay_layout::jobs::LayoutError;
 use drivebay_model::{Cause, Contents, FsType, Mode, Placed, RecordState, copied::copied_fs};
 use drivebay_sys::{
     kmsg, mount,
@@ -79,7 +79,7 @@ fn is_whole(contents: &Contents, job: &Stage) -> bool {
 
 /// Returns the volume's entry. Errs if the volume is being created or erased, is ambiguous, or is not at a live place.
 fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> {
-    let unknown = || CarveError::NoSuchVolume {
+    let unknown = || LayoutError::NoSuchVolume {
         drive: job.drive.id.to_string(),
         uuid: job.uuid,
     };
@@ -91,7 +91,7 @@ fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> 
         return Err(unknown().into());
     }
     if !placed.record.place.is_live() {
-        return Err(CarveError::NotThere {
+        return Err(LayoutError::NotThere {
             drive: job.drive.id.to_string(),
             uuid: job.uuid,
             place: placed.record.place.describe(),
@@ -99,7 +99,7 @@ fn find<'a>(contents: &'a Contents, job: &Stage) -> Result<&'a Placed, FsError> 
         .into());
     }
     match &placed.ambiguous {
-        Some(reason) => Err(CarveError::Ambiguous {
+        Some(reason) => Err(LayoutError::Ambiguous {
             uuid: job.uuid,
             reason: reason.clone(),
         }
@@ -440,7 +440,7 @@ impl<'a> Staging<'a> {
                 self.contents = changed.contents;
                 Ok(())
             }
-            other => Err(CarveError::BadTransition {
+            other => Err(LayoutError::BadTransition {
                 uuid: self.job.uuid,
                 from: format!("{other:?}"),
                 to: format!("{to:?}"),

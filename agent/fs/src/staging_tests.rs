@@ -31,7 +31,7 @@ impl Label {
 }
 
 impl StageBackend for Label {
-    fn look(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, _drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
         self.repairs.lock().unwrap().push(repair);
         let mut contents = self.contents.lock().unwrap();
         if repair {
@@ -45,7 +45,7 @@ impl StageBackend for Label {
         _drive: &DriveRef,
         _uuid: Uuid,
         to: RecordState,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         let mut contents = self.contents.lock().unwrap();
         if !self.forgets {
             contents.volumes[0].record.state = to;
@@ -218,7 +218,7 @@ fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
         assert!(
             matches!(
                 refused,
-                Err(FsError::Carve(CarveError::NoSuchVolume { .. }))
+                Err(FsError::Layout(LayoutError::NoSuchVolume { .. }))
             ),
             "{refused:?}"
         );
@@ -227,7 +227,7 @@ fn a_volume_that_is_not_whole_and_alive_is_not_staged() {
     ambiguous.ambiguous = Some("two entries".into());
     let refused = run(&Label::new(ambiguous), None);
     assert!(
-        matches!(refused, Err(FsError::Carve(CarveError::Ambiguous { .. }))),
+        matches!(refused, Err(FsError::Layout(LayoutError::Ambiguous { .. }))),
         "{refused:?}"
     );
 }
@@ -280,7 +280,7 @@ fn what_was_read_back_decides_whether_the_record_moved_on() {
         let moved = staging.advance(Uuid::from_u128(5), false, &mut Context::silent());
         if forgets {
             assert!(
-                matches!(moved, Err(FsError::Carve(CarveError::BadTransition { .. }))),
+                matches!(moved, Err(FsError::Layout(LayoutError::BadTransition { .. }))),
                 "{moved:?}"
             );
             assert_eq!(staging.contents, read);

@@ -7,7 +7,7 @@
 
 use super::{
     claimable::{is_claimable, probe},
-    error::{CarveError, refused},
+    error::{LayoutError, refused},
     jobs::Claim,
     lvm, open, partition, plan,
 };
@@ -30,7 +30,7 @@ pub(super) fn is_labelled(
     dev: &BlockDev,
     layout: Layout,
     claim: &Claim,
-) -> Result<bool, CarveError> {
+) -> Result<bool, LayoutError> {
     let id = &dev.drive().id;
     let label = match layout {
         Layout::Partition => partition::claim::label(dev, id)?,
@@ -50,7 +50,7 @@ pub(super) fn claim(
     claim: &Claim,
     bytes: u64,
     context: &mut Context,
-) -> Result<BlockDev, CarveError> {
+) -> Result<BlockDev, LayoutError> {
     let id = &drive.id;
     let mut dev = open::exclusive(drive)?;
     match layout {
@@ -61,7 +61,7 @@ pub(super) fn claim(
     if layout == Layout::Lvm {
         // Checked before anything is written: a drive with a VG and without a volume could not be
         // claimed with the other layout.
-        drivebay_sys::lvm::presence().map_err(|error| CarveError::NoLvm {
+        drivebay_sys::lvm::presence().map_err(|error| LayoutError::NoLvm {
             drive: id.to_string(),
             source: Cause::new(&error),
         })?;
@@ -91,7 +91,7 @@ pub(super) fn claim(
 }
 
 /// Fails if a volume of `bytes` does not fit on the drive in this layout.
-fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
+fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), LayoutError> {
     let id = &dev.drive().id;
     let largest = claimable_bytes(layout, dev.size(), u64::from(dev.sector()));
     if largest == 0 {
@@ -100,7 +100,7 @@ fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
     }
     match plan::rounded(bytes) {
         Some(needed) if needed <= largest => Ok(()),
-        needed => Err(CarveError::NoSpace {
+        needed => Err(LayoutError::NoSpace {
             drive: id.to_string(),
             needed: needed.unwrap_or(bytes),
             largest,
@@ -109,7 +109,7 @@ fn room(dev: &BlockDev, layout: Layout, bytes: u64) -> Result<(), CarveError> {
 }
 
 /// Fails unless cluster and node of the label are those of the claim.
-fn same_owner(id: &DriveId, label: &Label, claim: &Claim) -> Result<(), CarveError> {
+fn same_owner(id: &DriveId, label: &Label, claim: &Claim) -> Result<(), LayoutError> {
     if (&label.cluster, &label.node) == (&claim.label.cluster, &claim.label.node) {
         return Ok(());
     }

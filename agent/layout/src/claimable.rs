@@ -2,7 +2,7 @@
 
 use super::{
     device::{self, Medium},
-    error::{CarveError, io_error, refused},
+    error::{LayoutError, io_error, refused},
     gpt,
     lvm::metadata,
 };
@@ -15,7 +15,7 @@ use drivebay_worker::{Context, Job};
 pub(super) const EDGE: u64 = 16 * MIB;
 
 /// Fails if the kernel has a partition of the drive.
-pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Result<(), CarveError> {
+pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Result<(), LayoutError> {
     match found {
         Some(facts) => Err(refused(
             id,
@@ -27,7 +27,7 @@ pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Resu
 
 /// Fails unless the drive certainly is no LVM physical volume. Data in an LVM volume may look like
 /// the table of an unfinished claim.
-pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), LayoutError> {
     match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
         metadata::Found::NoPv => Ok(()),
         _ => Err(refused(
@@ -39,7 +39,7 @@ pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), Car
 
 /// Fails if the drive has any part of a GPT: an unfinished claim of layout lvm has none, so another
 /// program made it since.
-pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), LayoutError> {
     let scanned = gpt::scan(dev).map_err(io_error(id, "reading the partition table"))?;
     match scanned.state {
         GptState::None => Ok(()),
@@ -55,7 +55,7 @@ pub(super) fn no_table<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), 
 }
 
 /// Fails if a byte that is not zero is found; reads both ends of the run, and samples between them.
-pub(super) fn is_blank<D: Medium>(dev: &D, id: &DriveId, run: Extent) -> Result<(), CarveError> {
+pub(super) fn is_blank<D: Medium>(dev: &D, id: &DriveId, run: Extent) -> Result<(), LayoutError> {
     match device::sample_nonzero(dev, run, EDGE.min(run.len)).map_err(io_error(id, "sampling"))? {
         None => Ok(()),
         Some(at) => Err(refused(id, format!("NotBlank: there is data at byte {at}"))),
@@ -66,13 +66,13 @@ pub(super) fn probe(
     drive: &DriveRef,
     policy: Option<ClaimPolicy>,
     context: &mut Context,
-) -> Result<Probed, CarveError> {
+) -> Result<Probed, LayoutError> {
     Probe {
         drive: drive.clone(),
         policy,
     }
     .run(context)
-    .map_err(|error| CarveError::Io {
+    .map_err(|error| LayoutError::Io {
         drive: drive.id.to_string(),
         what: "probing before claiming".into(),
         source: Cause::new(&error),
@@ -85,7 +85,7 @@ pub(super) fn is_claimable(
     id: &DriveId,
     probed: &Probed,
     policy: ClaimPolicy,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     if probed.read_only {
         return Err(refused(id, "ReadOnly: the kernel says read-only".into()));
     }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     device::{self, Device},
-    error::{CarveError, ambiguous, damaged, fit, in_use, io_error, refused},
+    error::{LayoutError, ambiguous, damaged, fit, in_use, io_error, refused},
     jobs::Changed,
     plan::{self, advance},
     space::{self, Need},
@@ -57,9 +57,9 @@ pub trait ClaimedDrive {
     /// no free space counts as zeroed.
     fn space_slots(&self) -> Option<Slots>;
     /// Returns everything on the drive, as it was read.
-    fn contents(&self) -> Result<Contents, CarveError>;
+    fn contents(&self) -> Result<Contents, LayoutError>;
     /// Returns everything on the drive after a change, read from the medium since.
-    fn changed(&self) -> Result<Contents, CarveError>;
+    fn changed(&self) -> Result<Contents, LayoutError>;
     /// Chooses free space for a new volume of `size` bytes; None if it does not fit.
     fn place(&self, contents: &Contents, size: u64, placement: Placement) -> Option<Vec<Extent>>;
     /// Chooses free space for `more` further bytes of a volume; Err: the size in bytes to which it
@@ -71,39 +71,39 @@ pub trait ClaimedDrive {
         more: u64,
     ) -> Result<Vec<Extent>, u64>;
     /// Creates a volume in these runs.
-    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError>;
+    fn create_in(&mut self, record: &Record, runs: &[Extent]) -> Result<(), LayoutError>;
     /// Appends these runs to a volume.
-    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError>;
+    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), LayoutError>;
     /// Fails while a user other than the volume itself, such as a snapshot, needs its space.
-    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError>;
+    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), LayoutError>;
     /// Removes a volume's device from the kernel (`InUse` if that fails because it is open), and
     /// marks the volume as deleted with a new identity.
-    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError>;
+    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), LayoutError>;
     /// True if a volume's record says that it is deleted, but the volume still has its earlier
     /// identity.
-    fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError>;
+    fn is_half_marked(&self, uuid: Uuid) -> Result<bool, LayoutError>;
     /// Writes a volume's state, its role in a move, and the parameters of `placed`, in one step.
     fn write_record(
         &mut self,
         placed: &Placed,
         state: &RecordState,
         place: &PlaceState,
-    ) -> Result<(), CarveError>;
+    ) -> Result<(), LayoutError>;
     /// Removes a volume's device from the kernel; errs with `InUse` while it is open.
-    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError>;
+    fn take_device(&mut self, placed: &Placed) -> Result<(), LayoutError>;
     /// Reads the drive again, and makes the kernel's devices match it.
-    fn settle_again(&mut self) -> Result<(), CarveError>;
+    fn settle_again(&mut self) -> Result<(), LayoutError>;
     /// Writes the drive's label.
-    fn write_label(&mut self, label: &Label) -> Result<(), CarveError>;
+    fn write_label(&mut self, label: &Label) -> Result<(), LayoutError>;
     /// Returns the ranges of a deleted volume's bytes on the drive, in the volume's order.
-    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError>;
+    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, LayoutError>;
     /// Makes sure that no process can read or write a deleted volume any more; errs with `InUse` if
     /// one has it open.
-    fn seize(&self, placed: &Placed) -> Result<(), CarveError>;
+    fn seize(&self, placed: &Placed) -> Result<(), LayoutError>;
     /// Records durably that `done` bytes are erased. The caller must have made them durable.
-    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError>;
+    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError>;
     /// Frees erased space.
-    fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError>;
+    fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError>;
 
     /// Creates a volume. If a volume of this name exists that is not deleted and not one of
     /// `deleted`, returns the contents unchanged.
@@ -113,7 +113,7 @@ pub trait ClaimedDrive {
         raw_space: RawSpace,
         placement: Placement,
         deleted: &[Uuid],
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let named = contents.volumes.iter().find(|placed| {
             if !record.place.is_live() {
@@ -145,13 +145,13 @@ pub trait ClaimedDrive {
         }
         let drive = self.id().to_string();
         if let Some(cordon) = &self.label().cordon {
-            return Err(CarveError::Cordoned {
+            return Err(LayoutError::Cordoned {
                 drive,
                 by: cordon.by.clone(),
                 reason: cordon.reason.clone(),
             });
         }
-        let no_space = |needed| CarveError::NoSpace {
+        let no_space = |needed| LayoutError::NoSpace {
             drive: drive.clone(),
             needed,
             largest: contents.largest_free(),
@@ -167,8 +167,8 @@ pub trait ClaimedDrive {
             let runs = drive.place(contents, size, placement);
             runs.ok_or_else(|| no_space(size))
         })?;
-        self.carve(record, &runs).map_err(|error| match error {
-            CarveError::NoSpace { .. } => no_space(size),
+        self.create_in(record, &runs).map_err(|error| match error {
+            LayoutError::NoSpace { .. } => no_space(size),
             error => error,
         })?;
         self.answer().map_err(|error| in_doubt(self.id(), &error))
@@ -180,7 +180,7 @@ pub trait ClaimedDrive {
         uuid: Uuid,
         size_bytes: u64,
         raw_space: RawSpace,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let placed = self.living(&contents, uuid)?;
         self.is_free_to_change(uuid)?;
@@ -193,7 +193,7 @@ pub trait ClaimedDrive {
         let need = Need::of(placed.record.mode, raw_space);
         let runs = space::room(self, &contents, need, |drive, contents| {
             let runs = drive.place_more(placed, contents, more);
-            runs.map_err(|possible| CarveError::CannotGrow {
+            runs.map_err(|possible| LayoutError::CannotGrow {
                 uuid,
                 needed: size.unwrap_or(size_bytes),
                 possible,
@@ -206,7 +206,7 @@ pub trait ClaimedDrive {
 
     /// Removes a volume's device from the kernel, and marks the volume as deleted. A volume that is
     /// missing or being erased already is not changed. Errs with `InUse` while it is open.
-    fn delete(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
+    fn delete(&mut self, uuid: Uuid) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
             return unchanged(contents);
@@ -229,13 +229,13 @@ pub trait ClaimedDrive {
     /// record says that it was mounted, or if a byte that is not zero is found in the first and
     /// last MiB or in 64 samples of each of its runs. The record of a raw volume does not say
     /// whether it was written.
-    fn delete_unused(&mut self, uuid: Uuid) -> Result<Changed, CarveError> {
+    fn delete_unused(&mut self, uuid: Uuid) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         if let Some(placed) = contents.volume(uuid)
             && !matches!(placed.record.state, RecordState::Erasing { .. })
         {
             fit(placed)?;
-            let used = |why| Err(CarveError::Used { uuid, why });
+            let used = |why| Err(LayoutError::Used { uuid, why });
             if !advance::was_never_mounted(&placed.record) {
                 return used(format!(
                     "its record says {}",
@@ -255,7 +255,7 @@ pub trait ClaimedDrive {
 
     /// Changes the state in a volume's record, durably and verified by reading back. Only forward
     /// transitions are allowed (`BadTransition`): a formatted volume never becomes new again.
-    fn advance(&mut self, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
+    fn advance(&mut self, uuid: Uuid, to: &RecordState) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let placed = self.living(&contents, uuid)?;
         let record = &placed.record;
@@ -263,7 +263,7 @@ pub trait ClaimedDrive {
             return unchanged(contents);
         }
         if !advance::may(record, to) {
-            return Err(CarveError::BadTransition {
+            return Err(LayoutError::BadTransition {
                 uuid,
                 from: advance::named(&record.state),
                 to: advance::named(to),
@@ -289,7 +289,7 @@ pub trait ClaimedDrive {
         from: &PlaceState,
         to: &PlaceState,
         state: Option<&RecordState>,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let placed = self.placed(&contents, uuid)?;
         let record = &placed.record;
@@ -300,7 +300,7 @@ pub trait ClaimedDrive {
             return Err(self.not_there(placed));
         }
         if !from.may_become(to) {
-            return Err(CarveError::BadTransition {
+            return Err(LayoutError::BadTransition {
                 uuid,
                 from: from.describe(),
                 to: to.describe(),
@@ -312,8 +312,8 @@ pub trait ClaimedDrive {
         }
         let state = state.unwrap_or(&record.state);
         if let Err(error) = self.write_record(placed, state, to) {
-            if from.has_device() && matches!(error, CarveError::Io { .. }) {
-                return Err(CarveError::NotWritten {
+            if from.has_device() && matches!(error, LayoutError::Io { .. }) {
+                return Err(LayoutError::NotWritten {
                     drive: self.id().to_string(),
                     uuid,
                     source: Cause::new(&error),
@@ -341,7 +341,7 @@ pub trait ClaimedDrive {
 
     /// Deletes a copy that a move does not need any more. One that is missing or being erased is
     /// not changed. Errs with `NotThere` if its role is not `place`, or if it is the live volume.
-    fn drop_place(&mut self, uuid: Uuid, place: &PlaceState) -> Result<Changed, CarveError> {
+    fn drop_place(&mut self, uuid: Uuid, place: &PlaceState) -> Result<Changed, LayoutError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
             return unchanged(contents);
@@ -354,12 +354,12 @@ pub trait ClaimedDrive {
 
     /// Returns the error for a volume that is on the drive with another role in a move than
     /// expected.
-    fn not_there(&self, placed: &Placed) -> CarveError {
+    fn not_there(&self, placed: &Placed) -> LayoutError {
         let state = match placed.record.state {
             RecordState::Erasing { .. } => "being erased; ",
             _ => "",
         };
-        CarveError::NotThere {
+        LayoutError::NotThere {
             drive: self.id().to_string(),
             uuid: placed.record.uuid,
             place: format!("{state}{}", placed.record.place.describe()),
@@ -368,7 +368,7 @@ pub trait ClaimedDrive {
 
     /// Sets or removes the cordon, durably and verified by reading back. An existing cordon is not
     /// replaced: it must be removed first.
-    fn set_cordon(&mut self, cordon: Option<&Cordon>) -> Result<Changed, CarveError> {
+    fn set_cordon(&mut self, cordon: Option<&Cordon>) -> Result<Changed, LayoutError> {
         if self.label().cordon.is_some() == cordon.is_some() {
             return unchanged(self.contents()?);
         }
@@ -387,7 +387,7 @@ pub trait ClaimedDrive {
 
     /// Changes the owner in the label at an operator's command, if the label is `from`, or `to`
     /// already. Verified by reading back.
-    fn adopt(&mut self, from: &Label, to: &Label) -> Result<Changed, CarveError> {
+    fn adopt(&mut self, from: &Label, to: &Label) -> Result<Changed, LayoutError> {
         self.is_adoptable(from, to)?;
         if self.label() == to {
             return unchanged(self.contents()?);
@@ -402,7 +402,7 @@ pub trait ClaimedDrive {
     }
 
     /// Fails unless the label is `from`, or `to` after an earlier adoption.
-    fn is_adoptable(&self, from: &Label, to: &Label) -> Result<(), CarveError> {
+    fn is_adoptable(&self, from: &Label, to: &Label) -> Result<(), LayoutError> {
         let label = self.label();
         if label == from || label == to {
             return Ok(());
@@ -416,7 +416,7 @@ pub trait ClaimedDrive {
 
     /// Returns a deleted volume; None if it is not on the drive. Errs with `BadTransition` if it is
     /// not deleted.
-    fn erasable(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
+    fn erasable(&self, uuid: Uuid) -> Result<Option<Erasable>, LayoutError> {
         let contents = self.contents()?;
         let Some(placed) = contents.volume(uuid) else {
             return Ok(None);
@@ -427,7 +427,7 @@ pub trait ClaimedDrive {
             done_bytes,
         } = placed.record.state
         else {
-            return Err(CarveError::BadTransition {
+            return Err(LayoutError::BadTransition {
                 uuid,
                 from: advance::named(&placed.record.state),
                 to: "erased".into(),
@@ -444,7 +444,7 @@ pub trait ClaimedDrive {
 
     /// Returns a deleted volume as `erasable` does, after making sure that no process can read or
     /// write it (`InUse`).
-    fn seized(&self, uuid: Uuid) -> Result<Option<Erasable>, CarveError> {
+    fn seized(&self, uuid: Uuid) -> Result<Option<Erasable>, LayoutError> {
         let erasable = self.erasable(uuid)?;
         if erasable.is_some()
             && let Some(placed) = self.contents()?.volume(uuid)
@@ -463,7 +463,7 @@ pub trait ClaimedDrive {
     }
 
     /// Writes the record of free space durably; does nothing if the drive has no place for one.
-    fn keep_space(&self, space: &Space) -> Result<(), CarveError> {
+    fn keep_space(&self, space: &Space) -> Result<(), LayoutError> {
         let Some(slots) = self.space_slots() else {
             return Ok(());
         };
@@ -473,14 +473,14 @@ pub trait ClaimedDrive {
 
     /// Records that these free runs are zeros. The caller must have zeroed, flushed and read them
     /// back.
-    fn note_zeroed(&self, zeroed: &[Extent]) -> Result<(), CarveError> {
+    fn note_zeroed(&self, zeroed: &[Extent]) -> Result<(), LayoutError> {
         let mut space = self.space();
         space.zeroed = runs::joined([space.zeroed.as_slice(), zeroed].concat());
         self.keep_space(&space)
     }
 
     /// Removes runs that a volume or snapshot gets now from the record of zeroed space, durably.
-    fn take(&self, taken: &[Extent]) -> Result<(), CarveError> {
+    fn take(&self, taken: &[Extent]) -> Result<(), LayoutError> {
         let space = self.space();
         let zeroed = runs::without(&space.zeroed, taken);
         if zeroed == space.zeroed {
@@ -491,7 +491,7 @@ pub trait ClaimedDrive {
 
     /// Records that zeros made with the current method (`Space::zeroing`) did not read back.
     /// Returns the method to use from now on.
-    fn note_unzeroed(&self) -> Result<Zeroing, CarveError> {
+    fn note_unzeroed(&self) -> Result<Zeroing, LayoutError> {
         let mut space = self.space();
         space.zeroing = space.zeroing.after_failure();
         let id = self.id();
@@ -507,15 +507,15 @@ pub trait ClaimedDrive {
         Ok(space.zeroing)
     }
 
-    fn no_such_volume(&self, uuid: Uuid) -> CarveError {
-        CarveError::NoSuchVolume {
+    fn no_such_volume(&self, uuid: Uuid) -> LayoutError {
+        LayoutError::NoSuchVolume {
             drive: self.id().to_string(),
             uuid,
         }
     }
 
     /// Returns a volume in any state; errs if it is missing or ambiguous.
-    fn placed<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
+    fn placed<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, LayoutError> {
         let placed = contents.volume(uuid);
         let placed = placed.ok_or_else(|| self.no_such_volume(uuid))?;
         fit(placed)?;
@@ -524,7 +524,7 @@ pub trait ClaimedDrive {
 
     /// Returns a volume that is neither being created nor deleted and is live; errs otherwise, or
     /// if it is ambiguous.
-    fn living<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, CarveError> {
+    fn living<'c>(&self, contents: &'c Contents, uuid: Uuid) -> Result<&'c Placed, LayoutError> {
         let placed = self.placed(contents, uuid)?;
         match placed.record.state {
             RecordState::Erasing { .. } | RecordState::Creating => Err(self.no_such_volume(uuid)),
@@ -534,7 +534,7 @@ pub trait ClaimedDrive {
     }
 
     /// Returns the result of a change, with the drive's contents read again.
-    fn answer(&self) -> Result<Changed, CarveError> {
+    fn answer(&self) -> Result<Changed, LayoutError> {
         Ok(Changed {
             contents: self.changed()?,
             changed: true,
@@ -544,13 +544,13 @@ pub trait ClaimedDrive {
 
 /// Returns the error of a creation whose outcome is unknown. `error` itself would mean that nothing
 /// was done on the drive, which is not certain any more.
-pub(super) fn in_doubt(id: &DriveId, error: &CarveError) -> CarveError {
+pub(super) fn in_doubt(id: &DriveId, error: &LayoutError) -> LayoutError {
     in_doubt_of("creating a volume", id, error)
 }
 
 /// Returns the error of the change `what` whose outcome is unknown; see [`in_doubt`].
-pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &CarveError) -> CarveError {
-    CarveError::InDoubt {
+pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &LayoutError) -> LayoutError {
+    LayoutError::InDoubt {
         drive: id.to_string(),
         what: what.into(),
         source: Cause::new(error),
@@ -559,9 +559,9 @@ pub(super) fn in_doubt_of(what: &str, id: &DriveId, error: &CarveError) -> Carve
 
 /// Converts the error of growing a volume of `old` bytes by `more`: `NoSpace` becomes `CannotGrow`,
 /// with sizes of the whole volume.
-fn not_grown(error: CarveError, uuid: Uuid, old: u64, more: u64) -> CarveError {
+fn not_grown(error: LayoutError, uuid: Uuid, old: u64, more: u64) -> LayoutError {
     match error {
-        CarveError::NoSpace { largest, .. } => CarveError::CannotGrow {
+        LayoutError::NoSpace { largest, .. } => LayoutError::CannotGrow {
             uuid,
             needed: old + more,
             possible: old + largest,
@@ -571,7 +571,7 @@ fn not_grown(error: CarveError, uuid: Uuid, old: u64, more: u64) -> CarveError {
 }
 
 /// Returns the result of a request that needed no change.
-pub(super) fn unchanged(contents: Contents) -> Result<Changed, CarveError> {
+pub(super) fn unchanged(contents: Contents) -> Result<Changed, LayoutError> {
     Ok(Changed {
         contents,
         changed: false,
@@ -584,13 +584,13 @@ mod tests {
 
     #[test]
     fn what_is_missing_for_growth_is_said_for_the_whole_volume() {
-        let error = CarveError::NoSpace {
+        let error = LayoutError::NoSpace {
             drive: "d".into(),
             needed: 10,
             largest: 7,
         };
         match not_grown(error, Uuid::nil(), 100, 10) {
-            CarveError::CannotGrow {
+            LayoutError::CannotGrow {
                 needed, possible, ..
             } => assert_eq!((needed, possible), (110, 107)),
             other => panic!("{other:?}"),

@@ -34,7 +34,7 @@ use self::{
 use super::{
     claimed::ClaimedDrive,
     device::Medium,
-    error::{CarveError, LOST, ambiguous, io_error},
+    error::{LayoutError, LOST, ambiguous, io_error},
     jobs::{CopyOf, CopyProgress, CopyStep},
     layout, open,
 };
@@ -155,7 +155,7 @@ struct Original {
 
 /// Finds the volume or snapshot that the job copies. Errs if it is not live, or of another
 /// generation than the job expects.
-fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Original, CarveError> {
+fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Original, LayoutError> {
     let contents = drive.contents()?;
     let label = drive.label().drive_uuid;
     let uuid = match job.of {
@@ -191,8 +191,8 @@ fn original<D: ClaimedDrive + ?Sized>(drive: &D, job: &CopyStep) -> Result<Origi
 /// # Errors
 /// `NoSnapshot`: it is missing, lost or incomplete, and a retry does not help. Others: a retry may
 /// succeed.
-fn snapshot_device(id: &DriveId, contents: &Contents, uuid: Uuid) -> Result<Reader, CarveError> {
-    let failed = |why: &str| CarveError::NoSnapshot {
+fn snapshot_device(id: &DriveId, contents: &Contents, uuid: Uuid) -> Result<Reader, LayoutError> {
+    let failed = |why: &str| LayoutError::NoSnapshot {
         drive: id.to_string(),
         uuid,
         why: why.to_owned(),
@@ -225,7 +225,7 @@ fn copy<D: ClaimedDrive + ?Sized>(
     drive: &D,
     job: &CopyStep,
     original: &Original,
-) -> Result<Vec<Extent>, CarveError> {
+) -> Result<Vec<Extent>, LayoutError> {
     let (uuid, generation) = (job.uuid, job.generation);
     let contents = drive.contents()?;
     let placed = drive.placed(&contents, uuid)?;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     claimed::{ClaimedDrive, Erasable},
-    error::{CarveError, io_error},
+    error::{LayoutError, io_error},
     jobs::EraseProgress,
     layout, open,
     pace::Pace,
@@ -46,7 +46,7 @@ pub(super) fn step(
     from_bytes: Option<u64>,
     budget_ms: u64,
     context: &mut Context,
-) -> Result<EraseProgress, CarveError> {
+) -> Result<EraseProgress, LayoutError> {
     let mut dev = open::locked(drive)?;
     let session = layout::claimed(&dev, true)?;
     let Some(erasable) = session.seized(uuid)? else {
@@ -111,7 +111,7 @@ pub(super) fn step(
 pub(super) fn free(
     drive: &mut (impl ClaimedDrive + ?Sized),
     erased: &Erasable,
-) -> Result<Contents, CarveError> {
+) -> Result<Contents, LayoutError> {
     let now = drive.seized(erased.uuid)?;
     let Some(erasable) = now.filter(|now| now.is_same(erased)) else {
         return drive.contents();
@@ -121,7 +121,7 @@ pub(super) fn free(
         ErasePolicy::Zero => {
             dev.flush().map_err(io_error(id, "flushing"))?;
             let done = space::is_zeros(dev, id, &erasable.runs, "checking that it is erased");
-            if let Err(CarveError::NotErased { .. }) = done {
+            if let Err(LayoutError::NotErased { .. }) = done {
                 // Erasing starts again, with another method.
                 drive.note_unzeroed()?;
                 drive.note_erased(&erasable, 0)?;

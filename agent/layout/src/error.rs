@@ -12,7 +12,7 @@ use drivebay_model::{
 
 /// Error of a layout job. Every variant leaves the drive as it was, or in a state that the next `Look` repairs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum CarveError {
+pub enum LayoutError {
     /// The device at this name is not the expected drive any more.
     #[error("drive {drive} is not at /dev/{kernel_name} any more ({seen}); rescan")]
     NotThisDrive {
@@ -227,7 +227,7 @@ pub enum CarveError {
     },
     /// This host lacks what the `lvm` layout needs. Nothing was changed.
     #[error(
-        "drive {drive} cannot be carved with layout lvm. {}",
+        "drive {drive} cannot have layout lvm. {}",
         drivebay_sys::lvm::INSTEAD
     )]
     NoLvm {
@@ -294,7 +294,7 @@ pub enum Fault {
     Moment,
 }
 
-impl CarveError {
+impl LayoutError {
     /// Returns the subject of the error. Exhaustive: each new variant must be assigned here.
     pub fn fault(&self) -> Fault {
         match self {
@@ -340,15 +340,15 @@ pub(super) const LOST: &str = "it is lost: its reserve was full, or its store co
 pub(super) fn host_error(
     drive: &DriveId,
     what: &str,
-) -> impl FnOnce(io::Error) -> CarveError + use<> {
+) -> impl FnOnce(io::Error) -> LayoutError + use<> {
     let (drive, what) = (drive.clone(), what.to_owned());
     move |source| match source.kind() {
-        io::ErrorKind::NotFound => CarveError::NotThisDrive {
+        io::ErrorKind::NotFound => LayoutError::NotThisDrive {
             drive: drive.to_string(),
             kernel_name: String::new(),
             seen: format!("{what}: no device"),
         },
-        _ => CarveError::Host {
+        _ => LayoutError::Host {
             drive: drive.to_string(),
             what,
             source: Cause::from(source),
@@ -360,9 +360,9 @@ pub(super) fn host_error(
 pub(super) fn io_error(
     drive: &DriveId,
     what: &str,
-) -> impl FnOnce(io::Error) -> CarveError + use<> {
+) -> impl FnOnce(io::Error) -> LayoutError + use<> {
     let (drive, what) = (drive.to_string(), what.to_owned());
-    move |source| CarveError::Io {
+    move |source| LayoutError::Io {
         drive,
         what,
         source: Cause::from(source),
@@ -376,53 +376,53 @@ pub fn sector_size(written: u64, now: u64) -> String {
     )
 }
 
-pub(super) fn other_sector(id: &DriveId, written: u64, now: u64) -> CarveError {
-    CarveError::OtherSector {
+pub(super) fn other_sector(id: &DriveId, written: u64, now: u64) -> LayoutError {
+    LayoutError::OtherSector {
         drive: id.to_string(),
         written,
         now,
     }
 }
 
-pub(super) fn damaged(id: &DriveId, reason: String) -> CarveError {
-    CarveError::Damaged {
+pub(super) fn damaged(id: &DriveId, reason: String) -> LayoutError {
+    LayoutError::Damaged {
         drive: id.to_string(),
         reason,
     }
 }
 
 /// A drive that may not be claimed.
-pub(super) fn refused(id: &DriveId, reason: String) -> CarveError {
-    CarveError::NotClaimable {
+pub(super) fn refused(id: &DriveId, reason: String) -> LayoutError {
+    LayoutError::NotClaimable {
         drive: id.to_string(),
         reason,
     }
 }
 
-pub(super) fn not_ours(id: &DriveId) -> CarveError {
+pub(super) fn not_ours(id: &DriveId) -> LayoutError {
     refused(id, "it does not carry our label".into())
 }
 
 /// Refuses what records, table and kernel disagree about.
-pub(super) fn fit(placed: &Placed) -> Result<(), CarveError> {
+pub(super) fn fit(placed: &Placed) -> Result<(), LayoutError> {
     match &placed.ambiguous {
         Some(reason) => Err(ambiguous(placed.record.uuid, reason.clone())),
         None => Ok(()),
     }
 }
 
-pub(super) fn ambiguous(uuid: Uuid, reason: String) -> CarveError {
-    CarveError::Ambiguous { uuid, reason }
+pub(super) fn ambiguous(uuid: Uuid, reason: String) -> LayoutError {
+    LayoutError::Ambiguous { uuid, reason }
 }
 
 /// A volume that `holders` keep in use; none: who does is not known.
-pub(super) fn in_use(placed: &Placed, holders: &[String]) -> CarveError {
+pub(super) fn in_use(placed: &Placed, holders: &[String]) -> LayoutError {
     let device = placed.device.as_deref().unwrap_or("its device");
     let held = match holders {
         [] => format!("{device} is open; unmount it, and end what has it open"),
         some => format!("{device} is held by {}; end them", some.join(", ")),
     };
-    CarveError::InUse {
+    LayoutError::InUse {
         uuid: placed.record.uuid,
         held,
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use super::{copy::CopyError, error::CarveError};
+pub use super::{copy::CopyError, error::LayoutError};
 use drivebay_model::{
     ClaimPolicy, Contents, Cordon, DriveRef, Extent, Label, Layout, PlaceState, Placement,
     RawSpace, Record, SnapshotRecord,
@@ -80,7 +80,7 @@ pub struct Delete {
     pub drive: DriveRef,
     /// The volume. If it is absent, or is being erased already, nothing is changed.
     pub uuid: Uuid,
-    /// Delete only a volume that was never used; else errs with `CarveError::Used`.
+    /// Delete only a volume that was never used; else errs with `LayoutError::Used`.
     pub only_unused: bool,
 }
 

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{
     claim::{self, is_labelled},
     claimed::ClaimedDrive,
-    error::{CarveError, damaged, io_error, other_sector},
+    error::{LayoutError, damaged, io_error, other_sector},
     jobs::{
         Changed, CompleteSnapshots, Create, DropSnapshot, SetCordon, SnapshotDevice, TakeSnapshot,
     },
@@ -20,7 +20,7 @@ use drivebay_worker::Context;
 
 /// Returns the layout of a claimed drive; None if it has no mark of Drivebay. Errs if it has marks
 /// of both layouts, or of another sector size.
-pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
+pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, LayoutError> {
     let id = &dev.drive().id;
     match marks::read(dev).map_err(io_error(id, "looking for our label"))? {
         Mark::None(_) => Ok(None),
@@ -35,7 +35,7 @@ pub(super) fn of(dev: &BlockDev) -> Result<Option<Layout>, CarveError> {
 pub(super) fn claimed(
     dev: &BlockDev,
     repair: bool,
-) -> Result<Box<dyn ClaimedDrive + '_>, CarveError> {
+) -> Result<Box<dyn ClaimedDrive + '_>, LayoutError> {
     as_layout(dev, of(dev)?, repair)
 }
 
@@ -44,7 +44,7 @@ fn as_layout(
     dev: &BlockDev,
     layout: Option<Layout>,
     repair: bool,
-) -> Result<Box<dyn ClaimedDrive + '_>, CarveError> {
+) -> Result<Box<dyn ClaimedDrive + '_>, LayoutError> {
     Ok(match layout {
         Some(Layout::Lvm) => Box::new(lvm::Session::open(dev, repair)?),
         _ => Box::new(partition::Session::open(dev, &dev.drive().id, repair)?),
@@ -53,7 +53,7 @@ fn as_layout(
 
 /// Returns the contents of a claimed drive. With `repair`, repairs what is safe to repair, and adds
 /// missing volumes to the kernel; without it nothing is written and no process is started.
-pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
+pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError> {
     if !repair {
         return read(&open::shared(drive)?);
     }
@@ -61,7 +61,7 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
     match claimed(&dev, true) {
         Ok(session) => session.contents(),
         // A drive that cannot be repaired now may still be readable, and its active volumes usable.
-        Err(error @ CarveError::Damaged { .. }) => {
+        Err(error @ LayoutError::Damaged { .. }) => {
             let mut contents = read(&dev)?;
             contents.notes.push(chain(&error));
             Ok(contents)
@@ -71,30 +71,30 @@ pub fn look(drive: &DriveRef, repair: bool) -> Result<Contents, CarveError> {
 }
 
 /// Returns the contents of a claimed drive that is open and locked already, without repairs.
-pub(super) fn read(dev: &BlockDev) -> Result<Contents, CarveError> {
+pub(super) fn read(dev: &BlockDev) -> Result<Contents, LayoutError> {
     claimed(dev, false)?.contents()
 }
 
 /// Locks a claimed drive, reads it with repair, and makes a change; see `ClaimedDrive`.
 pub(super) fn change(
     drive: &DriveRef,
-    change: impl FnOnce(&mut dyn ClaimedDrive) -> Result<Changed, CarveError>,
-) -> Result<Changed, CarveError> {
+    change: impl FnOnce(&mut dyn ClaimedDrive) -> Result<Changed, LayoutError>,
+) -> Result<Changed, LayoutError> {
     change(&mut *claimed(&open::locked(drive)?, true)?)
 }
 
 /// Changes the state in a volume's record; see `Advance`.
-pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, CarveError> {
+pub fn advance(drive: &DriveRef, uuid: Uuid, to: &RecordState) -> Result<Changed, LayoutError> {
     change(drive, |drive| drive.advance(uuid, to))
 }
 
 /// See `SetCordon`.
-pub(super) fn set_cordon(job: &SetCordon) -> Result<Changed, CarveError> {
+pub(super) fn set_cordon(job: &SetCordon) -> Result<Changed, LayoutError> {
     change(&job.drive, |drive| drive.set_cordon(job.cordon.as_ref()))
 }
 
 /// Creates a volume. Claims the drive first if it has no label and the job has a claim.
-pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, CarveError> {
+pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, LayoutError> {
     let drive = &job.drive;
     let mut dev = open::locked(drive)?;
     let claim = job.claim.as_ref();
@@ -110,7 +110,7 @@ pub(super) fn create(job: &Create, context: &mut Context) -> Result<Changed, Car
 }
 
 /// Changes the owner of a drive if its label is still `from`.
-pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Changed, CarveError> {
+pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Changed, LayoutError> {
     let dev = open::locked(drive)?;
     // Nothing may be repaired or activated before the label is known to be the expected one.
     claimed(&dev, false)?.is_adoptable(from, to)?;
@@ -118,7 +118,7 @@ pub(super) fn adopt(drive: &DriveRef, from: &Label, to: &Label) -> Result<Change
 }
 
 /// Returns the snapshot for checking a volume, if there is one and it is active.
-pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, CarveError> {
+pub fn snapshot(drive: &DriveRef, uuid: Uuid) -> Result<Option<SnapshotDevice>, LayoutError> {
     let dev = open::shared(drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::find(&dev, uuid),
@@ -132,7 +132,7 @@ pub(super) fn make_snapshot(
     uuid: Uuid,
     bytes: u64,
     context: &mut Context,
-) -> Result<Contents, CarveError> {
+) -> Result<Contents, LayoutError> {
     let dev = open::locked(drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::make(&dev, uuid, bytes, context),
@@ -144,7 +144,7 @@ pub(super) fn make_snapshot(
 pub(super) fn take_snapshot(
     job: &TakeSnapshot,
     context: &mut Context,
-) -> Result<Changed, CarveError> {
+) -> Result<Changed, LayoutError> {
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::take(&dev, job, context),
@@ -153,7 +153,7 @@ pub(super) fn take_snapshot(
 }
 
 /// See `CompleteSnapshots`.
-pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, CarveError> {
+pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, LayoutError> {
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::complete(&dev, &job.uuids),
@@ -162,7 +162,7 @@ pub(super) fn complete_snapshots(job: &CompleteSnapshots) -> Result<Changed, Car
 }
 
 /// See `DropSnapshot`.
-pub(super) fn drop_snapshot(job: &DropSnapshot) -> Result<Changed, CarveError> {
+pub(super) fn drop_snapshot(job: &DropSnapshot) -> Result<Changed, LayoutError> {
     let dev = open::locked(&job.drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::snapshot::drop_one(&dev, job.uuid),
@@ -170,8 +170,8 @@ pub(super) fn drop_snapshot(job: &DropSnapshot) -> Result<Changed, CarveError> {
     }
 }
 
-fn no_snapshots(drive: &DriveRef) -> CarveError {
-    CarveError::Busy {
+fn no_snapshots(drive: &DriveRef) -> LayoutError {
+    LayoutError::Busy {
         drive: drive.id.to_string(),
         reason: "a partition has no snapshots".into(),
     }
@@ -181,7 +181,7 @@ fn no_snapshots(drive: &DriveRef) -> CarveError {
 pub(super) fn clear_snapshots(
     drive: &DriveRef,
     context: &mut Context,
-) -> Result<Option<Contents>, CarveError> {
+) -> Result<Option<Contents>, LayoutError> {
     let mut dev = open::locked(drive)?;
     match of(&dev)? {
         Some(Layout::Lvm) => lvm::check::clear(&mut dev, context),

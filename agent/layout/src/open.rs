@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     device::Device,
-    error::{CarveError, io_error},
+    error::{LayoutError, io_error},
 };
 use drivebay_model::{DriveId, DriveRef, Extent};
 use drivebay_sys::{
@@ -19,12 +19,12 @@ pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Opens a drive for changes: identity verified, with its exclusive flock. Errs with `Locked` after
 /// `LOCK_LIMIT`.
-pub(super) fn locked(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+pub(super) fn locked(drive: &DriveRef) -> Result<BlockDev, LayoutError> {
     locked_within(drive, LOCK_LIMIT)
 }
 
 /// Opens a drive like `locked`, but waits up to `limit` for the flock.
-pub(super) fn locked_within(drive: &DriveRef, limit: Duration) -> Result<BlockDev, CarveError> {
+pub(super) fn locked_within(drive: &DriveRef, limit: Duration) -> Result<BlockDev, LayoutError> {
     let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
     dev.lock(limit).map_err(|error| lock_error(drive, error))?;
     Ok(dev)
@@ -32,7 +32,7 @@ pub(super) fn locked_within(drive: &DriveRef, limit: Duration) -> Result<BlockDe
 
 /// Opens a drive for reading, with a shared flock: without it a concurrent change by another worker
 /// would look like damage.
-pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, LayoutError> {
     let mut dev = BlockDev::open(drive).map_err(|error| open_error(drive, error))?;
     dev.lock_shared(LOCK_LIMIT)
         .map_err(|error| lock_error(drive, error))?;
@@ -41,7 +41,7 @@ pub(super) fn shared(drive: &DriveRef) -> Result<BlockDev, CarveError> {
 
 /// Opens a drive with O_EXCL and its flock. Errs if another process may still be zeroing a part of
 /// it.
-pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, CarveError> {
+pub(super) fn exclusive(drive: &DriveRef) -> Result<BlockDev, LayoutError> {
     let mut dev = BlockDev::open_exclusive(drive).map_err(|error| open_error(drive, error))?;
     lock(&mut dev)?;
     let whole = Extent {
@@ -58,11 +58,11 @@ pub(super) fn nobody_zeroes(
     dev: &dyn Device,
     id: &DriveId,
     runs: &[Extent],
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     for run in runs {
         let held = dev.held(*run);
         if let Some(held) = held.map_err(io_error(id, "asking who zeroes bytes of it"))? {
-            return Err(CarveError::StillZeroed {
+            return Err(LayoutError::StillZeroed {
                 drive: id.to_string(),
                 start: held.start,
                 end: held.end(),
@@ -74,7 +74,7 @@ pub(super) fn nobody_zeroes(
 
 /// Releases the drive's flock for zeroing these runs; they are reserved instead for as long as
 /// `dev` exists. Errs if another process has reserved some of them.
-pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), CarveError> {
+pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), LayoutError> {
     let id = dev.drive().id.clone();
     nobody_zeroes(dev, &id, runs)?;
     dev.unlock_holding(runs.iter().map(|run| (run.start, run.len)))
@@ -82,14 +82,14 @@ pub(super) fn unlock_to_zero(dev: &mut BlockDev, runs: &[Extent]) -> Result<(), 
 }
 
 /// Takes the drive's flock again.
-pub(super) fn lock(dev: &mut BlockDev) -> Result<(), CarveError> {
+pub(super) fn lock(dev: &mut BlockDev) -> Result<(), LayoutError> {
     dev.lock(LOCK_LIMIT)
         .map_err(|error| lock_error(&dev.drive().clone(), error))
 }
 
-fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
+fn open_error(drive: &DriveRef, error: OpenError) -> LayoutError {
     let id = drive.id.to_string();
-    let another = |seen| CarveError::NotThisDrive {
+    let another = |seen| LayoutError::NotThisDrive {
         drive: drive.id.to_string(),
         kernel_name: drive.kernel_name.clone(),
         seen,
@@ -97,13 +97,13 @@ fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
     match error {
         OpenError::NotThisDrive { seen, .. } => another(seen),
         OpenError::Gone { .. } => another("no device".to_owned()),
-        OpenError::Busy(node) => CarveError::Busy {
+        OpenError::Busy(node) => LayoutError::Busy {
             drive: id,
             reason: format!(
                 "{node} or a partition of it is mounted, or held by another device or program"
             ),
         },
-        OpenError::Io { node, source } => CarveError::Io {
+        OpenError::Io { node, source } => LayoutError::Io {
             drive: id,
             what: format!("opening {node}"),
             source: source.into(),
@@ -111,10 +111,10 @@ fn open_error(drive: &DriveRef, error: OpenError) -> CarveError {
     }
 }
 
-fn lock_error(drive: &DriveRef, error: BlockDevError) -> CarveError {
+fn lock_error(drive: &DriveRef, error: BlockDevError) -> LayoutError {
     match error {
         BlockDevError::Open(error) => open_error(drive, error),
-        BlockDevError::Locked { waited_ms, .. } => CarveError::Locked {
+        BlockDevError::Locked { waited_ms, .. } => LayoutError::Locked {
             drive: drive.id.to_string(),
             waited_ms,
         },

@@ -7,7 +7,7 @@
 use super::{
     claimable,
     claimed::ClaimedDrive,
-    error::CarveError,
+    error::LayoutError,
     jobs::{Release, Released},
     layout, lvm, open, space, wipe,
 };
@@ -15,7 +15,7 @@ use drivebay_model::{Contents, Extent};
 use drivebay_worker::Context;
 
 /// See `Release`.
-pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, CarveError> {
+pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, LayoutError> {
     let drive = &job.drive;
     context.step("reading the drive");
     // With repairs: unfinished changes are finished or undone first; one that cannot be is an
@@ -31,7 +31,7 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
     let mut free = contents.free.iter();
     let blank = match free.try_for_each(|run| claimable::is_blank(&dev, &drive.id, *run)) {
         Ok(()) => true,
-        Err(CarveError::NotClaimable { .. }) => false,
+        Err(LayoutError::NotClaimable { .. }) => false,
         Err(error) => return Err(error),
     };
     wipe::take_partitions(&dev, drive)?;
@@ -47,11 +47,11 @@ pub(super) fn release(job: &Release, context: &mut Context) -> Result<Released, 
 
 /// Returns the drive's contents if nothing is on it and its label is the one of the job; errs with
 /// `Busy` otherwise.
-fn may_go(job: &Release, session: &dyn ClaimedDrive) -> Result<Contents, CarveError> {
+fn may_go(job: &Release, session: &dyn ClaimedDrive) -> Result<Contents, LayoutError> {
     let contents = session.contents()?;
     match obstacle(job, &contents) {
         None => Ok(contents),
-        Some(reason) => Err(CarveError::Busy {
+        Some(reason) => Err(LayoutError::Busy {
             drive: job.drive.id.to_string(),
             reason,
         }),

@@ -4,7 +4,7 @@
 use super::{
     copy, erase,
     jobs::{
-        Adopt, Advance, CarveError, Changed, ClearSnapshots, CompleteSnapshots, CopyError,
+        Adopt, Advance, LayoutError, Changed, ClearSnapshots, CompleteSnapshots, CopyError,
         CopyProgress, CopyStep, Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep,
         Expand, Look, MakeSnapshot, ReadUsage, Release, Released, ResumeLeft, SetCordon, SetPlace,
         SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
@@ -22,8 +22,8 @@ use uuid::Uuid;
 impl Job for Look {
     const NAME: &'static str = "look";
     type Answer = Contents;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Contents, LayoutError> {
         context.step("look");
         layout::look(&self.drive, self.repair)
     }
@@ -32,8 +32,8 @@ impl Job for Look {
 impl Job for Create {
     const NAME: &'static str = "create";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("create");
         layout::create(&self, context)
     }
@@ -42,8 +42,8 @@ impl Job for Create {
 impl Job for Expand {
     const NAME: &'static str = "expand";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("expand");
         layout::change(&self.drive, |drive| {
             drive.expand(self.uuid, self.size_bytes, self.raw_space)
@@ -54,8 +54,8 @@ impl Job for Expand {
 impl Job for Delete {
     const NAME: &'static str = "delete";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("delete");
         layout::change(&self.drive, |drive| match self.only_unused {
             true => drive.delete_unused(self.uuid),
@@ -67,8 +67,8 @@ impl Job for Delete {
 impl Job for EraseStep {
     const NAME: &'static str = "erase-step";
     type Answer = EraseProgress;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<EraseProgress, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<EraseProgress, LayoutError> {
         erase::step(
             &self.drive,
             self.uuid,
@@ -82,8 +82,8 @@ impl Job for EraseStep {
 impl Job for ZeroStep {
     const NAME: &'static str = "zero-step";
     type Answer = ZeroProgress;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<ZeroProgress, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<ZeroProgress, LayoutError> {
         zero_free::step(&self, context)
     }
 }
@@ -91,8 +91,8 @@ impl Job for ZeroStep {
 impl Job for WipeStep {
     const NAME: &'static str = "wipe-step";
     type Answer = WipeProgress;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<WipeProgress, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<WipeProgress, LayoutError> {
         wipe::step(&self, context)
     }
 }
@@ -100,8 +100,8 @@ impl Job for WipeStep {
 impl Job for Release {
     const NAME: &'static str = "release";
     type Answer = Released;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Released, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Released, LayoutError> {
         release::release(&self, context)
     }
 }
@@ -109,8 +109,8 @@ impl Job for Release {
 impl Job for MakeSnapshot {
     const NAME: &'static str = "make-snapshot";
     type Answer = Contents;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Contents, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Contents, LayoutError> {
         layout::make_snapshot(&self.drive, self.uuid, self.bytes, context)
     }
 }
@@ -118,8 +118,8 @@ impl Job for MakeSnapshot {
 impl Job for TakeSnapshot {
     const NAME: &'static str = "take-snapshot";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("take snapshot");
         layout::take_snapshot(&self, context)
     }
@@ -128,8 +128,8 @@ impl Job for TakeSnapshot {
 impl Job for TakeTogether {
     const NAME: &'static str = "take-together";
     type Answer = TakenTogether;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<TakenTogether, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<TakenTogether, LayoutError> {
         together::take(&self, context)
     }
 }
@@ -137,8 +137,8 @@ impl Job for TakeTogether {
 impl Job for CompleteSnapshots {
     const NAME: &'static str = "complete-snapshots";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("complete snapshots");
         layout::complete_snapshots(&self)
     }
@@ -148,8 +148,8 @@ impl Job for ResumeLeft {
     const NAME: &'static str = "resume-left";
     /// Device-mapper names of the resumed devices.
     type Answer = Vec<String>;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Vec<String>, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Vec<String>, LayoutError> {
         context.step("resume suspended volumes");
         left::resume(&self)
     }
@@ -158,8 +158,8 @@ impl Job for ResumeLeft {
 impl Job for DropSnapshot {
     const NAME: &'static str = "drop-snapshot";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("drop snapshot");
         layout::drop_snapshot(&self)
     }
@@ -171,8 +171,8 @@ impl Job for ReadUsage {
     const COMES_AGAIN: bool = true;
     /// Usage of the snapshots that the kernel has.
     type Answer = Vec<SnapshotUsage>;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Vec<SnapshotUsage>, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Vec<SnapshotUsage>, LayoutError> {
         context.step("read usage of snapshots");
         let status = |(uuid, dm_uuid): (Uuid, String)| {
             // A snapshot whose status cannot be read is skipped; the others are still returned.
@@ -191,8 +191,8 @@ impl Job for ClearSnapshots {
     const NAME: &'static str = "clear-snapshots";
     /// None: there was nothing to do.
     type Answer = Option<Contents>;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Option<Contents>, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Option<Contents>, LayoutError> {
         layout::clear_snapshots(&self.drive, context)
     }
 }
@@ -200,8 +200,8 @@ impl Job for ClearSnapshots {
 impl Job for Advance {
     const NAME: &'static str = "advance";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("advance");
         layout::advance(&self.drive, self.uuid, &self.to)
     }
@@ -210,8 +210,8 @@ impl Job for Advance {
 impl Job for SetCordon {
     const NAME: &'static str = "set-cordon";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("set-cordon");
         layout::set_cordon(&self)
     }
@@ -220,8 +220,8 @@ impl Job for SetCordon {
 impl Job for SetPlace {
     const NAME: &'static str = "set-place";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("set-place");
         layout::change(&self.drive, |drive| {
             drive.set_place(self.uuid, &self.from, &self.to, self.state.as_ref())
@@ -232,8 +232,8 @@ impl Job for SetPlace {
 impl Job for DropPlace {
     const NAME: &'static str = "drop-place";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("drop-place");
         layout::change(&self.drive, |drive| {
             drive.drop_place(self.uuid, &self.place)
@@ -253,8 +253,8 @@ impl Job for CopyStep {
 impl Job for Adopt {
     const NAME: &'static str = "adopt";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("adopt");
         let to = Label {
             cluster: self.cluster,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{
     claimed::ClaimedDrive,
     device::{self, Device},
-    error::{CarveError, io_error},
+    error::{LayoutError, io_error},
     open,
 };
 use drivebay_model::{Contents, DriveId, Extent, GIB, MIB, Mode, RawSpace, Space, Zeroing, runs};
@@ -47,8 +47,8 @@ pub(super) fn room<D: ClaimedDrive + ?Sized>(
     drive: &D,
     contents: &Contents,
     need: Need,
-    place: impl Fn(&D, &Contents) -> Result<Vec<Extent>, CarveError>,
-) -> Result<Vec<Extent>, CarveError> {
+    place: impl Fn(&D, &Contents) -> Result<Vec<Extent>, LayoutError>,
+) -> Result<Vec<Extent>, LayoutError> {
     let anywhere = place(drive, contents)?;
     let space = drive.space();
     let zeroed = Contents {
@@ -71,7 +71,7 @@ pub(super) fn room<D: ClaimedDrive + ?Sized>(
         zero_ends(drive, &chosen, drive.space().zeroing)?;
     } else {
         let zeroed = runs::within(&chosen, &drive.space().zeroed);
-        return Err(CarveError::NotZeroed {
+        return Err(LayoutError::NotZeroed {
             drive: drive.id().to_string(),
             zeroed: runs::bytes(&zeroed),
             needed: runs::bytes(&chosen),
@@ -84,10 +84,10 @@ pub(super) fn room<D: ClaimedDrive + ?Sized>(
 
 /// Checks zeroed runs again. A byte that is not zero means that another program wrote there: they
 /// are removed from the record of zeroed space, and the check fails.
-fn still_zeros<D: ClaimedDrive + ?Sized>(drive: &D, chosen: &[Extent]) -> Result<(), CarveError> {
+fn still_zeros<D: ClaimedDrive + ?Sized>(drive: &D, chosen: &[Extent]) -> Result<(), LayoutError> {
     let what = "checking that free space is zeros";
     let done = is_zeros(drive.device(), drive.id(), chosen, what);
-    if let Err(CarveError::NotErased { .. }) = done {
+    if let Err(LayoutError::NotErased { .. }) = done {
         drive.take(chosen)?;
     }
     done
@@ -99,7 +99,7 @@ fn zero_now<D: ClaimedDrive + ?Sized>(
     drive: &D,
     missing: &[Extent],
     space: &Space,
-) -> Result<bool, CarveError> {
+) -> Result<bool, LayoutError> {
     if space.zeroing != Zeroing::Command {
         return Ok(false);
     }
@@ -124,7 +124,7 @@ fn zero_now<D: ClaimedDrive + ?Sized>(
     let done = runs::joined(done);
     dev.flush().map_err(io_error(id, "flushing"))?;
     match is_zeros(dev, id, &done, "checking that free space is zeros") {
-        Err(CarveError::NotErased { .. }) => {
+        Err(LayoutError::NotErased { .. }) => {
             drive.note_unzeroed()?;
             return Ok(false);
         }
@@ -155,12 +155,12 @@ pub(super) fn is_zeros<D: Device + ?Sized>(
     id: &DriveId,
     runs: &[Extent],
     what: &str,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     for run in runs {
         let found =
             device::sample_nonzero(dev, *run, MIB.min(run.len)).map_err(io_error(id, what))?;
         if let Some(offset) = found {
-            return Err(CarveError::NotErased {
+            return Err(LayoutError::NotErased {
                 drive: id.to_string(),
                 offset,
             });
@@ -177,12 +177,12 @@ pub(super) fn make_zeros<D: Device + ?Sized>(
     run: Extent,
     how: Zeroing,
     what: &str,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     let by_itself = |run| dev.zero(run).and_then(|()| dev.flush());
     if how == Zeroing::Command {
         by_itself(run).map_err(io_error(id, what))?;
         match is_zeros(dev, id, &[run], what) {
-            Err(CarveError::NotErased { .. }) => {}
+            Err(LayoutError::NotErased { .. }) => {}
             done => return done,
         }
     }
@@ -197,7 +197,7 @@ pub(super) fn zero_ends<D: ClaimedDrive + ?Sized>(
     drive: &D,
     runs: &[Extent],
     how: Zeroing,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     let what = "zeroing both ends of free space";
     for run in runs {
         let edge = MIB.min(run.len);

@@ -5,7 +5,7 @@
 use super::{
     claimable::EDGE,
     device::{self, Medium},
-    error::{CarveError, Fault, io_error},
+    error::{LayoutError, Fault, io_error},
     jobs::{WipeProgress, WipeStep},
     layout, lvm, open,
     pace::Pace,
@@ -45,7 +45,7 @@ fn next(size: u64, done: u64) -> Extent {
 
 /// Wipes for about `budget_ms`. The progress that it returns is durable. At the end the drive must
 /// read back as zeros.
-pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, CarveError> {
+pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress, LayoutError> {
     let drive = &job.drive;
     refuse_news(job, layout::look(drive, false))?;
     lvm::deactivate(drive)?;
@@ -85,9 +85,9 @@ pub(super) fn step(job: &WipeStep, context: &mut Context) -> Result<WipeProgress
 
 /// Fails if a volume was created since the operator's command, or between two steps: it need not be
 /// open, so O_EXCL does not detect it. Pure.
-fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(), CarveError> {
+fn refuse_news(job: &WipeStep, look: Result<Contents, LayoutError>) -> Result<(), LayoutError> {
     let busy = |reason: String| {
-        Err(CarveError::Busy {
+        Err(LayoutError::Busy {
             drive: job.drive.id.to_string(),
             reason,
         })
@@ -104,7 +104,7 @@ fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(),
                 None => Ok(()),
             }
         }
-        Err(error) if matches!(error, CarveError::Io { .. }) || error.fault() != Fault::Drive => {
+        Err(error) if matches!(error, LayoutError::Io { .. }) || error.fault() != Fault::Drive => {
             Err(error)
         }
         // The drive has no readable label of Drivebay: it can be wiped.
@@ -114,7 +114,7 @@ fn refuse_news(job: &WipeStep, look: Result<Contents, CarveError>) -> Result<(),
 
 /// Removes all partitions from the kernel; errs with `Busy` if one is in use. O_EXCL has excluded
 /// mounted ones already; this detects those that are only open.
-pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), CarveError> {
+pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), LayoutError> {
     let all = dev
         .partitions()
         .map_err(io_error(&drive.id, "reading the kernel's partitions"))?;
@@ -122,7 +122,7 @@ pub(super) fn take_partitions(dev: &BlockDev, drive: &DriveRef) -> Result<(), Ca
         match dev.del_partition(facts.number) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(CarveError::Busy {
+                return Err(LayoutError::Busy {
                     drive: drive.id.to_string(),
                     reason: format!("{} is in use", facts.kernel_name),
                 });
@@ -143,12 +143,12 @@ pub(super) fn reads_zeros<D: Medium + ?Sized>(
     dev: &D,
     drive: &DriveRef,
     run: Extent,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     let found = device::sample_nonzero(dev, run, EDGE.min(run.len))
         .map_err(io_error(&drive.id, "checking that it is blank"))?;
     match found {
         None => Ok(()),
-        Some(offset) => Err(CarveError::NotErased {
+        Some(offset) => Err(LayoutError::NotErased {
             drive: drive.id.to_string(),
             offset,
         }),

@@ -6,7 +6,7 @@
 
 use super::{
     claimed::ClaimedDrive,
-    error::{CarveError, io_error},
+    error::{LayoutError, io_error},
     jobs::{ZeroProgress, ZeroStep},
     layout, open,
     pace::Pace,
@@ -16,7 +16,7 @@ use drivebay_model::{Extent, Zeroing, runs};
 use drivebay_worker::Context;
 
 /// Zeroes free space for about `budget_ms`.
-pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, CarveError> {
+pub(super) fn step(job: &ZeroStep, context: &mut Context) -> Result<ZeroProgress, LayoutError> {
     let dev = open::locked(&job.drive)?;
     // Without repairs: only calls that need them make them, and the kernel keeps the partitions
     // that it has.
@@ -32,7 +32,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
     first: &[Extent],
     may_write: bool,
     budget_ms: u64,
-) -> Result<ZeroProgress, CarveError> {
+) -> Result<ZeroProgress, LayoutError> {
     let contents = drive.contents()?;
     let unzeroed = contents.unzeroed();
     let mut progress = ZeroProgress {
@@ -74,7 +74,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
     }
     let zeroed = Extent { len: done, ..run };
     match space::is_zeros(dev, id, &[zeroed], "checking that free space is zeros") {
-        Err(CarveError::NotErased { .. }) => {
+        Err(LayoutError::NotErased { .. }) => {
             drive.note_unzeroed()?;
         }
         done => {
@@ -92,7 +92,7 @@ pub(super) fn zero<D: ClaimedDrive + ?Sized>(
 
 /// True if the drive has a command for zeroing. It is tried on the first bytes of the run, which
 /// are to be zeroed anyway.
-fn on_command<D: ClaimedDrive + ?Sized>(drive: &D, run: Extent) -> Result<bool, CarveError> {
+fn on_command<D: ClaimedDrive + ?Sized>(drive: &D, run: Extent) -> Result<bool, LayoutError> {
     let first = Extent {
         len: run.len.min(drivebay_model::MIB),
         ..run

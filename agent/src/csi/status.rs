@@ -8,7 +8,7 @@ use drivebay_common::answers;
 use tonic::{Code, Status};
 
 use drivebay_fs::jobs::FsError;
-use drivebay_layout::jobs::CarveError;
+use drivebay_layout::jobs::LayoutError;
 use drivebay_model::cause::chain;
 use drivebay_node::volumes::VolumeError;
 use drivebay_worker::RunError;
@@ -58,7 +58,7 @@ pub fn code(error: &VolumeError) -> Code {
         | VolumeError::HandMountsUnread { .. } => Code::Unavailable,
         // The change itself may be complete, for example the mount made: the repeated call finds it.
         VolumeError::MountTable(_) => Code::Unavailable,
-        VolumeError::Carve(error) => run_code(error, carve_code),
+        VolumeError::Layout(error) => run_code(error, layout_code),
         VolumeError::Fs(error) => run_code(error, fs_code),
         VolumeError::NotWiped { .. }
         | VolumeError::NotAdopted { .. }
@@ -86,49 +86,49 @@ fn run_code<E: std::error::Error>(error: &RunError<E>, job: impl Fn(&E) -> Code)
     }
 }
 
-fn carve_code(error: &CarveError) -> Code {
+fn layout_code(error: &LayoutError) -> Code {
     match error {
-        CarveError::NotThisDrive { .. } => Code::Unavailable,
+        LayoutError::NotThisDrive { .. } => Code::Unavailable,
         // A failed write may have reached the drive in part: the repeated call checks.
-        CarveError::Io { .. } | CarveError::Host { .. } | CarveError::InDoubt { .. } => {
+        LayoutError::Io { .. } | LayoutError::Host { .. } | LayoutError::InDoubt { .. } => {
             Code::Unavailable
         }
         // The command may have been carried out in part or completely: the repeated call checks.
-        CarveError::Lvm { .. } => Code::Unavailable,
-        CarveError::Locked { .. }
-        | CarveError::LvmLocked { .. }
-        | CarveError::StillZeroed { .. }
-        | CarveError::NotZeroed { .. } => Code::Aborted,
-        CarveError::NoLvm { .. } => Code::FailedPrecondition,
-        CarveError::NotClaimable { .. } => Code::FailedPrecondition,
-        CarveError::Unlabelled { .. }
-        | CarveError::Damaged { .. }
-        | CarveError::OtherSector { .. } => Code::FailedPrecondition,
-        CarveError::NoSpace { .. } | CarveError::TableFull { .. } => Code::ResourceExhausted,
-        CarveError::NoSuchVolume { .. } => Code::NotFound,
+        LayoutError::Lvm { .. } => Code::Unavailable,
+        LayoutError::Locked { .. }
+        | LayoutError::LvmLocked { .. }
+        | LayoutError::StillZeroed { .. }
+        | LayoutError::NotZeroed { .. } => Code::Aborted,
+        LayoutError::NoLvm { .. } => Code::FailedPrecondition,
+        LayoutError::NotClaimable { .. } => Code::FailedPrecondition,
+        LayoutError::Unlabelled { .. }
+        | LayoutError::Damaged { .. }
+        | LayoutError::OtherSector { .. } => Code::FailedPrecondition,
+        LayoutError::NoSpace { .. } | LayoutError::TableFull { .. } => Code::ResourceExhausted,
+        LayoutError::NoSuchVolume { .. } => Code::NotFound,
         // The volume is being moved, or has moved: a repeated call finds its new place.
-        CarveError::NotThere { .. } => Code::Unavailable,
-        CarveError::NotWritten { .. } => Code::Unavailable,
+        LayoutError::NotThere { .. } => Code::Unavailable,
+        LayoutError::NotWritten { .. } => Code::Unavailable,
         // No member of the group remains: the repeated call takes it again.
-        CarveError::NotTogether { .. } => Code::Aborted,
-        CarveError::StillSuspended { .. } => Code::Unavailable,
-        CarveError::InUse { .. }
-        | CarveError::Used { .. }
-        | CarveError::HasSnapshots { .. }
-        | CarveError::SnapshotInUse { .. }
-        | CarveError::NoSnapshot { .. } => Code::FailedPrecondition,
-        CarveError::Ambiguous { .. } => Code::FailedPrecondition,
-        CarveError::CannotGrow { .. } => Code::OutOfRange,
-        CarveError::BadTransition { .. } => Code::FailedPrecondition,
-        CarveError::Busy { .. } => Code::FailedPrecondition,
-        CarveError::NotErased { .. } => Code::Internal,
-        CarveError::Cordoned { .. } => Code::ResourceExhausted,
+        LayoutError::NotTogether { .. } => Code::Aborted,
+        LayoutError::StillSuspended { .. } => Code::Unavailable,
+        LayoutError::InUse { .. }
+        | LayoutError::Used { .. }
+        | LayoutError::HasSnapshots { .. }
+        | LayoutError::SnapshotInUse { .. }
+        | LayoutError::NoSnapshot { .. } => Code::FailedPrecondition,
+        LayoutError::Ambiguous { .. } => Code::FailedPrecondition,
+        LayoutError::CannotGrow { .. } => Code::OutOfRange,
+        LayoutError::BadTransition { .. } => Code::FailedPrecondition,
+        LayoutError::Busy { .. } => Code::FailedPrecondition,
+        LayoutError::NotErased { .. } => Code::Internal,
+        LayoutError::Cordoned { .. } => Code::ResourceExhausted,
     }
 }
 
 fn fs_code(error: &FsError) -> Code {
     match error {
-        FsError::Carve(error) => carve_code(error),
+        FsError::Layout(error) => layout_code(error),
         FsError::FilesystemGone { .. } => Code::FailedPrecondition,
         FsError::Unexpected { .. } => Code::FailedPrecondition,
         FsError::Probe { .. } => Code::Unavailable,
@@ -238,7 +238,7 @@ mod tests {
     fn whatever_may_be_half_done_or_come_right_by_itself_is_called_again() {
         let (uuid, text) = (Uuid::nil(), || "x".to_owned());
         let drive = || DriveId("d".into());
-        let io = CarveError::Io {
+        let io = LayoutError::Io {
             drive: text(),
             what: text(),
             source: Cause::from(std::io::Error::from_raw_os_error(libc::EIO)),
@@ -259,9 +259,9 @@ mod tests {
             },
             VolumeError::StillDetached { uuid },
             VolumeError::Stopping,
-            VolumeError::Carve(RunError::Job(io)),
+            VolumeError::Layout(RunError::Job(io)),
         ];
-        all.extend(runs("create").into_iter().map(VolumeError::Carve));
+        all.extend(runs("create").into_iter().map(VolumeError::Layout));
         all.extend(runs("stage").into_iter().map(VolumeError::Fs));
         for error in all {
             assert!(is_retried(code(&error)), "{error}: {:?}", code(&error));

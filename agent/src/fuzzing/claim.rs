@@ -10,7 +10,7 @@ use drivebay_discovery::{
 use drivebay_layout::{
     device::Medium,
     gpt::{self, LABEL_EXTENT},
-    jobs::CarveError,
+    jobs::LayoutError,
     lvm::plan,
     marks::{self, Mark},
     partition::Session,
@@ -169,7 +169,7 @@ fn may_be_claimed(image: &Image, policy: ClaimPolicy) -> bool {
 /// True for a claim that was interrupted before its label was written: the drive is evaluated as blank then.
 fn is_unfinished(image: &Image) -> bool {
     let look = Session::open(image, &DriveId("x".into()), false);
-    matches!(look, Err(CarveError::Unlabelled { .. }))
+    matches!(look, Err(LayoutError::Unlabelled { .. }))
 }
 
 fn rules(claim: ClaimPolicy) -> Rules {

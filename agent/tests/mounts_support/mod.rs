@@ -20,7 +20,7 @@ use drivebay_fs::{
     },
     publish, staging, unmount, usage,
 };
-use drivebay_layout::jobs::{CarveError, Changed};
+use drivebay_layout::jobs::{LayoutError, Changed};
 use drivebay_model::{
     Cause, Contents, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
     RecordState, Signatures,
@@ -354,7 +354,7 @@ impl Bench {
 }
 
 impl StageBackend for Bench {
-    fn look(&self, _drive: &DriveRef, _repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, _drive: &DriveRef, _repair: bool) -> Result<Contents, LayoutError> {
         Ok(self.contents.lock().unwrap().clone())
     }
 
@@ -363,11 +363,11 @@ impl StageBackend for Bench {
         _drive: &DriveRef,
         uuid: Uuid,
         to: RecordState,
-    ) -> Result<Changed, CarveError> {
+    ) -> Result<Changed, LayoutError> {
         if matches!(to, RecordState::Fs { mounted: true, .. })
             && *self.crash_before_mounted.lock().unwrap()
         {
-            return Err(CarveError::BadTransition {
+            return Err(LayoutError::BadTransition {
                 uuid,
                 from: "here".to_owned(),
                 to: "there".to_owned(),

@@ -68,7 +68,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
     let id = volume.unwrap().into_inner().volume.unwrap().volume_id;
     rig.zeroed().await;
     rig.shelf.flush().unwrap();
-    let carved = rig.shelf.digests().unwrap();
+    let created = rig.shelf.digests().unwrap();
     let staging = rig.dir().join("staging");
     std::fs::create_dir_all(&staging).unwrap();
     let stage = |flags: &[&str]| wire::NodeStageVolumeRequest {
@@ -82,7 +82,7 @@ pub(crate) async fn refused_before_anything_is_written(rig: &Rig) {
         refused(node.node_stage_volume(stage(&[option])).await, &[says]);
     }
     rig.shelf.flush().unwrap();
-    assert_eq!(rig.shelf.digests().unwrap(), carved, "it is formatted");
+    assert_eq!(rig.shelf.digests().unwrap(), created, "it is formatted");
     node.node_stage_volume(stage(&["commit=30"])).await.unwrap();
     let unstage = wire::NodeUnstageVolumeRequest {
         volume_id: id,

@@ -165,7 +165,7 @@ async fn parallel_creates_never_overbook_and_each_volume_is_there_once() {
     assert_eq!(listed, ids);
 
     rig.shelf.flush().unwrap();
-    let mut carved = Vec::new();
+    let mut created = Vec::new();
     for name in ["a", "b", "c"] {
         let mut runs = if is_lvm() {
             runs_of_pv(&rig, name)
@@ -178,11 +178,11 @@ async fn parallel_creates_never_overbook_and_each_volume_is_there_once() {
             "{runs:?}"
         );
         assert!(runs.iter().all(|run| run.1 - run.0 == size), "{runs:?}");
-        carved.extend(runs.into_iter().map(|run| run.2));
+        created.extend(runs.into_iter().map(|run| run.2));
     }
-    carved.sort();
+    created.sort();
     let uuids: Vec<&str> = ids.iter().filter_map(|id| id.split('@').next()).collect();
-    assert_eq!(carved, uuids);
+    assert_eq!(created, uuids);
 }
 
 fn is_lvm() -> bool {

@@ -19,7 +19,7 @@ use tokio::{
 use super::{Scanned, Settings, Target};
 use drivebay_layout::{
     error::Fault,
-    jobs::{CarveError, Look},
+    jobs::{LayoutError, Look},
     probe::{Probe, ProbeError, Probed},
 };
 use drivebay_model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain};
@@ -75,7 +75,7 @@ pub(super) trait DriveReader: Clone + Send + Sync + 'static {
         &self,
         job: Look,
         limit: Duration,
-    ) -> impl Future<Output = Result<Contents, RunError<CarveError>>> + Send;
+    ) -> impl Future<Output = Result<Contents, RunError<LayoutError>>> + Send;
 }
 
 impl DriveReader for Pool {
@@ -84,7 +84,7 @@ impl DriveReader for Pool {
         self.run((&id, Slot::Foreground), job, limit).await
     }
 
-    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<CarveError>> {
+    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<LayoutError>> {
         let id = job.drive.id.clone();
         self.run((&id, Slot::Foreground), job, limit).await
     }
@@ -347,7 +347,7 @@ async fn see(
             .await
         {
             Ok(contents) => seen.contents = Some(contents),
-            Err(RunError::Job(CarveError::Unlabelled { .. })) => seen.unfinished = true,
+            Err(RunError::Job(LayoutError::Unlabelled { .. })) => seen.unfinished = true,
             Err(RunError::Job(error)) => match error.fault() {
                 Fault::Drive => seen.label_trouble = Some(chain(&error)),
                 Fault::Host => return kept(chain(&error), old),

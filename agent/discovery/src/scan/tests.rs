@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use drivebay_layout::{
-    jobs::{CarveError, Look},
+    jobs::{LayoutError, Look},
     probe::Probe,
 };
 use drivebay_model::{Cause, Contents, DriveId, Label, Media, Transport};
@@ -144,7 +144,7 @@ impl DriveReader for Fake {
         }
     }
 
-    async fn look(&self, job: Look, _limit: Duration) -> Result<Contents, RunError<CarveError>> {
+    async fn look(&self, job: Look, _limit: Duration) -> Result<Contents, RunError<LayoutError>> {
         let drive = job.drive.id.clone();
         assert!(!job.repair, "a scan writes nothing");
         match job.drive.kernel_name.as_str() {
@@ -152,16 +152,16 @@ impl DriveReader for Fake {
                 target: JobTarget::Drive(drive),
                 step: "erase".into(),
             }),
-            "ours-host" => Err(RunError::Job(CarveError::Host {
+            "ours-host" => Err(RunError::Job(LayoutError::Host {
                 drive: drive.0,
                 what: "asking the kernel for its device-mapper devices".into(),
                 source: Cause::text("ENODEV"),
             })),
-            "ours-flock" => Err(RunError::Job(CarveError::Locked {
+            "ours-flock" => Err(RunError::Job(LayoutError::Locked {
                 drive: drive.0,
                 waited_ms: 10_000,
             })),
-            "ours-damaged" => Err(RunError::Job(CarveError::Damaged {
+            "ours-damaged" => Err(RunError::Job(LayoutError::Damaged {
                 drive: drive.0,
                 reason: "both slots".into(),
             })),

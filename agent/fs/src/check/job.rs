@@ -18,7 +18,7 @@ use crate::{
     mounts,
     tools::idle::{self, End},
 };
-use drivebay_layout::{self as carve, jobs::CarveError};
+use drivebay_layout::{jobs::LayoutError, layout};
 use drivebay_model::{CheckOutcome, DriveRef, FsType, Inconclusive, Placed, cause::chain};
 use drivebay_sys::{direct, mount, mountinfo};
 use drivebay_worker::{Context, Job};
@@ -32,7 +32,7 @@ const REPLAY: Duration = Duration::from_secs(600);
 pub enum How {
     /// The volume itself; it must not be mounted or held, before and after.
     Unmounted,
-    /// The snapshot that `carve::jobs::SnapshotStep` made.
+    /// The snapshot that `drivebay_layout::jobs::MakeSnapshot` made.
     Snapshot,
     /// The filesystem's own scrub, through this mount.
     Scrub {
@@ -74,7 +74,7 @@ pub enum CheckError {
     Device(#[from] FsError),
     /// The drive could not be read, or does not have the volume.
     #[error(transparent)]
-    Carve(#[from] CarveError),
+    Layout(#[from] LayoutError),
     /// The result is no longer awaited.
     #[error("the agent is gone; the check of volume {uuid} was stopped")]
     Alone { uuid: Uuid },
@@ -92,14 +92,14 @@ impl Job for Check {
             _ => facts.checker,
         };
         context.step("reading the label");
-        let contents = carve::layout::look(&self.drive, false)?;
-        let unknown = || CarveError::NoSuchVolume {
+        let contents = layout::look(&self.drive, false)?;
+        let unknown = || LayoutError::NoSuchVolume {
             drive: self.drive.id.to_string(),
             uuid: self.uuid,
         };
         let placed = contents.volume(self.uuid).ok_or_else(unknown)?;
         if let Some(reason) = &placed.ambiguous {
-            return Err(CheckError::Carve(CarveError::Ambiguous {
+            return Err(CheckError::Layout(LayoutError::Ambiguous {
                 uuid: self.uuid,
                 reason: reason.clone(),
             }));
@@ -242,7 +242,7 @@ impl Work<'_> {
                 "more was written to the volume than its snapshot had room for (check-reserve), or the snapshot was removed for a change of the drive",
             )
         };
-        let Some(snapshot) = carve::layout::snapshot(&self.job.drive, self.job.uuid)? else {
+        let Some(snapshot) = layout::snapshot(&self.job.drive, self.job.uuid)? else {
             return Ok(gone());
         };
         let node = device::node(&snapshot.device);

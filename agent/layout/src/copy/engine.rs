@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     device::{Device, Medium},
-    error::{CarveError, io_error},
+    error::{LayoutError, io_error},
     jobs::CopyProgress,
 };
 
@@ -254,7 +254,7 @@ where
 fn side_error(
     id: &DriveId,
     what: &str,
-    side: fn(CarveError) -> CopyError,
+    side: fn(LayoutError) -> CopyError,
 ) -> impl FnOnce(io::Error) -> CopyError + use<> {
     let error = io_error(id, what);
     move |source| side(error(source))

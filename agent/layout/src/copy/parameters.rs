@@ -5,7 +5,7 @@ use drivebay_worker::{Context, Job};
 
 use crate::{
     claimed::{ClaimedDrive, unchanged},
-    error::{CarveError, damaged},
+    error::{LayoutError, damaged},
     jobs::{Changed, SetParameters},
     layout,
 };
@@ -13,8 +13,8 @@ use crate::{
 impl Job for SetParameters {
     const NAME: &'static str = "set-parameters";
     type Answer = Changed;
-    type Error = CarveError;
-    fn run(self, context: &mut Context) -> Result<Changed, CarveError> {
+    type Error = LayoutError;
+    fn run(self, context: &mut Context) -> Result<Changed, LayoutError> {
         context.step("set-parameters");
         layout::change(&self.drive, |drive| set(drive, &self))
     }
@@ -24,7 +24,7 @@ impl Job for SetParameters {
 pub(super) fn set<D: ClaimedDrive + ?Sized>(
     drive: &mut D,
     job: &SetParameters,
-) -> Result<Changed, CarveError> {
+) -> Result<Changed, LayoutError> {
     let uuid = job.uuid;
     let contents = drive.contents()?;
     let placed = drive.placed(&contents, uuid)?;

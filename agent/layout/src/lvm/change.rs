@@ -13,7 +13,7 @@ use super::{
 use crate::{
     claimed::{ClaimedDrive, Erasable, in_doubt},
     device::Device,
-    error::{CarveError, damaged, fit, in_use, io_error},
+    error::{LayoutError, damaged, fit, in_use, io_error},
     plan::advance::first_state,
     zeroed::Slots,
 };
@@ -42,7 +42,7 @@ impl ClaimedDrive for Session<'_> {
             .and_then(backup::of_free_space)
     }
 
-    fn contents(&self) -> Result<Contents, CarveError> {
+    fn contents(&self) -> Result<Contents, LayoutError> {
         let mut contents = self.view.contents.clone();
         contents.space = self.space();
         contents.notes.extend(self.notes.iter().cloned());
@@ -50,7 +50,7 @@ impl ClaimedDrive for Session<'_> {
     }
 
     /// Every change has read everything again at its end.
-    fn changed(&self) -> Result<Contents, CarveError> {
+    fn changed(&self) -> Result<Contents, LayoutError> {
         self.contents()
     }
 
@@ -72,7 +72,7 @@ impl ClaimedDrive for Session<'_> {
         plan::grow(&contents.free, end.unwrap_or(0), more).ok_or(possible)
     }
 
-    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError> {
+    fn create_in(&mut self, record: &Record, runs: &[Extent]) -> Result<(), LayoutError> {
         let lvs = &self.committed.vg.lvs;
         let lv_name = name::of_lv(self.vg(), &record.name, record.uuid, |name| {
             lvs.iter().any(|lv| lv.name == name)
@@ -99,14 +99,14 @@ impl ClaimedDrive for Session<'_> {
         let done = self.lvm("creating a volume", "lvcreate", args);
         self.created(record.uuid, done)
             .map_err(|error| match error {
-                CarveError::Damaged { .. } | CarveError::Ambiguous { .. } => {
+                LayoutError::Damaged { .. } | LayoutError::Ambiguous { .. } => {
                     in_doubt(&self.id, &error)
                 }
                 error => error,
             })
     }
 
-    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError> {
+    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), LayoutError> {
         let uuid = placed.record.uuid;
         let lv = self.lv(uuid)?;
         let size = placed.record.extent.len + runs.iter().map(|run| run.len).sum::<u64>();
@@ -129,12 +129,12 @@ impl ClaimedDrive for Session<'_> {
         self.keep_copy()
     }
 
-    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), CarveError> {
+    fn is_free_to_change(&self, uuid: Uuid) -> Result<(), LayoutError> {
         self.without_snapshots(uuid)?;
         self.unchecked(uuid)
     }
 
-    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError> {
+    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), LayoutError> {
         let uuid = placed.record.uuid;
         let lv = self.lv(uuid)?;
         if !self.take_from_kernel(&lv)? {
@@ -157,7 +157,7 @@ impl ClaimedDrive for Session<'_> {
                 self.keep_copy()
             }
             // The next `Look` with repair, which needs the same lock, activates it again.
-            (Err(error @ CarveError::LvmLocked { .. }), _) => Err(error),
+            (Err(error @ LayoutError::LvmLocked { .. }), _) => Err(error),
             (done, _) => {
                 // The delete was not acknowledged: the kernel gets its device back.
                 let args = vec!["--activate=y".into(), self.path(&lv)];
@@ -172,7 +172,7 @@ impl ClaimedDrive for Session<'_> {
     }
 
     /// Always false: a single name is the whole mark.
-    fn is_half_marked(&self, _uuid: Uuid) -> Result<bool, CarveError> {
+    fn is_half_marked(&self, _uuid: Uuid) -> Result<bool, LayoutError> {
         Ok(false)
     }
 
@@ -181,7 +181,7 @@ impl ClaimedDrive for Session<'_> {
         placed: &Placed,
         state: &RecordState,
         place: &PlaceState,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let lv = self.lv(placed.record.uuid)?;
         let wanted = tags::of_record(&Record {
             state: state.clone(),
@@ -195,7 +195,7 @@ impl ClaimedDrive for Session<'_> {
         self.keep_copy()
     }
 
-    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError> {
+    fn take_device(&mut self, placed: &Placed) -> Result<(), LayoutError> {
         let lv = self.lv(placed.record.uuid)?;
         if !self.take_from_kernel(&lv)? {
             return Err(in_use(placed, &self.dev.holders(placed)));
@@ -203,14 +203,14 @@ impl ClaimedDrive for Session<'_> {
         Ok(())
     }
 
-    fn settle_again(&mut self) -> Result<(), CarveError> {
+    fn settle_again(&mut self) -> Result<(), LayoutError> {
         let notes = std::mem::take(&mut self.notes);
         *self = Self::open(self.dev, true)?;
         self.notes.extend(notes);
         Ok(())
     }
 
-    fn write_label(&mut self, label: &Label) -> Result<(), CarveError> {
+    fn write_label(&mut self, label: &Label) -> Result<(), LayoutError> {
         self.write_mark(
             &VgMark {
                 label: label.clone(),
@@ -219,12 +219,12 @@ impl ClaimedDrive for Session<'_> {
         )
     }
 
-    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError> {
+    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, LayoutError> {
         Ok(self.extents(&self.lv(placed.record.uuid)?))
     }
 
     /// An administrator may have activated the deleted volume.
-    fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
+    fn seize(&self, placed: &Placed) -> Result<(), LayoutError> {
         let lv = self.lv(placed.record.uuid)?;
         if self.device(&lv).is_some() && !self.take_from_kernel(&lv)? {
             return Err(in_use(placed, &self.dev.holders(placed)));
@@ -232,12 +232,12 @@ impl ClaimedDrive for Session<'_> {
         Ok(())
     }
 
-    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError> {
+    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError> {
         note::write(self.dev, &erasable.runs, erasable.guid, done)
             .map_err(io_error(&self.id, "noting how far erasing is"))
     }
 
-    fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError> {
+    fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError> {
         let uuid = erasable.uuid;
         let args = vec!["--force".into(), "--yes".into(), self.path(&self.lv(uuid)?)];
         let done = self.lvm("freeing erased space", "lvremove", args);
@@ -255,7 +255,7 @@ impl ClaimedDrive for Session<'_> {
 impl Session<'_> {
     /// Checks the result of `lvcreate`, and removes a volume that was created although the command
     /// failed.
-    fn created(&mut self, uuid: Uuid, done: Result<(), CarveError>) -> Result<(), CarveError> {
+    fn created(&mut self, uuid: Uuid, done: Result<(), LayoutError>) -> Result<(), LayoutError> {
         self.see_again()?;
         match (done, self.volume(uuid)) {
             (Ok(()), Some(placed)) => {
@@ -288,7 +288,7 @@ impl Session<'_> {
     }
 
     /// Replaces the VG's mark in its tags, and reads everything again.
-    fn write_mark(&mut self, mark: &VgMark, what: &str) -> Result<(), CarveError> {
+    fn write_mark(&mut self, mark: &VgMark, what: &str) -> Result<(), LayoutError> {
         let mut args = tags::options(&self.committed.vg.tags, &tags::of_vg(mark));
         args.push(self.vg().into());
         self.lvm(what, "vgchange", args)?;
@@ -309,7 +309,7 @@ impl Session<'_> {
     }
 
     /// Returns the error of a change whose result is not the expected one.
-    fn odd(&self, reason: &str) -> CarveError {
+    fn odd(&self, reason: &str) -> LayoutError {
         damaged(&self.id, reason.to_owned())
     }
 }

@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::{metadata::Lv, name, session::Session, snapshot::Store, view};
 use crate::{
     claimed::ClaimedDrive,
-    error::{CarveError, damaged, io_error},
+    error::{LayoutError, damaged, io_error},
     jobs::SnapshotDevice,
     open,
     pace::Pace,
-    plan as carving, space,
+    plan as volumes_plan, space,
 };
 use drivebay_model::{Cause, Contents, Zeroing, cause::chain};
 use drivebay_sys::{blockdev::BlockDev, dm};
@@ -33,12 +33,12 @@ pub(crate) fn make(
     uuid: Uuid,
     bytes: u64,
     context: &mut Context,
-) -> Result<Contents, CarveError> {
+) -> Result<Contents, LayoutError> {
     let mut session = Session::open(dev, true)?;
     session.living(&session.view.contents, uuid)?;
     let lv = session.lv(uuid)?;
     if !session.view.checks.is_empty() {
-        return Err(CarveError::Busy {
+        return Err(LayoutError::Busy {
             drive: session.id.to_string(),
             reason: "an earlier check's snapshot is not gone yet".into(),
         });
@@ -73,7 +73,7 @@ pub(crate) fn make(
 }
 
 /// The snapshot of a volume, when the kernel has it.
-pub(crate) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<SnapshotDevice>, CarveError> {
+pub(crate) fn find(dev: &BlockDev, uuid: Uuid) -> Result<Option<SnapshotDevice>, LayoutError> {
     Ok(active(&Session::open(dev, false)?, uuid))
 }
 
@@ -93,7 +93,7 @@ fn active(session: &Session<'_>, uuid: Uuid) -> Option<SnapshotDevice> {
 pub(crate) fn clear(
     dev: &mut BlockDev,
     context: &mut Context,
-) -> Result<Option<Contents>, CarveError> {
+) -> Result<Option<Contents>, LayoutError> {
     let id = dev.drive().id.clone();
     let mut cleared = false;
     loop {
@@ -116,7 +116,7 @@ pub(crate) fn clear(
         open::unlock_to_zero(dev, &runs)?;
         let mut pace = Pace::new(u64::MAX);
         let mut done = 0;
-        while let Some(left) = carving::at(&runs, done) {
+        while let Some(left) = volumes_plan::at(&runs, done) {
             context.step("erasing a snapshot");
             done += pace
                 .zero(dev, left, how)
@@ -129,11 +129,11 @@ pub(crate) fn clear(
         // An operator may have removed it meanwhile.
         if let Some(lv) = found {
             match space::is_zeros(dev, &id, &runs, "checking that a snapshot is erased") {
-                Err(CarveError::NotErased { .. }) if how == Zeroing::Command => {
+                Err(LayoutError::NotErased { .. }) if how == Zeroing::Command => {
                     session.note_unzeroed()?;
                     continue;
                 }
-                Err(error @ CarveError::NotErased { .. }) => {
+                Err(error @ LayoutError::NotErased { .. }) => {
                     session.note_unzeroed()?;
                     return Err(error);
                 }
@@ -154,8 +154,8 @@ pub(crate) fn clear(
     }
 }
 
-fn busy(session: &Session<'_>) -> CarveError {
-    CarveError::LvmLocked {
+fn busy(session: &Session<'_>) -> LayoutError {
+    LayoutError::LvmLocked {
         drive: session.id.to_string(),
         source: Cause::text("a check has a snapshot open; it ends within seconds"),
     }
@@ -163,7 +163,7 @@ fn busy(session: &Session<'_>) -> CarveError {
 
 impl Session<'_> {
     /// Parts snapshots that no process has open from their volumes. They keep their space until they are erased.
-    pub(super) fn part_checks(&mut self) -> Result<(), CarveError> {
+    pub(super) fn part_checks(&mut self) -> Result<(), LayoutError> {
         let mut changed = self.drop_unknown_snapshots()?;
         let attached: Vec<Lv> = self
             .view
@@ -194,7 +194,7 @@ impl Session<'_> {
 
     /// Removes the kernel's devices of a store that is split from its volume; false while one of them is open. LVM leaves one behind
     /// (`-cow`) if udevd has it open at that moment, and it would count as a foreign device on the drive.
-    fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
+    fn take_store_from_kernel(&self, lv: &Lv) -> Result<bool, LayoutError> {
         let uuid = format!("{}-cow", view::dm_uuid(&self.committed.vg, lv));
         let removed = |result: io::Result<()>| match result {
             Ok(()) => Ok(true),
@@ -213,7 +213,7 @@ impl Session<'_> {
     /// Removes devices of snapshots that the kernel has and LVM's metadata do not: an `lvconvert` that attached or parted one was killed
     /// while its volume was suspended, and resuming the volume put the tables in use that were loaded. LVM can part no other snapshot of
     /// the volume meanwhile. One that is open is left for a later look. Returns whether any was removed.
-    fn drop_unknown_snapshots(&self) -> Result<bool, CarveError> {
+    fn drop_unknown_snapshots(&self) -> Result<bool, LayoutError> {
         let (vg, drive) = (&self.committed.vg, &self.dev.drive().kernel_name);
         let mut removed = false;
         for lv in self.view.checks.values() {
@@ -231,7 +231,7 @@ impl Session<'_> {
     }
 
     /// True if the snapshot's device is open; false if the kernel has no such device. Errs if its status cannot be read.
-    pub(super) fn is_open(&self, lv: &Lv) -> Result<bool, CarveError> {
+    pub(super) fn is_open(&self, lv: &Lv) -> Result<bool, LayoutError> {
         let Some(device) = self.device(lv) else {
             return Ok(false);
         };
@@ -239,7 +239,7 @@ impl Session<'_> {
     }
 
     /// Fails while a check has a snapshot of the volume, or one that was deleted is not parted from it.
-    pub(super) fn unchecked(&self, uuid: Uuid) -> Result<(), CarveError> {
+    pub(super) fn unchecked(&self, uuid: Uuid) -> Result<(), LayoutError> {
         let lv = self.lv(uuid)?;
         let attached = |one: &Lv| one.snapshot_of.as_ref() == Some(&lv.name);
         if self.view.checks.values().any(attached) {

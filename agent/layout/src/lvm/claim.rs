@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     claimable,
-    error::{CarveError, damaged, io_error},
+    error::{LayoutError, damaged, io_error},
     jobs::Claim,
     space,
 };
@@ -28,7 +28,7 @@ use drivebay_model::{ClaimPolicy, DriveId, Extent, Label, MIB, Zeroing, units::h
 use drivebay_sys::{blockdev::BlockDev, lvm};
 
 /// Returns the label in the tags of Drivebay's VG on a drive; None if it has no such VG.
-pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
+pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, LayoutError> {
     let id = &dev.drive().id;
     let committed = match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
         Found::Vg(committed) => *committed,
@@ -45,7 +45,7 @@ pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, CarveError> {
 }
 
 /// Fails if the kernel has partitions of the drive.
-pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), CarveError> {
+pub(crate) fn no_partitions(dev: &BlockDev, id: &DriveId) -> Result<(), LayoutError> {
     let partitions = dev
         .partitions()
         .map_err(io_error(id, "reading the kernel's partitions"))?;
@@ -58,7 +58,7 @@ pub(crate) fn resume(
     dev: &BlockDev,
     id: &DriveId,
     policy: ClaimPolicy,
-) -> Result<bool, CarveError> {
+) -> Result<bool, LayoutError> {
     let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
     match found {
         Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
@@ -97,7 +97,7 @@ pub(crate) fn resume(
 }
 
 /// Creates PV and VG durably, and verifies them by Drivebay's reader and by LVM.
-pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
+pub(crate) fn begin(dev: &BlockDev, id: &DriveId, claim: &Claim) -> Result<(), LayoutError> {
     let label = &claim.label;
     let vg = name::of_vg(label.drive_uuid);
     let node = dev.drive().node();

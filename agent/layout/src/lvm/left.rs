@@ -14,7 +14,7 @@ use super::{
     aside::{self, Aside, InHand},
     name,
 };
-use crate::{error::CarveError, jobs::ResumeLeft, open::LOCK_LIMIT};
+use crate::{error::LayoutError, jobs::ResumeLeft, open::LOCK_LIMIT};
 use drivebay_sys::dm::{self, Control, Suspended};
 
 /// Limit of resuming all devices, in addition to the limit of locking a drive.
@@ -28,8 +28,8 @@ struct Resumed {
 }
 
 /// See `ResumeLeft`. Each drive has a thread of its own: one that does not answer delays no other.
-pub(crate) fn resume(job: &ResumeLeft) -> Result<Vec<String>, CarveError> {
-    let still = |why| CarveError::StillSuspended { why };
+pub(crate) fn resume(job: &ResumeLeft) -> Result<Vec<String>, LayoutError> {
+    let still = |why| LayoutError::StillSuspended { why };
     // Read before the devices are listed: a device whose thread ends in between is resumed by then, or is in the list.
     let in_hand = aside::in_hand();
     let all = dm::suspended(Path::new("/sys"));
@@ -60,8 +60,8 @@ pub(crate) fn resume(job: &ResumeLeft) -> Result<Vec<String>, CarveError> {
 fn resume_drives(
     drives: BTreeMap<Uuid, Vec<Suspended>>,
     needs_lock: bool,
-) -> Result<Resumed, CarveError> {
-    let control = Control::open().map_err(|error| CarveError::StillSuspended {
+) -> Result<Resumed, LayoutError> {
+    let control = Control::open().map_err(|error| LayoutError::StillSuspended {
         why: format!("device-mapper's control node does not open: {error}"),
     })?;
     let control = Arc::new(control);

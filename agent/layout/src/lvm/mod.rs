@@ -36,7 +36,7 @@ mod vg;
 pub mod view;
 
 use super::{
-    error::{CarveError, Fault, io_error},
+    error::{LayoutError, Fault, io_error},
     open,
 };
 use drivebay_model::DriveRef;
@@ -47,7 +47,7 @@ pub use session::shown;
 /// Removes the volumes of a Drivebay drive from the kernel before it is wiped or released; errs
 /// with `Busy` if one is in use. Does nothing for a drive of another owner, or one whose contents
 /// are invalid: O_EXCL refuses it while anything of it is active.
-pub(super) fn deactivate(drive: &DriveRef) -> Result<(), CarveError> {
+pub(super) fn deactivate(drive: &DriveRef) -> Result<(), LayoutError> {
     let dev = open::locked(drive)?;
     let found = metadata::read(&dev).map_err(io_error(&drive.id, "reading the LVM label"))?;
     if !is_ours(&found) {
@@ -55,7 +55,7 @@ pub(super) fn deactivate(drive: &DriveRef) -> Result<(), CarveError> {
     }
     match Session::open(&dev, false) {
         Ok(session) => session.deactivate_all(),
-        Err(error) if matches!(error, CarveError::Io { .. }) || error.fault() != Fault::Drive => {
+        Err(error) if matches!(error, LayoutError::Io { .. }) || error.fault() != Fault::Drive => {
             Err(error)
         }
         Err(_) => Ok(()),

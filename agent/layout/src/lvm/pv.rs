@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     device::Medium,
-    error::{CarveError, damaged, io_error},
+    error::{LayoutError, damaged, io_error},
 };
 use drivebay_model::DriveId;
 
@@ -70,7 +70,7 @@ pub(super) fn never_complete<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
     header: &PvHeader,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     let copy = header
         .bootloader
         .map(|area| backup::newest(dev, area))

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     device::Medium,
-    error::{CarveError, ambiguous, damaged, host_error, io_error, not_ours},
+    error::{LayoutError, ambiguous, damaged, host_error, io_error, not_ours},
 };
 use drivebay_model::{Cause, DriveId, DriveRef, Extent, Placed, RecordState};
 use drivebay_sys::{
@@ -41,7 +41,7 @@ impl<'a> Session<'a> {
     /// Reads the metadata, the kernel's devices and the progress of erasing; with `repair`, also
     /// repairs the drive. Without it a torn text is replaced by its copy in memory only, with a
     /// note.
-    pub(crate) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, CarveError> {
+    pub(crate) fn open(dev: &'a BlockDev, repair: bool) -> Result<Self, LayoutError> {
         let id = &dev.drive().id;
         let mut session = match committed(dev, id)? {
             Ok(committed) if repair => Self::of(dev, labelled(dev, id, committed)?)?,
@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads the drive without repairs. The inner error: its metadata is torn.
-    fn read(dev: &'a BlockDev) -> Result<Result<Self, Torn>, CarveError> {
+    fn read(dev: &'a BlockDev) -> Result<Result<Self, Torn>, LayoutError> {
         match committed(dev, &dev.drive().id)? {
             Ok(committed) => Self::of(dev, committed).map(Ok),
             Err(torn) => Ok(Err(torn)),
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
     }
 
     /// Combines this metadata with the kernel's devices.
-    fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, CarveError> {
+    fn of(dev: &'a BlockDev, committed: Committed) -> Result<Self, LayoutError> {
         let id = dev.drive().id.clone();
         let newer = committed.header.bootloader;
         if let Some(format) = newer.and_then(|area| backup::newer(dev, area)) {
@@ -125,7 +125,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns the LV of a volume.
-    pub(super) fn lv(&self, uuid: Uuid) -> Result<Lv, CarveError> {
+    pub(super) fn lv(&self, uuid: Uuid) -> Result<Lv, LayoutError> {
         let lv = self.view.lvs.get(&uuid).cloned();
         lv.ok_or_else(|| ambiguous(uuid, "it has no LV".into()))
     }
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         what: &str,
         command: &str,
         args: Vec<OsString>,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let run = || lvm::run(command, &self.node(), self.vg(), &args);
         self.flushed(what, self.again_if_mended(run))
     }
@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         what: &str,
         command: &str,
         args: Vec<OsString>,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let run = || lvm::run_within(command, &self.node(), self.vg(), &args, STANDSTILL);
         self.flushed(what, self.again_if_mended(run))
     }
@@ -203,26 +203,26 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn flushed<T>(&self, what: &str, done: Result<T, LvmError>) -> Result<(), CarveError> {
+    fn flushed<T>(&self, what: &str, done: Result<T, LvmError>) -> Result<(), LayoutError> {
         let flushed = self.flush();
         done.map_err(|error| self.lvm_error(what, error))?;
         flushed
     }
 
     /// Makes the metadata that was read durable.
-    pub(super) fn flush(&self) -> Result<(), CarveError> {
+    pub(super) fn flush(&self) -> Result<(), LayoutError> {
         let flushed = self.dev.flush();
         flushed.map_err(io_error(&self.id, "flushing LVM's metadata"))
     }
 
-    fn lvm_error(&self, what: &str, error: LvmError) -> CarveError {
+    fn lvm_error(&self, what: &str, error: LvmError) -> LayoutError {
         match error {
-            error if error.is_no_space() => CarveError::NoSpace {
+            error if error.is_no_space() => LayoutError::NoSpace {
                 drive: self.id.to_string(),
                 needed: 0,
                 largest: self.view.contents.largest_free(),
             },
-            error if error.is_metadata_full() => CarveError::TableFull {
+            error if error.is_metadata_full() => LayoutError::TableFull {
                 drive: self.id.to_string(),
                 entries: u32::try_from(self.committed.vg.lvs.len()).unwrap_or(u32::MAX),
             },
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes a copy of the present metadata, which must have been flushed after its change.
-    pub(super) fn keep_copy(&mut self) -> Result<(), CarveError> {
+    pub(super) fn keep_copy(&mut self) -> Result<(), LayoutError> {
         let Some(area) = self.committed.header.bootloader else {
             self.notes
                 .push("there is no room for a copy of LVM's metadata on this drive".into());
@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
 
     /// Writes a copy of metadata that may be an administrator's change, after flushing it, since no
     /// command of Drivebay did.
-    fn keep_strange_copy(&mut self) -> Result<(), CarveError> {
+    fn keep_strange_copy(&mut self) -> Result<(), LayoutError> {
         // A copy that cannot be read is written again.
         let known = self.committed.header.bootloader;
         let known = known.and_then(|area| backup::newest(self.dev, area).ok().flatten());
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
 
     /// Removes devices that are left from before the drive was unplugged. A device that is mounted
     /// stays, and so does its volume, until it is unmounted.
-    fn clear_orphans(&mut self) -> Result<(), CarveError> {
+    fn clear_orphans(&mut self) -> Result<(), LayoutError> {
         let mut removed = false;
         for uuid in &self.view.orphaned {
             if let Some(lv) = self.view.lvs.get(uuid) {
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
     }
 
     /// Activates live volumes that are not active, and refreshes devices whose table is outdated.
-    fn settle(&mut self) -> Result<(), CarveError> {
+    fn settle(&mut self) -> Result<(), LayoutError> {
         let lvs = &self.view.lvs;
         let absent: Vec<OsString> = self
             .view
@@ -319,7 +319,7 @@ impl<'a> Session<'a> {
     }
 
     /// Reads everything again after a change, from the medium and the kernel.
-    pub(super) fn see_again(&mut self) -> Result<(), CarveError> {
+    pub(super) fn see_again(&mut self) -> Result<(), LayoutError> {
         match Self::read(self.dev)? {
             Ok(again) => {
                 let notes = std::mem::take(&mut self.notes);
@@ -338,7 +338,7 @@ impl<'a> Session<'a> {
     }
 
     /// Removes an LV's device from the kernel, if there is one; false while it is in use.
-    pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, CarveError> {
+    pub(super) fn take_from_kernel(&self, lv: &Lv) -> Result<bool, LayoutError> {
         match self.remove_device(&view::dm_uuid(&self.committed.vg, lv)) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
@@ -352,10 +352,10 @@ impl<'a> Session<'a> {
         dm::remove_from(Path::new("/sys"), drive, uuid).map(drop)
     }
 
-    pub(super) fn deactivate_all(&self) -> Result<(), CarveError> {
+    pub(super) fn deactivate_all(&self) -> Result<(), LayoutError> {
         for lv in &self.committed.vg.lvs {
             if self.device(lv).is_some() && !self.take_from_kernel(lv)? {
-                return Err(CarveError::Busy {
+                return Err(LayoutError::Busy {
                     drive: self.id.to_string(),
                     reason: format!("LV {}/{} is in use", self.vg(), lv.name),
                 });
@@ -366,7 +366,7 @@ impl<'a> Session<'a> {
 
     /// Fails unless LVM itself reports the same VG and LVs as were read, which is checked before a
     /// new VG is used.
-    pub(super) fn cross_check(&self) -> Result<(), CarveError> {
+    pub(super) fn cross_check(&self) -> Result<(), LayoutError> {
         let report = lvm::report(&self.node(), self.vg())
             .map_err(|error| lvm_error(&self.id, "asking LVM what it sees", &error))?;
         let vg = &self.committed.vg;
@@ -409,13 +409,13 @@ impl<'a> Session<'a> {
 fn committed<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
-) -> Result<Result<Committed, Torn>, CarveError> {
+) -> Result<Result<Committed, Torn>, LayoutError> {
     match metadata::read(dev).map_err(io_error(id, "reading LVM's metadata"))? {
         Found::Torn(torn) => Ok(Err(torn)),
         Found::Vg(committed) => Ok(Ok(*committed)),
         Found::Orphan(header) if pv::drive_uuid_of(&header.uuid).is_some() => {
             pv::never_complete(dev, id, &header)?;
-            Err(CarveError::Unlabelled {
+            Err(LayoutError::Unlabelled {
                 drive: id.to_string(),
             })
         }
@@ -426,7 +426,7 @@ fn committed<D: Medium + ?Sized>(
 
 /// Returns a drive's metadata without reading the kernel's devices; the last acknowledged version
 /// if it is torn.
-pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, CarveError> {
+pub fn shown<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<Committed, LayoutError> {
     match committed(dev, id)? {
         Ok(committed) => Ok(committed),
         Err(torn) => copy_of(dev, id, &torn),
@@ -438,7 +438,7 @@ pub(super) fn copy_of<D: Medium + ?Sized>(
     dev: &D,
     id: &DriveId,
     torn: &Torn,
-) -> Result<Committed, CarveError> {
+) -> Result<Committed, LayoutError> {
     let fail = |why: &str| Err(torn_and(id, torn, why));
     let copy = match torn.header.bootloader {
         Some(area) => {
@@ -462,7 +462,7 @@ pub(super) fn copy_of<D: Medium + ?Sized>(
     }
 }
 
-fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
+fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> LayoutError {
     damaged(
         id,
         format!("its LVM metadata is torn ({}), and {why}", torn.why),
@@ -470,7 +470,7 @@ fn torn_and(id: &DriveId, torn: &Torn, why: &str) -> CarveError {
 }
 
 /// Rewrites the label sector of a drive if it was damaged.
-fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Committed, CarveError> {
+fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Committed, LayoutError> {
     let Some(why) = found.label_damage.take() else {
         return Ok(found);
     };
@@ -490,7 +490,7 @@ fn labelled(dev: &BlockDev, id: &DriveId, mut found: Committed) -> Result<Commit
 /// Restores header or text of a metadata area if the copy is certainly the committed version: then
 /// the kernel has no newer table of a volume in use. False: it is not certain, and nothing was
 /// written.
-fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<bool, CarveError> {
+fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<bool, LayoutError> {
     let id = &dev.drive().id;
     let [area] = torn.header.metadata.as_slice() else {
         return Ok(false);
@@ -527,7 +527,7 @@ fn restore_in_place(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<boo
 /// LVM's command requires that nothing of the drive is active: a table in the kernel may be newer
 /// than the copy. The copy is the last acknowledged version; a change that is lost was never
 /// acknowledged.
-fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError> {
+fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, LayoutError> {
     let id = &dev.drive().id;
     let copy = copy_of(dev, id, torn)?;
     if !restore_in_place(dev, torn, &copy)? {
@@ -551,7 +551,7 @@ fn restore<'a>(dev: &'a BlockDev, torn: &Torn) -> Result<Session<'a>, CarveError
     }
 }
 
-fn restore_by_lvm(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<(), CarveError> {
+fn restore_by_lvm(dev: &BlockDev, torn: &Torn, copy: &Committed) -> Result<(), LayoutError> {
     let id = &dev.drive().id;
     let Committed { vg, text, .. } = copy;
     let fail = |why: &str| Err(torn_and(id, torn, why));
@@ -595,7 +595,7 @@ fn erase_notes<D: Medium + ?Sized>(dev: &D, committed: &Committed) -> BTreeMap<U
 }
 
 /// Returns the kernel's devices of a VG's LVs, and all others on its drive.
-fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
+fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, LayoutError> {
     let DriveRef {
         id, kernel_name, ..
     } = dev.drive();
@@ -608,12 +608,12 @@ fn devices(dev: &BlockDev, vg: &Vg) -> Result<Vec<DmDevice>, CarveError> {
 }
 
 /// Converts the error of an `lvm` command.
-pub(super) fn lvm_error(id: &DriveId, what: &str, error: &LvmError) -> CarveError {
+pub(super) fn lvm_error(id: &DriveId, what: &str, error: &LvmError) -> LayoutError {
     let (drive, source) = (id.to_string(), Cause::new(error));
     match error {
-        LvmError::LockHeld { .. } => CarveError::LvmLocked { drive, source },
-        error if error.is_of_host() => CarveError::NoLvm { drive, source },
-        _ => CarveError::Lvm {
+        LvmError::LockHeld { .. } => LayoutError::LvmLocked { drive, source },
+        error if error.is_of_host() => LayoutError::NoLvm { drive, source },
+        _ => LayoutError::Lvm {
             drive,
             what: what.to_owned(),
             source,

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::{change::extents_of, metadata::Lv, name, plan, session::Session, tags};
 use crate::{
     claimed::{ClaimedDrive, in_doubt_of, unchanged},
-    error::{CarveError, LOST, damaged, fit},
+    error::{LayoutError, LOST, damaged, fit},
     jobs::{Changed, TakeSnapshot},
-    plan as carving, space,
+    plan as volumes_plan, space,
 };
 use drivebay_model::{Contents, MIB, PlacedSnapshot, SnapshotRecord, cause::chain};
 use drivebay_sys::{blockdev::BlockDev, dm::SnapshotStatus};
@@ -73,7 +73,7 @@ pub(crate) fn take(
     dev: &BlockDev,
     job: &TakeSnapshot,
     context: &mut Context,
-) -> Result<Changed, CarveError> {
+) -> Result<Changed, LayoutError> {
     let mut session = Session::open(dev, true)?;
     let placed = session
         .living(&session.view.contents, job.record.volume)?
@@ -90,7 +90,7 @@ pub(crate) fn take(
             session.flush()?;
             return unchanged(session.contents()?);
         }
-        return Err(CarveError::Busy {
+        return Err(LayoutError::Busy {
             drive: session.id.to_string(),
             reason: format!(
                 "an incomplete snapshot {} of the same name is still to be deleted",
@@ -175,7 +175,7 @@ fn is_answer(existing: &SnapshotRecord, asked: &SnapshotRecord) -> bool {
 }
 
 /// Records that snapshots of a group are complete. See `CompleteSnapshots`.
-pub(crate) fn complete(dev: &BlockDev, uuids: &[Uuid]) -> Result<Changed, CarveError> {
+pub(crate) fn complete(dev: &BlockDev, uuids: &[Uuid]) -> Result<Changed, LayoutError> {
     let mut session = Session::open(dev, true)?;
     let records = session.usable(uuids)?;
     let incomplete = || records.iter().filter(|record| !record.is_complete);
@@ -198,13 +198,13 @@ pub(crate) fn complete(dev: &BlockDev, uuids: &[Uuid]) -> Result<Changed, CarveE
 }
 
 /// Takes a snapshot from its volume. What it stored is erased by `check::clear`. One that is not there is left alone.
-pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, CarveError> {
+pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, LayoutError> {
     let mut session = Session::open(dev, true)?;
     let Some(lv) = session.view.snapshots.get(&uuid).cloned() else {
         return unchanged(session.contents()?);
     };
     if session.is_open(&lv)? {
-        return Err(CarveError::SnapshotInUse {
+        return Err(LayoutError::SnapshotInUse {
             drive: session.id.to_string(),
             uuid,
         });
@@ -229,10 +229,10 @@ pub(crate) fn drop_one(dev: &BlockDev, uuid: Uuid) -> Result<Changed, CarveError
     session.answer()
 }
 
-fn fit_snapshot(snapshot: &PlacedSnapshot) -> Result<(), CarveError> {
+fn fit_snapshot(snapshot: &PlacedSnapshot) -> Result<(), LayoutError> {
     match &snapshot.ambiguous {
         None => Ok(()),
-        Some(reason) => Err(CarveError::Ambiguous {
+        Some(reason) => Err(LayoutError::Ambiguous {
             uuid: snapshot.record.uuid,
             reason: reason.clone(),
         }),
@@ -290,14 +290,14 @@ impl Session<'_> {
         lv: &Lv,
         store: &Store,
         context: &mut Context,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let contents = self.contents()?;
-        let no_space = |needed| CarveError::NoSpace {
+        let no_space = |needed| LayoutError::NoSpace {
             drive: self.id.to_string(),
             needed,
             largest: contents.largest_free(),
         };
-        let size = carving::rounded(store.bytes).ok_or_else(|| no_space(store.bytes))?;
+        let size = volumes_plan::rounded(store.bytes).ok_or_else(|| no_space(store.bytes))?;
         let runs = space::room(self, &contents, store.need, |_, contents| {
             plan::allocate(&contents.free, size).ok_or_else(|| no_space(size))
         })?;
@@ -338,11 +338,11 @@ impl Session<'_> {
     }
 
     /// Fails where LVM cannot make a snapshot of the LV.
-    pub(super) fn takes_snapshots(&self, lv: &Lv) -> Result<(), CarveError> {
+    pub(super) fn takes_snapshots(&self, lv: &Lv) -> Result<(), LayoutError> {
         if name::takes_snapshots(self.vg(), &lv.name) {
             return Ok(());
         }
-        Err(CarveError::Busy {
+        Err(LayoutError::Busy {
             drive: self.id.to_string(),
             reason: format!(
                 "the name of LV {} is too long for one that has a snapshot",
@@ -356,9 +356,9 @@ impl Session<'_> {
     }
 
     /// Returns the records of these snapshots. Errs with `NotTogether` if one is neither complete nor can be completed.
-    fn usable(&self, uuids: &[Uuid]) -> Result<Vec<SnapshotRecord>, CarveError> {
+    fn usable(&self, uuids: &[Uuid]) -> Result<Vec<SnapshotRecord>, LayoutError> {
         let record = |uuid: &Uuid| {
-            usable(self.snapshot(*uuid)).map_err(|why| CarveError::NotTogether {
+            usable(self.snapshot(*uuid)).map_err(|why| LayoutError::NotTogether {
                 why: format!("snapshot {uuid} on drive {}: {why}", self.id),
             })
         };
@@ -366,7 +366,7 @@ impl Session<'_> {
     }
 
     /// Marks an incomplete snapshot as complete in its tags.
-    fn write_complete(&self, record: &SnapshotRecord) -> Result<(), CarveError> {
+    fn write_complete(&self, record: &SnapshotRecord) -> Result<(), LayoutError> {
         let complete = SnapshotRecord {
             is_complete: true,
             ..record.clone()
@@ -379,7 +379,7 @@ impl Session<'_> {
         what: &str,
         record: &SnapshotRecord,
         wanted: &SnapshotRecord,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let options = tags::options(&tags::of_snapshot(record), &tags::of_snapshot(wanted));
         let path = format!("{}/{}", self.vg(), name::snapshot(record.uuid));
         let args = options.into_iter().chain([path.into()]).collect();
@@ -388,7 +388,7 @@ impl Session<'_> {
 
     /// Marks snapshots that the kernel has invalidated as lost in their tags. A write that fails is noted in the contents, and repeated by
     /// the next `Look` with repair.
-    pub(super) fn record_losses(&mut self) -> Result<(), CarveError> {
+    pub(super) fn record_losses(&mut self) -> Result<(), LayoutError> {
         let lost = unrecorded_losses(&self.view.contents);
         if lost.is_empty() {
             return Ok(());
@@ -419,10 +419,10 @@ impl Session<'_> {
     }
 
     /// Fails while a volume has snapshots: they would be lost, or LVM refuses.
-    pub(super) fn without_snapshots(&self, uuid: Uuid) -> Result<(), CarveError> {
+    pub(super) fn without_snapshots(&self, uuid: Uuid) -> Result<(), LayoutError> {
         let snapshots = self.volume(uuid).map(|placed| placed.snapshots.as_slice());
         match snapshots {
-            Some(snapshots) if !snapshots.is_empty() => Err(CarveError::HasSnapshots {
+            Some(snapshots) if !snapshots.is_empty() => Err(LayoutError::HasSnapshots {
                 uuid,
                 snapshots: snapshots
                     .iter()

@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::aside::InHand;
-use crate::error::CarveError;
+use crate::error::LayoutError;
 use drivebay_model::units::human_duration;
 
 /// Longest time that volumes are suspended, whatever the caller requests.
@@ -91,7 +91,7 @@ pub(super) trait GroupMember: Send + Sync + 'static {
 pub(super) fn at_one_moment<M: GroupMember>(
     members: Vec<Arc<M>>,
     patience: Duration,
-) -> Result<Duration, CarveError> {
+) -> Result<Duration, LayoutError> {
     let hold = Arc::new(Hold::new(&members, patience.min(MOST)));
     // No thread may wait forever, even if a later one cannot be started.
     let _ending = Ending(&hold);
@@ -103,8 +103,8 @@ pub(super) fn at_one_moment<M: GroupMember>(
     hold.finish(begun)
 }
 
-fn not_together(why: String) -> CarveError {
-    CarveError::NotTogether { why }
+fn not_together(why: String) -> LayoutError {
+    LayoutError::NotTogether { why }
 }
 
 fn start<M: GroupMember>(hold: &Arc<Hold>, members: &[Arc<M>]) -> io::Result<()> {
@@ -278,7 +278,7 @@ impl Hold {
     }
 
     /// Waits, for `CONFIRM` or `RESUME` at most, until all volumes are resumed and all snapshots confirmed.
-    fn finish(&self, begun: Instant) -> Result<Duration, CarveError> {
+    fn finish(&self, begun: Instant) -> Result<Duration, LayoutError> {
         let has_succeeded = self.lock().end == Some(Ok(()));
         let limit = match has_succeeded {
             true => CONFIRM,
@@ -305,7 +305,7 @@ impl Hold {
             ));
         }
         if !suspended.is_empty() {
-            return Err(CarveError::StillSuspended {
+            return Err(LayoutError::StillSuspended {
                 why: suspended.join("; "),
             });
         }

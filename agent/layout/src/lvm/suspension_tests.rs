@@ -129,7 +129,7 @@ fn outlast(members: &[Weak<Fake>]) {
 fn run(
     patience: Duration,
     fate: impl Fn(&str) -> Fate + Send + Sync + 'static,
-) -> (Result<Duration, CarveError>, Vec<String>) {
+) -> (Result<Duration, LayoutError>, Vec<String>) {
     let kernel = kernel(fate);
     let members = members(&kernel, "run");
     let left: Vec<Weak<Fake>> = members.iter().map(Arc::downgrade).collect();
@@ -165,9 +165,9 @@ fn has_steps(done: &[String]) -> bool {
     done.iter().any(of_step)
 }
 
-fn why(result: Result<Duration, CarveError>) -> String {
+fn why(result: Result<Duration, LayoutError>) -> String {
     match result {
-        Err(CarveError::NotTogether { why }) => why,
+        Err(LayoutError::NotTogether { why }) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -271,7 +271,7 @@ fn a_suspend_that_hangs_is_named_in_time_and_keeps_nothing_of_the_other_members(
     let begun = Instant::now();
     let result = at_one_moment(members, SHORT);
     assert!(begun.elapsed() < SHORT + RESUME + LONG / 4);
-    let Err(CarveError::StillSuspended { why }) = result else {
+    let Err(LayoutError::StillSuspended { why }) = result else {
         panic!("{result:?}")
     };
     assert_eq!(why, "suspending b has not ended");
@@ -300,7 +300,7 @@ fn a_resume_that_hangs_is_named_in_time() {
     let members = members(&kernel, "resuming");
     let left: Vec<Weak<Fake>> = members.iter().map(Arc::downgrade).collect();
     let result = at_one_moment(members, LONG);
-    let Err(CarveError::StillSuspended { why }) = result else {
+    let Err(LayoutError::StillSuspended { why }) = result else {
         panic!("{result:?}")
     };
     assert_eq!(why, "resuming b has not ended");
@@ -341,7 +341,7 @@ fn a_step_that_hangs_after_the_volumes_go_on_is_named_in_time() {
     let members = members(&kernel, "renewing");
     let left: Vec<Weak<Fake>> = members.iter().map(Arc::downgrade).collect();
     let result = at_one_moment(members, SHORT);
-    let Err(CarveError::StillSuspended { why }) = result else {
+    let Err(LayoutError::StillSuspended { why }) = result else {
         panic!("{result:?}")
     };
     assert_eq!(why, "beginning the snapshot of b anew has not ended");
@@ -359,7 +359,7 @@ fn a_snapshot_whose_device_may_stay_suspended_is_named() {
         "DropOld b" | "give up b" => Fate::Fails,
         _ => Fate::Done,
     });
-    let Err(CarveError::StillSuspended { why }) = result else {
+    let Err(LayoutError::StillSuspended { why }) = result else {
         panic!("{result:?}")
     };
     assert_eq!(why, "resuming the snapshot of b failed: refused");
@@ -391,7 +391,7 @@ fn a_volume_that_cannot_be_resumed_is_named_and_the_others_go_on() {
         _ => Fate::Done,
     });
     let result = at_one_moment(members(&kernel, "failing"), LONG);
-    let Err(CarveError::StillSuspended { why }) = result else {
+    let Err(LayoutError::StillSuspended { why }) = result else {
         panic!("{result:?}")
     };
     assert_eq!(why, "resuming b failed: refused");

@@ -23,7 +23,7 @@ use super::{
     suspension::{self, GroupMember, Step},
 };
 use crate::{
-    error::{CarveError, LOST},
+    error::{LayoutError, LOST},
     jobs::{Member, TakeTogether, TakenTogether},
     open::{self, LOCK_LIMIT},
 };
@@ -38,7 +38,7 @@ use drivebay_worker::Context;
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// See `TakeTogether`.
-pub(crate) fn take(job: &TakeTogether, context: &mut Context) -> Result<TakenTogether, CarveError> {
+pub(crate) fn take(job: &TakeTogether, context: &mut Context) -> Result<TakenTogether, LayoutError> {
     context.step("take group snapshot: lock drives");
     each_once(&job.members)?;
     let control = Control::open().map_err(|error| {
@@ -56,18 +56,18 @@ pub(crate) fn take(job: &TakeTogether, context: &mut Context) -> Result<TakenTog
     })
 }
 
-fn not_together(why: String) -> CarveError {
-    CarveError::NotTogether { why }
+fn not_together(why: String) -> LayoutError {
+    LayoutError::NotTogether { why }
 }
 
 fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<Aside<T>, CarveError> {
+) -> Result<Aside<T>, LayoutError> {
     let started = Aside::start(work);
     started.map_err(|error| not_together(format!("a thread did not start: {error}")))
 }
 
-fn no_answer(drive: &DriveId, limit: Duration) -> CarveError {
+fn no_answer(drive: &DriveId, limit: Duration) -> LayoutError {
     let limit = human_duration(limit);
     not_together(format!("drive {drive} did not answer within {limit}"))
 }
@@ -78,8 +78,8 @@ fn no_answer(drive: &DriveId, limit: Duration) -> CarveError {
 fn lock_all<L: Send + 'static>(
     drives: &[DriveRef],
     limit: Duration,
-    lock: fn(&DriveRef, Duration) -> Result<L, CarveError>,
-) -> Result<Vec<Arc<L>>, CarveError> {
+    lock: fn(&DriveRef, Duration) -> Result<L, LayoutError>,
+) -> Result<Vec<Arc<L>>, LayoutError> {
     let begun = Instant::now();
     let lock_one = |drive: &DriveRef| {
         let of = drive.clone();
@@ -96,7 +96,7 @@ fn prepare(
     control: &Arc<Control>,
     locked: Vec<Arc<BlockDev>>,
     members: &[Member],
-) -> Result<Vec<Arc<Prepared>>, CarveError> {
+) -> Result<Vec<Arc<Prepared>>, LayoutError> {
     let until = Instant::now() + READ_LIMIT;
     let mut reading = Vec::new();
     for dev in locked {
@@ -122,7 +122,7 @@ fn prepare_drive(
     control: &Arc<Control>,
     dev: &Arc<BlockDev>,
     members: &[Member],
-) -> Result<Vec<Arc<Prepared>>, CarveError> {
+) -> Result<Vec<Arc<Prepared>>, LayoutError> {
     let contents = Session::open(dev, false)?.view.contents;
     let begun = incomplete(&contents).into_iter();
     let begun = begun.filter(|(_, member)| members.contains(member));
@@ -138,7 +138,7 @@ fn prepare_drive(
 }
 
 /// Errs without members, and if two have the same volume: a volume that is suspended twice would be resumed too early.
-fn each_once(members: &[Member]) -> Result<(), CarveError> {
+fn each_once(members: &[Member]) -> Result<(), LayoutError> {
     let origins: BTreeSet<&str> = members.iter().map(|one| one.origin.as_str()).collect();
     match origins.len() {
         0 => Err(not_together("it has no members".to_owned())),
@@ -166,7 +166,7 @@ fn incomplete(contents: &Contents) -> Vec<(Uuid, Member)> {
 }
 
 /// Errs if a member is not in `begun`. A complete snapshot never is: it may be an acknowledged backup, and would be lost. Pure.
-fn all_begun(members: &[Member], begun: &[Member]) -> Result<(), CarveError> {
+fn all_begun(members: &[Member], begun: &[Member]) -> Result<(), LayoutError> {
     match members.iter().find(|member| !begun.contains(member)) {
         None => Ok(()),
         Some(member) => Err(not_together(format!(

@@ -9,7 +9,7 @@ use super::tests::{SIZE, a, b, furnished, id, session, shape};
 use crate::{
     claimed::ClaimedDrive,
     device::Medium,
-    error::CarveError,
+    error::LayoutError,
     fake::FakeDrive,
     gpt::{ARRAY_BYTES, LABEL_EXTENT},
     marks::{self, Mark},
@@ -183,7 +183,7 @@ fn a_damaged_protective_mbr_loses_no_volume_and_is_written_again() {
     drive.fill(both, 0xa5);
     let refused = Session::open(&drive, &id(), true).err();
     assert!(
-        matches!(refused, Some(CarveError::Damaged { .. })),
+        matches!(refused, Some(LayoutError::Damaged { .. })),
         "{refused:?}"
     );
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     claimable::EDGE,
     device::{self, Device},
-    error::{CarveError, damaged, io_error, not_ours, other_sector},
+    error::{LayoutError, damaged, io_error, not_ours, other_sector},
     gpt::{self, Table},
     record,
 };
@@ -16,7 +16,7 @@ use drivebay_model::{DriveId, Extent};
 
 /// Returns the error for a drive without a table: not Drivebay's, unless it still has a label, or a
 /// table for sectors of another size, or a claim was interrupted.
-pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveError, CarveError> {
+pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<LayoutError, LayoutError> {
     let written = gpt::written_sector(dev).map_err(io_error(id, "looking for a table"))?;
     if let Some(written) = written {
         return Ok(other_sector(id, written, dev.sector()));
@@ -29,7 +29,7 @@ pub(super) fn without_table<D: Device>(dev: &D, id: &DriveId) -> Result<CarveErr
         .map_err(io_error(id, "looking for a claim"))?
         .is_some()
     {
-        CarveError::Unlabelled {
+        LayoutError::Unlabelled {
             drive: id.to_string(),
         }
     } else {
@@ -121,7 +121,7 @@ mod tests {
             assert_eq!(marks::read(&drive).unwrap(), Mark::OtherSector(written));
             for repair in [false, true] {
                 let error = Session::open(&drive, &id(), repair).unwrap_err();
-                assert!(matches!(error, CarveError::OtherSector { .. }), "{error}");
+                assert!(matches!(error, LayoutError::OtherSector { .. }), "{error}");
                 let text = error.to_string();
                 for word in [
                     format!("written with sectors of {written} bytes"),

@@ -7,7 +7,7 @@ use super::Session;
 use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::{Device, Kernel},
-    error::{CarveError, ambiguous, in_use, io_error},
+    error::{LayoutError, ambiguous, in_use, io_error},
     gpt::{ENTRIES, Entry},
     plan::{self, advance::first_state},
     record::{self, Content, Stored},
@@ -35,11 +35,11 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         Some(record::of_free_space())
     }
 
-    fn contents(&self) -> Result<Contents, CarveError> {
+    fn contents(&self) -> Result<Contents, LayoutError> {
         self.everything()
     }
 
-    fn changed(&self) -> Result<Contents, CarveError> {
+    fn changed(&self) -> Result<Contents, LayoutError> {
         let mut again = self.reopen()?;
         again.notes = self.notes.iter().cloned().chain(again.notes).collect();
         again.everything()
@@ -67,8 +67,8 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         }])
     }
 
-    fn carve(&mut self, record: &Record, runs: &[Extent]) -> Result<(), CarveError> {
-        let full = || CarveError::TableFull {
+    fn create_in(&mut self, record: &Record, runs: &[Extent]) -> Result<(), LayoutError> {
+        let full = || LayoutError::TableFull {
             drive: self.id.to_string(),
             entries: ENTRIES as u32,
         };
@@ -79,7 +79,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         self.settled(result)
     }
 
-    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), CarveError> {
+    fn grow(&mut self, placed: &Placed, runs: &[Extent]) -> Result<(), LayoutError> {
         let number = number(placed)?;
         let old = placed.record.extent;
         let new = Extent {
@@ -96,11 +96,11 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
     }
 
     /// A partition has no snapshots.
-    fn is_free_to_change(&self, _uuid: Uuid) -> Result<(), CarveError> {
+    fn is_free_to_change(&self, _uuid: Uuid) -> Result<(), LayoutError> {
         Ok(())
     }
 
-    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), CarveError> {
+    fn mark_erasing(&mut self, placed: &Placed) -> Result<(), LayoutError> {
         let (uuid, number) = (placed.record.uuid, number(placed)?);
         if !self.take_patiently(number)? {
             return Err(in_use(placed, &self.dev.holders(placed)));
@@ -135,7 +135,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 
     /// True if the record says that the volume is deleted, and the entry is not marked because it
     /// is in use.
-    fn is_half_marked(&self, uuid: Uuid) -> Result<bool, CarveError> {
+    fn is_half_marked(&self, uuid: Uuid) -> Result<bool, LayoutError> {
         let steps = self.view()?.steps;
         Ok(steps
             .iter()
@@ -147,7 +147,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         placed: &Placed,
         state: &RecordState,
         place: &PlaceState,
-    ) -> Result<(), CarveError> {
+    ) -> Result<(), LayoutError> {
         let content = &self.label.content;
         self.commit_label(content.with(placed.record.uuid, |record| {
             record.state = state.clone();
@@ -156,32 +156,32 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         }))
     }
 
-    fn take_device(&mut self, placed: &Placed) -> Result<(), CarveError> {
+    fn take_device(&mut self, placed: &Placed) -> Result<(), LayoutError> {
         match self.take_patiently(number(placed)?)? {
             true => Ok(()),
             false => Err(in_use(placed, &self.dev.holders(placed))),
         }
     }
 
-    fn settle_again(&mut self) -> Result<(), CarveError> {
+    fn settle_again(&mut self) -> Result<(), LayoutError> {
         let notes = std::mem::take(&mut self.notes);
         *self = Session::open(self.dev, &self.id, true)?;
         self.notes.extend(notes);
         Ok(())
     }
 
-    fn write_label(&mut self, label: &Label) -> Result<(), CarveError> {
+    fn write_label(&mut self, label: &Label) -> Result<(), LayoutError> {
         let mut content = self.label.content.clone();
         content.label = label.clone();
         self.commit_label(content)
     }
 
-    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, CarveError> {
+    fn runs(&self, placed: &Placed) -> Result<Vec<Extent>, LayoutError> {
         Ok(vec![placed.record.extent])
     }
 
     /// The entry must be marked as deleted, and no process may have the partition open.
-    fn seize(&self, placed: &Placed) -> Result<(), CarveError> {
+    fn seize(&self, placed: &Placed) -> Result<(), LayoutError> {
         let entry = placed
             .number
             .and_then(|number| Some((number, self.table.entry(number)?)));
@@ -195,13 +195,13 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         }
     }
 
-    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), CarveError> {
+    fn note_erased(&mut self, erasable: &Erasable, done: u64) -> Result<(), LayoutError> {
         self.commit_label(erased(&self.label.content, erasable.uuid, done))
     }
 
     /// Records all bytes as erased in the label, removes the entry from the table, then removes the
     /// record from the label. Each step is durable before the next.
-    fn release(&mut self, erasable: &Erasable) -> Result<(), CarveError> {
+    fn release(&mut self, erasable: &Erasable) -> Result<(), LayoutError> {
         let (uuid, content) = (erasable.uuid, &self.label.content);
         let placed = self.volume(uuid)?;
         let number = placed.as_ref().map_or_else(|| Err(gone(uuid)), number)?;
@@ -212,7 +212,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
 }
 
 impl<D: Device + Kernel> Session<'_, D> {
-    fn add(&mut self, record: &Record, extent: Extent, number: u32) -> Result<(), CarveError> {
+    fn add(&mut self, record: &Record, extent: Extent, number: u32) -> Result<(), LayoutError> {
         let mut intent = self.label.content.clone();
         intent.records.push(Stored::from(Record {
             extent,
@@ -234,7 +234,7 @@ impl<D: Device + Kernel> Session<'_, D> {
         )
     }
 
-    fn extend(&mut self, uuid: Uuid, number: u32, new: Extent) -> Result<(), CarveError> {
+    fn extend(&mut self, uuid: Uuid, number: u32, new: Extent) -> Result<(), LayoutError> {
         self.commit_label(
             self.label
                 .content
@@ -273,7 +273,7 @@ impl<D: Device + Kernel> Session<'_, D> {
     }
 
     /// After a failed change, repairs the drive as far as possible; returns the first error.
-    fn settled(&self, result: Result<(), CarveError>) -> Result<(), CarveError> {
+    fn settled(&self, result: Result<(), LayoutError>) -> Result<(), LayoutError> {
         if result.is_err() {
             let _ = Session::open(self.dev, &self.id, true);
         }
@@ -282,11 +282,11 @@ impl<D: Device + Kernel> Session<'_, D> {
 }
 
 /// Returns the number of a volume's entry; errs if it has none.
-fn number(placed: &Placed) -> Result<u32, CarveError> {
+fn number(placed: &Placed) -> Result<u32, LayoutError> {
     placed.number.ok_or_else(|| gone(placed.record.uuid))
 }
 
-fn gone(uuid: Uuid) -> CarveError {
+fn gone(uuid: Uuid) -> LayoutError {
     ambiguous(uuid, "it has no table entry".into())
 }
 

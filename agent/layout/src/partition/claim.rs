@@ -8,7 +8,7 @@ use crate::probe::Probed;
 use crate::{
     claimable,
     device::{Device, Kernel},
-    error::{CarveError, damaged, io_error, refused},
+    error::{LayoutError, damaged, io_error, refused},
     gpt::{self, LABEL_EXTENT, Table, Which},
     jobs::Claim,
     plan,
@@ -37,7 +37,7 @@ pub(super) enum Stage {
 }
 
 /// Returns the label of a drive; None if it has none.
-pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, CarveError> {
+pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, LayoutError> {
     match stage(dev, id)? {
         Stage::Labelled(label) => Ok(Some(label)),
         _ => Ok(None),
@@ -46,7 +46,7 @@ pub(crate) fn label<D: Device>(dev: &D, id: &DriveId) -> Result<Option<Label>, C
 
 /// Fails if the kernel has partitions of the drive, except the label partition, which hosts find
 /// after an interrupted claim.
-pub(crate) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), CarveError> {
+pub(crate) fn no_partitions<D: Kernel>(dev: &D, id: &DriveId) -> Result<(), LayoutError> {
     let partitions = dev
         .partitions()
         .map_err(io_error(id, "reading the kernel's partitions"))?;
@@ -62,7 +62,7 @@ pub(crate) fn resume(
     drive: &DriveRef,
     claim: &Claim,
     context: &mut Context,
-) -> Result<bool, CarveError> {
+) -> Result<bool, LayoutError> {
     let id = &drive.id;
     match begun(dev, id)? {
         Stage::Labelled(_) => Ok(true),
@@ -85,7 +85,7 @@ pub(crate) fn resume(
 }
 
 /// Writes the first table and the first label, durably.
-pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(), CarveError> {
+pub(crate) fn begin<D: Device>(dev: &D, id: &DriveId, claim: &Claim) -> Result<(), LayoutError> {
     let table = Table::fresh(
         claim.label.drive_uuid,
         Uuid::new_v4(),
@@ -105,7 +105,7 @@ pub(super) fn finish<D: Device>(
     claim: &Claim,
     table: Table,
     missing: Option<Which>,
-) -> Result<(), CarveError> {
+) -> Result<(), LayoutError> {
     if let Some(which) = missing {
         gpt::write_copy(dev, &table, which)
             .map_err(io_error(id, "completing the first partition table"))?;
@@ -117,14 +117,14 @@ pub(super) fn finish<D: Device>(
     first_label(dev, id, label)
 }
 
-fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), CarveError> {
+fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), LayoutError> {
     // Old bytes in the slots of a drive that is only free of signatures would be read as a damaged
     // label.
     let what = "clearing the label partition";
     space::make_zeros(dev, id, LABEL_EXTENT, Zeroing::Command, what)?;
     match record::write(dev, None, &Content::new(label)) {
         Ok(_) => Ok(()),
-        Err(error) => Err(CarveError::Io {
+        Err(error) => Err(LayoutError::Io {
             drive: id.to_string(),
             what: "writing the first label".into(),
             source: Cause::new(&error),
@@ -133,18 +133,18 @@ fn first_label<D: Device>(dev: &D, id: &DriveId, label: Label) -> Result<(), Car
 }
 
 /// Returns the progress of a claim of this layout; errs if the drive is or may be an LVM PV.
-pub(super) fn begun<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
+pub(super) fn begun<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutError> {
     claimable::no_pv(dev, id)?;
     stage(dev, id)
 }
 
 /// Returns the progress of a claim, from the bytes alone. Errs if the drive is neither empty nor
 /// Drivebay's.
-pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, CarveError> {
+pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutError> {
     let io = |what: &str| io_error(id, what);
     let (table, missing) = match gpt::read(dev).map_err(io("reading the partition table"))? {
         gpt::Found::None => {
-            if let error @ CarveError::Damaged { .. } = begun::without_table(dev, id)? {
+            if let error @ LayoutError::Damaged { .. } = begun::without_table(dev, id)? {
                 return Err(error);
             }
             let begun =
@@ -188,7 +188,7 @@ pub(super) fn undo<D: Device>(dev: &D, table: &Table) -> std::io::Result<()> {
 }
 
 /// Fails if the drive is read-only, or the probe found anything besides a partition table.
-fn only_a_table(id: &DriveId, probed: &Probed) -> Result<(), CarveError> {
+fn only_a_table(id: &DriveId, probed: &Probed) -> Result<(), LayoutError> {
     let foreign = match &probed.signatures {
         Signatures::Empty => None,
         Signatures::Found(all) => all.iter().find(|found| found.usage != "partition-table"),

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     claimed::ClaimedDrive,
     device::{Device, Medium},
-    error::CarveError,
+    error::LayoutError,
     fake::FakeDrive,
 };
 use drivebay_model::{
@@ -113,7 +113,7 @@ fn target() -> FakeDrive {
     drive
 }
 
-fn make_room(source: &FakeDrive, target: &FakeDrive) -> Result<(), CarveError> {
+fn make_room(source: &FakeDrive, target: &FakeDrive) -> Result<(), LayoutError> {
     let record = Record {
         place: incoming(),
         ..placed(source).unwrap().record
@@ -130,7 +130,7 @@ fn copy(source: &FakeDrive, target: &FakeDrive) {
     target.flush().unwrap();
 }
 
-fn set(drive: &FakeDrive, from: &PlaceState, to: &PlaceState) -> Result<(), CarveError> {
+fn set(drive: &FakeDrive, from: &PlaceState, to: &PlaceState) -> Result<(), LayoutError> {
     session(drive).set_place(a(), from, to, None).map(drop)
 }
 
@@ -365,7 +365,7 @@ fn what_is_mounted_is_not_taken_away_and_stays_live() {
     s.in_use.borrow_mut().push(number);
     let refused = set(&s, &live(1, None), &leaving());
     assert!(
-        matches!(refused, Err(CarveError::InUse { .. })),
+        matches!(refused, Err(LayoutError::InUse { .. })),
         "{refused:?}"
     );
     let now = placed(&s).unwrap();
@@ -379,7 +379,7 @@ fn a_source_that_cannot_be_written_says_so_and_nobody_has_it_open_until_the_next
     s.fail_after.set(Some(s.writes()));
     let failed = set(&s, &live(1, None), &leaving());
     assert!(
-        matches!(failed, Err(CarveError::NotWritten { .. })),
+        matches!(failed, Err(LayoutError::NotWritten { .. })),
         "{failed:?}"
     );
     s.fail_after.set(None);
@@ -397,9 +397,9 @@ fn only_what_is_expected_of_a_place_is_changed() {
     // A repetition uses the same place.
     make_room(&s, &t).unwrap();
     assert_eq!(look(&t).volumes.len(), 1);
-    let refused = |result: Result<(), CarveError>| {
+    let refused = |result: Result<(), LayoutError>| {
         assert!(
-            matches!(result, Err(CarveError::NotThere { .. })),
+            matches!(result, Err(LayoutError::NotThere { .. })),
             "{result:?}"
         );
     };
@@ -407,7 +407,7 @@ fn only_what_is_expected_of_a_place_is_changed() {
     refused(set(&s, &leaving(), &moved()));
     let wrong = set(&t, &incoming(), &live(2, None));
     assert!(
-        matches!(wrong, Err(CarveError::BadTransition { .. })),
+        matches!(wrong, Err(LayoutError::BadTransition { .. })),
         "{wrong:?}"
     );
     refused(session(&s).drop_place(a(), &moved()).map(drop));

@@ -9,7 +9,7 @@ use crate::{
     claimed::{ClaimedDrive, Erasable},
     device::Device,
     erase,
-    error::CarveError,
+    error::LayoutError,
     fake::FakeDrive,
     gpt::{self, Entry},
 };
@@ -42,13 +42,13 @@ fn a_volume_whose_creation_is_not_settled_is_in_use() {
     opened.commit_label(content).unwrap();
     let deleted = unrepaired(&drive).delete(b());
     assert!(
-        matches!(deleted, Err(CarveError::InUse { .. })),
+        matches!(deleted, Err(LayoutError::InUse { .. })),
         "{deleted:?}"
     );
     assert!(!is_erasing(&drive, b()));
     let grown = unrepaired(&drive).expand(b(), 4 * MIB, Default::default());
     assert!(
-        matches!(grown, Err(CarveError::NoSuchVolume { .. })),
+        matches!(grown, Err(LayoutError::NoSuchVolume { .. })),
         "{grown:?}"
     );
 }
@@ -61,7 +61,7 @@ fn a_delete_that_was_cut_off_is_in_use_until_it_is_completed() {
     // As after a power failure in between: the entry has its old identity.
     gpt::write(&drive, &live).unwrap();
     let again = unrepaired(&drive).delete(b());
-    assert!(matches!(again, Err(CarveError::InUse { .. })), "{again:?}");
+    assert!(matches!(again, Err(LayoutError::InUse { .. })), "{again:?}");
     // A `Look` with repair completes it.
     assert!(!session(&drive).delete(b()).unwrap().changed);
 }
@@ -74,7 +74,7 @@ fn a_deleted_volume_is_neither_grown_nor_formatted() {
     let formatted = session(&drive).advance(b(), &RecordState::Block);
     for refused in [grown, formatted] {
         assert!(
-            matches!(refused, Err(CarveError::NoSuchVolume { .. })),
+            matches!(refused, Err(LayoutError::NoSuchVolume { .. })),
             "{refused:?}"
         );
     }
@@ -100,7 +100,7 @@ fn a_record_that_does_not_read_back_beside_its_volume_is_damage() {
     };
     let advanced = opened.advance(b(), &to);
     assert!(
-        matches!(advanced, Err(CarveError::Damaged { .. })),
+        matches!(advanced, Err(LayoutError::Damaged { .. })),
         "{advanced:?}"
     );
 }
@@ -119,7 +119,7 @@ fn a_drive_is_adopted_from_the_label_that_was_seen_only() {
     };
     let refused = session(&drive).adopt(&stale, &to);
     assert!(
-        matches!(refused, Err(CarveError::NotClaimable { .. })),
+        matches!(refused, Err(LayoutError::NotClaimable { .. })),
         "{refused:?}"
     );
     assert_eq!(session(&drive).label(), &ours);
@@ -138,7 +138,7 @@ fn a_cordoned_drive_takes_no_new_volume_and_serves_those_it_has() {
     assert!(cordoned.changed && cordoned.contents.label.cordon == Some(cordon()));
     let refused = create(&drive, &spec(0xd, "d", 1));
     assert!(
-        matches!(&refused, Err(CarveError::Cordoned { by, .. }) if by == "ann"),
+        matches!(&refused, Err(LayoutError::Cordoned { by, .. }) if by == "ann"),
         "{refused:?}"
     );
     // Repeating a creation that succeeded before creates no volume.
@@ -217,7 +217,7 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
     let is_refused = |drive: &FakeDrive, why: &str| {
         let refused = session(drive).delete_unused(b());
         assert!(
-            matches!(&refused, Err(CarveError::Used { why: said, .. }) if said.contains(why)),
+            matches!(&refused, Err(LayoutError::Used { why: said, .. }) if said.contains(why)),
             "{refused:?}"
         );
         assert!(drive.writes() == 0 && !is_erasing(drive, b()));
@@ -240,5 +240,5 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
     let drive = with(formatted(false), Mode::Mount);
     drive.unreadable.set(Some(extent));
     let refused = session(&drive).delete_unused(b());
-    assert!(matches!(refused, Err(CarveError::Io { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(LayoutError::Io { .. })), "{refused:?}");
 }

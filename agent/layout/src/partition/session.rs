@@ -7,7 +7,7 @@ use std::{cell::RefCell, io};
 use crate::{
     claimed::ClaimedDrive as _,
     device::{Device, Kernel},
-    error::{CarveError, damaged, host_error, io_error, not_ours},
+    error::{LayoutError, damaged, host_error, io_error, not_ours},
     gpt::{self, Entry, FirstSector, Table, Which},
     plan::{self, Step, View},
     record::{self, Content, Other},
@@ -38,13 +38,13 @@ pub struct Session<'a, D> {
 impl<'a, D: Device + Kernel> Session<'a, D> {
     /// Reads table and label; with `repair`, repairs both and completes or undoes interrupted
     /// changes. The caller must hold the drive's lock for a repair.
-    pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, CarveError> {
+    pub fn open(dev: &'a D, id: &DriveId, repair: bool) -> Result<Self, LayoutError> {
         Self::open_over(dev, id, repair, None)
     }
 
     /// Reads table and label again from the medium. The kernel's partitions are taken from this
     /// session.
-    pub(super) fn reopen(&self) -> Result<Self, CarveError> {
+    pub(super) fn reopen(&self) -> Result<Self, LayoutError> {
         Self::open_over(self.dev, &self.id, false, self.kernel.borrow().clone())
     }
 
@@ -53,7 +53,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         id: &DriveId,
         repair: bool,
         kernel: Option<Vec<PartitionFacts>>,
-    ) -> Result<Self, CarveError> {
+    ) -> Result<Self, LayoutError> {
         let io = |what: &str| io_error(id, what);
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
@@ -132,7 +132,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Rewrites the damaged structures, each from its good copy.
-    fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), CarveError> {
+    fn rewrite(&mut self, copy: Option<Which>, mbr: bool) -> Result<(), LayoutError> {
         let io = |what: &str| io_error(&self.id, what);
         if let Some(which) = copy {
             gpt::clear_unreadable(self.dev, &self.table, which)
@@ -164,7 +164,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
 
     /// Completes or undoes intents, then updates the kernel. A step that fails because a partition
     /// is in use is left for a later `Look` with repair.
-    fn settle(&mut self) -> Result<(), CarveError> {
+    fn settle(&mut self) -> Result<(), LayoutError> {
         let mut left: Vec<Step> = Vec::new();
         for _ in 0..ROUNDS {
             let view = self.view()?;
@@ -179,7 +179,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Executes one step; false if the kernel reports that the partition is in use.
-    fn step(&mut self, step: &Step) -> Result<bool, CarveError> {
+    fn step(&mut self, step: &Step) -> Result<bool, LayoutError> {
         match *step {
             Step::Undo { uuid, number } => {
                 if let Some(number) = number {
@@ -244,13 +244,13 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Removes a partition from the kernel, if it has it; false if it is in use.
-    fn take_from_kernel(&self, number: u32) -> Result<bool, CarveError> {
+    fn take_from_kernel(&self, number: u32) -> Result<bool, LayoutError> {
         self.taken(number, D::del)
     }
 
     /// Removes a partition as requested by a caller: retries for a short time, since udevd may have
     /// it open at that moment.
-    pub fn take_patiently(&self, number: u32) -> Result<bool, CarveError> {
+    pub fn take_patiently(&self, number: u32) -> Result<bool, LayoutError> {
         self.taken(number, D::del_patiently)
     }
 
@@ -258,7 +258,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         &self,
         number: u32,
         del: impl FnOnce(&D, u32) -> io::Result<()>,
-    ) -> Result<bool, CarveError> {
+    ) -> Result<bool, LayoutError> {
         // Read from the kernel now, not from the session.
         let has = self.dev.partition(number).map_err(self.listing())?;
         if has.is_none() {
@@ -270,7 +270,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         )
     }
 
-    fn kernel_took(&self, result: io::Result<()>, what: &str) -> Result<bool, CarveError> {
+    fn kernel_took(&self, result: io::Result<()>, what: &str) -> Result<bool, LayoutError> {
         match result {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(false),
@@ -278,7 +278,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         }
     }
 
-    fn listing(&self) -> impl FnOnce(io::Error) -> CarveError {
+    fn listing(&self) -> impl FnOnce(io::Error) -> LayoutError {
         host_error(&self.id, "reading the kernel's partitions")
     }
 
@@ -301,21 +301,21 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Writes the table durably; the session then has it.
-    pub fn commit_table(&mut self, table: Table) -> Result<(), CarveError> {
+    pub fn commit_table(&mut self, table: Table) -> Result<(), LayoutError> {
         gpt::write(self.dev, &table).map_err(io_error(&self.id, "writing the partition table"))?;
         self.table = table;
         Ok(())
     }
 
     /// Writes the label durably; the session then has it.
-    pub fn commit_label(&mut self, content: Content) -> Result<(), CarveError> {
+    pub fn commit_label(&mut self, content: Content) -> Result<(), LayoutError> {
         self.label = record::write(self.dev, Some(&self.label), &content)
             .map_err(|error| self.label_error(error))?;
         Ok(())
     }
 
-    fn label_error(&self, error: record::WriteError) -> CarveError {
-        CarveError::Io {
+    fn label_error(&self, error: record::WriteError) -> LayoutError {
+        LayoutError::Io {
             drive: self.id.to_string(),
             what: "writing the label".into(),
             source: Cause::new(&error),
@@ -323,7 +323,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Combines the records, the table and the kernel's partitions.
-    pub fn view(&self) -> Result<View, CarveError> {
+    pub fn view(&self) -> Result<View, LayoutError> {
         let records: Vec<Record> = self
             .label
             .content
@@ -342,7 +342,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Returns a volume on the drive, in any state.
-    pub fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, CarveError> {
+    pub fn volume(&self, uuid: uuid::Uuid) -> Result<Option<Placed>, LayoutError> {
         Ok(self
             .view()?
             .volumes
@@ -351,7 +351,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Returns everything on the drive.
-    pub(super) fn everything(&self) -> Result<Contents, CarveError> {
+    pub(super) fn everything(&self) -> Result<Contents, LayoutError> {
         let view = self.view()?;
         let mut notes = self.notes.clone();
         notes.extend(view.steps.iter().filter_map(|step| match step {
@@ -376,10 +376,10 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 }
 
-fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, CarveError> {
+fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, LayoutError> {
     match record::read(dev, table.disk_guid).map_err(io_error(id, "reading the label"))? {
         record::Found::Read(read) => Ok(read),
-        record::Found::Blank if table.partitions().count() == 1 => Err(CarveError::Unlabelled {
+        record::Found::Blank if table.partitions().count() == 1 => Err(LayoutError::Unlabelled {
             drive: id.to_string(),
         }),
         record::Found::Blank => {

@@ -10,7 +10,7 @@ use crate::{
     claimed::ClaimedDrive,
     device::{Device, Medium},
     erase,
-    error::CarveError,
+    error::LayoutError,
     fake::FakeDrive,
     gpt,
     jobs::{Changed, Claim},
@@ -78,7 +78,7 @@ pub(super) fn session(drive: &FakeDrive) -> Session<'_, FakeDrive> {
 }
 
 /// Creates a volume; no other volume was deleted while the drive was missing.
-pub(super) fn create(drive: &FakeDrive, record: &Record) -> Result<Changed, CarveError> {
+pub(super) fn create(drive: &FakeDrive, record: &Record) -> Result<Changed, LayoutError> {
     create_of(drive, record, RawSpace::default(), &[])
 }
 
@@ -87,12 +87,12 @@ pub(super) fn create_of(
     record: &Record,
     raw_space: RawSpace,
     deleted: &[Uuid],
-) -> Result<Changed, CarveError> {
+) -> Result<Changed, LayoutError> {
     session(drive).create(record, raw_space, drivebay_model::Placement::Pack, deleted)
 }
 
 /// Frees erased space.
-pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, CarveError> {
+pub(super) fn free(drive: &FakeDrive, uuid: Uuid) -> Result<Contents, LayoutError> {
     let erasable = session(drive).erasable(uuid)?.unwrap();
     erase::free(&mut session(drive), &erasable)
 }
@@ -154,7 +154,7 @@ pub(super) fn cordon() -> Cordon {
     }
 }
 
-type Change = fn(&FakeDrive) -> Result<(), CarveError>;
+type Change = fn(&FakeDrive) -> Result<(), LayoutError>;
 
 const CHANGES: &[(&str, Change)] = &[
     ("create", |drive| {
@@ -369,7 +369,7 @@ fn a_write_that_fails_leaves_the_drive_before_or_after_the_change() {
             if result.is_ok() {
                 break;
             }
-            assert!(matches!(result, Err(CarveError::Io { .. })), "{result:?}");
+            assert!(matches!(result, Err(LayoutError::Io { .. })), "{result:?}");
             let kernel = drive.kernel.borrow().len();
             let other = furnished(512);
             change(&other).unwrap();
@@ -407,14 +407,14 @@ fn a_claim_that_was_interrupted_is_finished_or_taken_back() {
                         stages[1] += 1;
                         // The error by which discovery offers the drive as blank.
                         let error = Session::open(&cut, &id(), false).unwrap_err();
-                        assert!(matches!(error, CarveError::Unlabelled { .. }), "{error:?}");
+                        assert!(matches!(error, LayoutError::Unlabelled { .. }), "{error:?}");
                         claim::undo(&cut, &table).unwrap();
                         assert!(cut.same_bytes(&FakeDrive::new(SIZE, sector)), "event {at}");
                     }
                     claim::Stage::BeforeLabel(table, missing) => {
                         stages[2] += 1;
                         let error = Session::open(&cut, &id(), true).unwrap_err();
-                        assert!(matches!(error, CarveError::Unlabelled { .. }), "{error:?}");
+                        assert!(matches!(error, LayoutError::Unlabelled { .. }), "{error:?}");
                         claim::finish(&cut, &id(), &how, table, missing).unwrap();
                     }
                     claim::Stage::Labelled(_) => stages[3] += 1,
@@ -500,7 +500,7 @@ fn copies_that_differ_without_an_intent_are_left_alone() {
     drive.settle();
     for repair in [false, true] {
         let error = Session::open(&drive, &id(), repair).unwrap_err();
-        assert!(matches!(error, CarveError::Damaged { .. }), "{error:?}");
+        assert!(matches!(error, LayoutError::Damaged { .. }), "{error:?}");
     }
     assert_eq!(drive.log_len(), 0);
 }
@@ -522,10 +522,10 @@ fn a_label_without_a_table_is_damage_and_is_never_claimed_over() {
     drive.settle();
     assert_eq!(gpt::read(&drive).unwrap(), gpt::Found::None);
     let error = Session::open(&drive, &id(), true).unwrap_err();
-    assert!(matches!(error, CarveError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, LayoutError::Damaged { .. }), "{error:?}");
     assert!(matches!(
         claim::stage(&drive, &id()),
-        Err(CarveError::Damaged { .. })
+        Err(LayoutError::Damaged { .. })
     ));
     assert_eq!(drive.log_len(), 0);
 }
@@ -536,10 +536,10 @@ fn an_empty_label_beside_volumes_is_damage() {
     drive.zero(gpt::LABEL_EXTENT).unwrap();
     drive.settle();
     let error = Session::open(&drive, &id(), true).unwrap_err();
-    assert!(matches!(error, CarveError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, LayoutError::Damaged { .. }), "{error:?}");
     assert!(matches!(
         claim::stage(&drive, &id()),
-        Err(CarveError::Damaged { .. })
+        Err(LayoutError::Damaged { .. })
     ));
     assert_eq!(drive.log_len(), 0);
 }
@@ -554,7 +554,7 @@ fn the_same_name_is_the_same_volume_until_it_is_deleted() {
     assert!(create(&drive, &spec(0x99, "b", 3)).unwrap().changed);
     // The uuid of a volume that is being erased is still taken.
     let error = create(&drive, &spec(0xb, "z", 3)).unwrap_err();
-    assert!(matches!(error, CarveError::Ambiguous { .. }));
+    assert!(matches!(error, LayoutError::Ambiguous { .. }));
 }
 
 #[test]
@@ -564,7 +564,7 @@ fn a_volume_in_use_is_not_deleted_and_nothing_changes() {
     drive.in_use.borrow_mut().push(number);
     drive.settle();
     let refused = session(&drive).delete(b()).unwrap_err();
-    assert!(matches!(refused, CarveError::InUse { .. }));
+    assert!(matches!(refused, LayoutError::InUse { .. }));
     let text = refused.to_string();
     assert!(
         text.contains("held by postgres (pid 12); end them"),
@@ -589,11 +589,11 @@ fn the_kernel_refusing_a_change_undoes_it() {
     drive.kernel_refuses.set(true);
     assert!(matches!(
         create(&drive, &spec(0xd, "d", 5)),
-        Err(CarveError::Io { .. })
+        Err(LayoutError::Io { .. })
     ));
     assert!(matches!(
         session(&drive).expand(a(), 9 * MIB, RawSpace::Zeroed),
-        Err(CarveError::Io { .. })
+        Err(LayoutError::Io { .. })
     ));
     drive.kernel_refuses.set(false);
     let after = look(&drive);
@@ -604,7 +604,7 @@ fn the_kernel_refusing_a_change_undoes_it() {
 fn a_volume_grows_only_into_free_space() {
     let drive = furnished(512);
     match session(&drive).expand(a(), 13 * MIB, RawSpace::Zeroed) {
-        Err(CarveError::CannotGrow {
+        Err(LayoutError::CannotGrow {
             needed, possible, ..
         }) => {
             assert_eq!((needed, possible), (13 * MIB, 12 * MIB));
@@ -626,7 +626,7 @@ fn a_volume_grows_only_into_free_space() {
     );
     assert!(matches!(
         session(&drive).expand(Uuid::nil(), MIB, RawSpace::Zeroed),
-        Err(CarveError::NoSuchVolume { .. })
+        Err(LayoutError::NoSuchVolume { .. })
     ));
 }
 
@@ -667,7 +667,7 @@ fn what_a_new_volume_will_be_is_planned_when_it_is_made() {
     ] {
         let refused = session(&drive).advance(first, &wrong);
         assert!(
-            matches!(refused, Err(CarveError::BadTransition { .. })),
+            matches!(refused, Err(LayoutError::BadTransition { .. })),
             "{refused:?}"
         );
     }
@@ -684,7 +684,7 @@ fn a_record_only_moves_forward() {
         mounted,
     };
     let refused = |uuid, to: &RecordState| match session(&drive).advance(uuid, to) {
-        Err(CarveError::BadTransition { .. }) => {}
+        Err(LayoutError::BadTransition { .. }) => {}
         other => panic!("{to:?}: {other:?}"),
     };
     for to in [
@@ -758,7 +758,7 @@ fn erasing_is_checked_before_the_space_is_free() {
     let extent = look(&drive).volume(b()).unwrap().record.extent;
     assert!(matches!(
         free(&drive, b()),
-        Err(CarveError::BadTransition { .. })
+        Err(LayoutError::BadTransition { .. })
     ));
     session(&drive).delete(b()).unwrap();
     drive.fill(
@@ -769,7 +769,7 @@ fn erasing_is_checked_before_the_space_is_free() {
         7,
     );
     let error = free(&drive, b()).unwrap_err();
-    assert!(matches!(error, CarveError::NotErased { offset, .. } if offset == extent.end() - 512));
+    assert!(matches!(error, LayoutError::NotErased { offset, .. } if offset == extent.end() - 512));
     assert!(look(&drive).volume(b()).is_some());
     drive.zero(extent).unwrap();
     drive.flush().unwrap();
@@ -789,7 +789,7 @@ fn space_is_not_freed_while_somebody_has_the_deleted_volume_open() {
     drive.in_use.borrow_mut().push(number);
     let refused = free(&drive, b());
     assert!(
-        matches!(refused, Err(CarveError::InUse { .. })),
+        matches!(refused, Err(LayoutError::InUse { .. })),
         "{refused:?}"
     );
     assert!(look(&drive).volume(b()).is_some());
@@ -816,7 +816,7 @@ fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
     let erasable = unrepaired.erasable(b()).unwrap().unwrap();
     let refused = erase::free(&mut unrepaired, &erasable);
     assert!(
-        matches!(refused, Err(CarveError::InUse { .. })),
+        matches!(refused, Err(LayoutError::InUse { .. })),
         "{refused:?}"
     );
     let gpt::Found::Whole(table) = gpt::read(&drive).unwrap() else {
@@ -862,10 +862,10 @@ fn a_full_table_and_a_full_drive_say_so() {
     }
     assert!(matches!(
         create(&drive, &spec(999, "one more", 1)),
-        Err(CarveError::TableFull { entries: 128, .. })
+        Err(LayoutError::TableFull { entries: 128, .. })
     ));
     match create(&drive, &spec(999, "too large", 100)) {
-        Err(CarveError::NoSpace {
+        Err(LayoutError::NoSpace {
             needed, largest, ..
         }) => {
             // Nothing fits while the table is full.
@@ -917,7 +917,7 @@ fn no_claim_is_resumed_on_a_drive_of_the_other_layout_whatever_its_tenants_wrote
     };
     label::write(&drive, &pv).unwrap();
     drive.settle();
-    let refused = |result: Result<(), CarveError>| result.unwrap_err().to_string();
+    let refused = |result: Result<(), LayoutError>| result.unwrap_err().to_string();
     let partition = refused(claim::begun(&drive, &id()).map(drop));
     assert!(partition.contains("LvmPv"), "{partition}");
     let lvm = refused(claimable::no_table(&drive, &id()));

@@ -9,7 +9,7 @@ use super::tests::{a, claimed, coin, create, create_of, free, look, session, spe
 use crate::{
     claimed::ClaimedDrive,
     device::{self, Device},
-    error::CarveError,
+    error::LayoutError,
     fake::{FakeDrive, Zeroes},
     pace::Pace,
     plan, zero_free,
@@ -59,13 +59,13 @@ fn zero(drive: &FakeDrive, first: &[Extent], may_write: bool) -> bool {
 /// Repeats the call until it succeeds, as a sidecar does, with background steps in between.
 fn patiently(
     drive: &FakeDrive,
-    mut call: impl FnMut() -> Result<(), CarveError>,
+    mut call: impl FnMut() -> Result<(), LayoutError>,
 ) -> Vec<(u64, u64)> {
     let mut told = Vec::new();
     for _ in 0..100 {
         match call() {
             Ok(()) => return told,
-            Err(CarveError::NotZeroed {
+            Err(LayoutError::NotZeroed {
                 zeroed,
                 needed,
                 runs,
@@ -80,7 +80,7 @@ fn patiently(
     panic!("it never ends: {told:?}")
 }
 
-fn erase(drive: &FakeDrive, uuid: Uuid) -> Result<(), CarveError> {
+fn erase(drive: &FakeDrive, uuid: Uuid) -> Result<(), LayoutError> {
     let session = session(drive);
     let erasable = session.erasable(uuid)?.unwrap();
     let mut pace = Pace::new(0);
@@ -169,7 +169,7 @@ fn a_drive_that_ignores_commands_to_zero_is_written_to_and_one_that_keeps_no_zer
         session(&drive).delete(a()).unwrap();
         drive.zeroes.set(zeroes);
         let error = erase(&drive, a()).unwrap_err();
-        assert!(matches!(error, CarveError::NotErased { .. }), "{error}");
+        assert!(matches!(error, LayoutError::NotErased { .. }), "{error}");
         let now = look(&drive);
         assert_eq!(now.space.zeroing, Zeroing::Written);
         let state = now.volume(a()).unwrap().record.state.clone();
@@ -195,7 +195,7 @@ fn zeroed_space_that_something_wrote_to_is_not_given_out_and_is_zeroed_again() {
     let first = look(&drive).free[0];
     drive.fill(Extent { len: 4096, ..first }, 1);
     match create(&drive, &raw(0xa, 8)) {
-        Err(CarveError::NotErased { offset, .. }) => assert_eq!(offset, first.start),
+        Err(LayoutError::NotErased { offset, .. }) => assert_eq!(offset, first.start),
         other => panic!("{other:?}"),
     }
     assert_eq!(look(&drive).volumes, []);

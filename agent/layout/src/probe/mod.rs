@@ -58,7 +58,7 @@ pub struct Probed {
     pub signatures: Signatures,
     /// The GPT. Not read on a claimed drive.
     pub gpt: GptState,
-    /// Ours, and how it is carved: the table starts with our label partition's type, or an LVM PV has our VG (or the
+    /// Ours, and its layout: the table starts with our label partition's type, or an LVM PV has our VG (or the
     /// beginning of one).
     pub ours: Option<Layout>,
     /// The sector size that our table was written with, on a drive that has another one now.

@@ -1,6 +1,6 @@
 //! `drive adopt`: assigns another node's drive to this node, on an operator's explicit request.
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key};
+use super::{LAYOUT_DEADLINE, VolumeError, Volumes, guard::Key};
 use drivebay_layout::jobs::Adopt;
 use drivebay_model::{Contents, Drive, DriveRef, Label, Layout, RejectCode};
 use drivebay_worker::Slot;
@@ -85,7 +85,7 @@ impl Volumes {
         self.changing(key, &format!("drive {id}"), |this| async move {
             let done = this
                 .node
-                .run((&id, Slot::Foreground), job, CARVE_DEADLINE)
+                .run((&id, Slot::Foreground), job, LAYOUT_DEADLINE)
                 .await?;
             Ok(done.contents)
         })

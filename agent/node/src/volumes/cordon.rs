@@ -1,7 +1,7 @@
 //! `drive cordon` and `uncordon`: whether a claimed drive takes new volumes, by an operator's decision that is recorded
 //! on the drive.
 
-use super::{CARVE_DEADLINE, VolumeError, Volumes, guard::Key, wipe::named};
+use super::{LAYOUT_DEADLINE, VolumeError, Volumes, guard::Key, wipe::named};
 use drivebay_layout::jobs::SetCordon;
 use drivebay_model::{Cordon, Drive, DriveId, DriveRef, DriveState};
 use drivebay_worker::Slot;
@@ -56,7 +56,7 @@ impl Volumes {
         let key = Key::Drive(id.clone());
         self.changing(key, &format!("drive {id}"), |this| async move {
             let worker = (&id, Slot::Foreground);
-            let done = this.node.run(worker, job, CARVE_DEADLINE).await?;
+            let done = this.node.run(worker, job, LAYOUT_DEADLINE).await?;
             let cordon = done.contents.label.cordon.clone();
             let revision = this.node.inventory().put_contents(&id, done.contents);
             if done.changed {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
+use super::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::inventory::assemble::is_damaged;
-use drivebay_layout::jobs::{CarveError, Delete};
+use drivebay_layout::jobs::{LayoutError, Delete};
 use drivebay_model::{
     DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_by_hand,
 };
@@ -100,7 +100,7 @@ impl Volumes {
     /// exist. Returns the revision that shows it.
     ///
     /// # Errors
-    /// `Carve` with `Used`; and any failure to access the drive: no tombstone is written.
+    /// `Layout` with `Used`; and any failure to access the drive: no tombstone is written.
     pub async fn delete_unused(&self, id: String, name: &str) -> Result<u64, VolumeError> {
         let revision = self.node.inventory().current().revision;
         let volume = match self.require_scanned(&id).await {
@@ -145,7 +145,7 @@ impl Volumes {
         };
         match self
             .node
-            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, LAYOUT_DEADLINE)
             .await
         {
             Ok(done) => {
@@ -155,7 +155,7 @@ impl Volumes {
                 let revision = inventory.put_contents(&volume.drive, done.contents);
                 Ok(self.delete_other_places(volume.uuid).await.max(revision))
             }
-            Err(RunError::Job(CarveError::InUse { uuid, held })) => {
+            Err(RunError::Job(LayoutError::InUse { uuid, held })) => {
                 Err(VolumeError::Held { uuid, held })
             }
             Err(error) => Err(error.into()),

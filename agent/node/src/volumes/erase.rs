@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Volumes;
 use crate::tasks::Tasks;
-use drivebay_layout::jobs::{CarveError, EraseStep};
+use drivebay_layout::jobs::{LayoutError, EraseStep};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing,
 };
@@ -212,7 +212,7 @@ impl Volumes {
                 Err(error) => {
                     tracing::error!(volume = %uuid, drive = %drive.id, error = %drivebay_model::cause::chain(&error), "erase failed; the volume's space stays allocated, will retry");
                     // Data that counted as erased is not, and the drive's record says how to continue.
-                    let anew = matches!(error, RunError::Job(CarveError::NotErased { .. }));
+                    let anew = matches!(error, RunError::Job(LayoutError::NotErased { .. }));
                     if anew {
                         self.reread_drive(&drive).await;
                     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::mounts::MountTableError;
 use crate::{keeper::KeeperError, state::StateError};
 use drivebay_fs::jobs::FsError;
-use drivebay_layout::jobs::CarveError;
+use drivebay_layout::jobs::LayoutError;
 use drivebay_model::{
     DriveId,
     units::{human_size, size_beside},
@@ -224,8 +224,8 @@ pub enum VolumeError {
     #[error(transparent)]
     MountTable(#[from] MountTableError),
     /// A layout job failed.
-    #[error("volume could not be carved")]
-    Carve(#[from] RunError<CarveError>),
+    #[error("the layout of the drive could not be changed")]
+    Layout(#[from] RunError<LayoutError>),
     /// Mounting, formatting or examining a filesystem failed.
     #[error("filesystem operation failed")]
     Fs(#[from] RunError<FsError>),

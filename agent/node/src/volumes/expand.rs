@@ -1,7 +1,7 @@
 //! ControllerExpandVolume on this node: grow the partition where it lies, or the LV. The filesystem follows in NodeExpand.
 
-use super::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_layout::jobs::{CarveError, Expand};
+use super::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
+use drivebay_layout::jobs::{LayoutError, Expand};
 use drivebay_model::{
     MIB, Volume,
     units::{human_sizes, size_beside},
@@ -81,9 +81,9 @@ impl Volumes {
         };
         let done = self
             .node
-            .run((&volume.drive, Slot::Foreground), job, CARVE_DEADLINE)
+            .run((&volume.drive, Slot::Foreground), job, LAYOUT_DEADLINE)
             .await;
-        if let Err(error @ RunError::Job(CarveError::NotZeroed { .. })) = &done {
+        if let Err(error @ RunError::Job(LayoutError::NotZeroed { .. })) = &done {
             let who = volume.uuid.to_string();
             self.want_zeroed(&who, &volume.drive, error).await;
         }
@@ -91,7 +91,7 @@ impl Volumes {
             self.reread_if_contradicted(volume, error).await;
         }
         let done = done.map_err(|error| match error {
-            RunError::Job(CarveError::CannotGrow {
+            RunError::Job(LayoutError::CannotGrow {
                 uuid,
                 needed,
                 possible,

@@ -56,7 +56,7 @@ use guard::{Guard, Guards, Key, VolumeGuard};
 
 /// Longest duration of a layout job, including queueing. It writes a few MiB; a drive that needs longer does not
 /// respond properly, and the kubelet and the sidecars call again.
-pub const CARVE_DEADLINE: Duration = Duration::from_secs(60);
+pub const LAYOUT_DEADLINE: Duration = Duration::from_secs(60);
 /// Longest duration of a stage: mkfs and journal replay on a large, slow drive. Below the kubelet's 120 s.
 pub const STAGE_DEADLINE: Duration = Duration::from_secs(110);
 /// Longest duration of a publish or an unmount.

@@ -3,11 +3,11 @@
 use uuid::Uuid;
 
 use super::{
-    CARVE_DEADLINE, Caller, VolumeError, Volumes,
+    LAYOUT_DEADLINE, Caller, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
 use crate::inventory::assemble::is_live;
-use drivebay_layout::jobs::{CarveError, Delete};
+use drivebay_layout::jobs::{LayoutError, Delete};
 use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_worker::{RunError, Slot};
 
@@ -65,7 +65,7 @@ impl Volumes {
         };
         match self
             .node
-            .run((drive, Slot::Foreground), job, CARVE_DEADLINE)
+            .run((drive, Slot::Foreground), job, LAYOUT_DEADLINE)
             .await
         {
             Ok(done) => {
@@ -73,7 +73,7 @@ impl Volumes {
                 self.node.inventory().put_contents(drive, done.contents);
                 Ok(())
             }
-            Err(RunError::Job(CarveError::InUse { uuid, held })) => {
+            Err(RunError::Job(LayoutError::InUse { uuid, held })) => {
                 Err(VolumeError::Held { uuid, held })
             }
             Err(error) => Err(error.into()),

@@ -76,7 +76,7 @@ async fn erasing_now_asks_the_drive_for_a_quarantined_volume_and_never_for_a_liv
     let (rig, uuid, id) = quarantined(false).await;
     // Its worker dies: it was asked.
     let asked = rig.volumes.erase_quarantined(id.clone()).await;
-    assert!(matches!(asked, Err(VolumeError::Carve(_))), "{asked:?}");
+    assert!(matches!(asked, Err(VolumeError::Layout(_))), "{asked:?}");
     rig.volumes.restore(id.clone()).await.unwrap();
     let live = rig.volumes.erase_quarantined(id).await;
     assert!(matches!(live, Err(VolumeError::Invalid { .. })), "{live:?}");

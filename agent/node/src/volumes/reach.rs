@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use drivebay_fs::{jobs::Device, mounts};
-use drivebay_layout::jobs::{CarveError, Look};
+use drivebay_layout::jobs::{LayoutError, Look};
 use drivebay_model::{DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::mountinfo::MountEntry;
 use drivebay_worker::Slot;
@@ -80,12 +80,12 @@ impl Volumes {
 
     /// Reads the volume's drive again, and publishes its contents, if the error shows that they differ from the
     /// inventory.
-    pub(super) async fn reread_if_contradicted(&self, volume: &Volume, error: &CarveError) {
+    pub(super) async fn reread_if_contradicted(&self, volume: &Volume, error: &LayoutError) {
         if matches!(
             error,
-            CarveError::NoSuchVolume { .. }
-                | CarveError::NotThere { .. }
-                | CarveError::Ambiguous { .. }
+            LayoutError::NoSuchVolume { .. }
+                | LayoutError::NotThere { .. }
+                | LayoutError::Ambiguous { .. }
         ) && let Err(error) = self.look_again(volume).await
         {
             tracing::debug!(volume = %volume.uuid, error = %chain(&error), "cannot read the drive after a failed call");

@@ -1,11 +1,11 @@
 //! `drive release`: removes Drivebay's label from a claimed drive without volumes, on an operator's explicit request.
 
 use super::{
-    CARVE_DEADLINE, VolumeError, Volumes,
+    LAYOUT_DEADLINE, VolumeError, Volumes,
     guard::Key,
     wipe::{live_volumes, named},
 };
-use drivebay_layout::jobs::{CarveError, Release, Released};
+use drivebay_layout::jobs::{LayoutError, Release, Released};
 use drivebay_model::{Drive, DriveRef, DriveState, Label, Snapshot};
 use drivebay_worker::{RunError, Slot};
 
@@ -66,17 +66,17 @@ impl Volumes {
         self.changing(key, &format!("drive {id}"), |this| async move {
             let released = this
                 .node
-                .run((&id, Slot::Foreground), job, CARVE_DEADLINE)
+                .run((&id, Slot::Foreground), job, LAYOUT_DEADLINE)
                 .await;
             let released = released.map_err(|error| match error {
                 RunError::Job(
-                    CarveError::Busy { reason: why, .. }
-                    | CarveError::NotClaimable { reason: why, .. },
+                    LayoutError::Busy { reason: why, .. }
+                    | LayoutError::NotClaimable { reason: why, .. },
                 ) => VolumeError::NotReleased {
                     drive: id.clone(),
                     why,
                 },
-                RunError::Job(error @ CarveError::StillZeroed { .. }) => VolumeError::NotReleased {
+                RunError::Job(error @ LayoutError::StillZeroed { .. }) => VolumeError::NotReleased {
                     drive: id.clone(),
                     why: error.to_string(),
                 },

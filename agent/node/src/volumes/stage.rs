@@ -147,7 +147,7 @@ impl Volumes {
     /// Records what a failed stage shows about the volume, before the call is answered.
     async fn not_staged(&self, volume: &Volume, error: RunError<FsError>) -> VolumeError {
         match &error {
-            RunError::Job(FsError::Carve(error)) => {
+            RunError::Job(FsError::Layout(error)) => {
                 self.reread_if_contradicted(volume, error).await
             }
             RunError::Job(error) => self.learn_from_failed_stage(&volume.placed, error),

@@ -9,7 +9,7 @@ use crate::{
     inventory::assemble::is_live,
     state::{Doubt, merge::is_acknowledged},
 };
-use drivebay_layout::jobs::{CarveError, Look};
+use drivebay_layout::jobs::{LayoutError, Look};
 use drivebay_model::{
     DriveRef, DriveState, RecordState, Snapshot, Volume, VolumeState, cause::chain,
 };
@@ -75,10 +75,10 @@ impl Volumes {
                 }
                 // No label: the claim did not proceed to a volume.
                 Err(RunError::Job(
-                    CarveError::NotClaimable { .. } | CarveError::Unlabelled { .. },
+                    LayoutError::NotClaimable { .. } | LayoutError::Unlabelled { .. },
                 )) => {}
                 Err(RunError::Job(
-                    CarveError::Damaged { .. } | CarveError::NotThisDrive { .. },
+                    LayoutError::Damaged { .. } | LayoutError::NotThisDrive { .. },
                 )) => {
                     let noted = self
                         .inner

@@ -6,7 +6,7 @@ use tonic::Status;
 
 use super::{VolumeError, Volumes, guard::Guard, guard::Key};
 use crate::inventory::assemble::is_live;
-use drivebay_layout::jobs::{CarveError, WipeStep};
+use drivebay_layout::jobs::{LayoutError, WipeStep};
 use drivebay_model::{Drive, DriveRef, DriveState, RejectCode, Snapshot};
 use drivebay_worker::{RunError, Slot};
 
@@ -172,17 +172,17 @@ impl Volumes {
                 .node
                 .run((&wipe.drive.id, Slot::Foreground), step, DEADLINE)
                 .await;
-            if !written && matches!(answer, Err(RunError::Job(CarveError::NotErased { .. }))) {
+            if !written && matches!(answer, Err(RunError::Job(LayoutError::NotErased { .. }))) {
                 tracing::warn!(drive = %wipe.drive.id, "drive does not zero when commanded; the wipe starts again and writes zeros");
                 (done, written) = (0, true);
                 continue;
             }
             let answer = answer.map_err(|error| match error {
-                RunError::Job(CarveError::Busy { reason, .. }) => VolumeError::NotWiped {
+                RunError::Job(LayoutError::Busy { reason, .. }) => VolumeError::NotWiped {
                     drive: wipe.drive.id.clone(),
                     why: reason,
                 },
-                RunError::Job(error @ CarveError::StillZeroed { .. }) => VolumeError::NotWiped {
+                RunError::Job(error @ LayoutError::StillZeroed { .. }) => VolumeError::NotWiped {
                     drive: wipe.drive.id.clone(),
                     why: error.to_string(),
                 },

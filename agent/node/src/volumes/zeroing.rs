@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Volumes, erase::rest};
 use crate::tasks::Tasks;
-use drivebay_layout::jobs::{CarveError, Look, ZeroStep};
+use drivebay_layout::jobs::{LayoutError, Look, ZeroStep};
 use drivebay_model::{
     ClassConfig, DriveId, DriveRef, DriveState, Extent, RawSpace, Snapshot, Zeroing, runs,
 };
@@ -97,8 +97,8 @@ impl Volumes {
 
     /// Records that a call needs space that is not zeroed yet, which is then zeroed first. Reads the drive again, since
     /// it may have been claimed for the call.
-    pub(super) async fn want_zeroed(&self, who: &str, id: &DriveId, error: &RunError<CarveError>) {
-        if let RunError::Job(CarveError::NotZeroed { runs, .. }) = error {
+    pub(super) async fn want_zeroed(&self, who: &str, id: &DriveId, error: &RunError<LayoutError>) {
+        if let RunError::Job(LayoutError::NotZeroed { runs, .. }) = error {
             let wanted = (id.clone(), runs.clone());
             let mut all = self.inner.wanted.all();
             // Entries of calls that were never repeated.

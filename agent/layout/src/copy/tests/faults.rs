@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{BLOCK, Drives, Extent, FOREVER, FakeDrive, Rate, runs, step, step_around};
-use crate::{copy::CopyError, copy::engine::MOST_UNREADABLE, device::Medium, error::CarveError};
+use crate::{copy::CopyError, copy::engine::MOST_UNREADABLE, device::Medium, error::LayoutError};
 
 /// Fails reads for which `fails` is true: given the offset, the length and the number of reads
 /// before.
@@ -224,7 +224,7 @@ fn what_reads_once_and_not_again_is_compared_with_what_was_read() {
     drives.target.loses.set(Some((drives.to[0], 1)));
     let error = step(&patchy(&drives, once), &drives, 0, false, &mut rate()).unwrap_err();
     assert!(
-        matches!(&error, CopyError::Source(CarveError::Io { drive, .. }) if drive == "source"),
+        matches!(&error, CopyError::Source(LayoutError::Io { drive, .. }) if drive == "source"),
         "{error:?}"
     );
 }
@@ -286,10 +286,10 @@ fn other_errors_end_the_step_and_name_the_drive() {
     let gone = |offset, _, _| (offset >= 50 * BLOCK).then_some(libc::ENODEV);
     let error = step(&patchy(&drives, gone), &drives, 0, false, &mut rate()).unwrap_err();
     assert!(
-        matches!(&error, CopyError::Source(CarveError::Io { drive, .. }) if drive == "source"),
+        matches!(&error, CopyError::Source(LayoutError::Io { drive, .. }) if drive == "source"),
         "{error:?}"
     );
-    let is_target = |error: &CopyError| matches!(error, CopyError::Target(CarveError::Io { drive, .. }) if drive == "target");
+    let is_target = |error: &CopyError| matches!(error, CopyError::Target(LayoutError::Io { drive, .. }) if drive == "target");
     let bad = blocks(20 + 45, 1);
     drives.target.unwritable.set(Some(bad));
     let error = drives.step(0, false, &mut rate()).unwrap_err();

@@ -6,7 +6,7 @@ use super::FakeDrive;
 use crate::{
     claimed::ClaimedDrive,
     copy::{Original, copy, original, parameters::set, snapshot_device},
-    error::CarveError,
+    error::LayoutError,
     jobs::{Claim, CopyOf, CopyStep, SetParameters},
     partition::{Session, claim},
 };
@@ -121,9 +121,9 @@ fn job(uuid: Uuid, generation: u64) -> CopyStep {
     }
 }
 
-fn is_not_there<T: std::fmt::Debug>(answer: Result<T, CarveError>) {
+fn is_not_there<T: std::fmt::Debug>(answer: Result<T, LayoutError>) {
     assert!(
-        matches!(answer, Err(CarveError::NotThere { .. })),
+        matches!(answer, Err(LayoutError::NotThere { .. })),
         "{answer:?}"
     );
 }
@@ -146,7 +146,7 @@ fn the_original_is_live_at_the_generation_before() {
     }
     let other = Uuid::from_u128(0xb);
     let unknown = original(&session(&drive), &job(other, 2));
-    assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
+    assert!(matches!(unknown, Err(LayoutError::NoSuchVolume { .. })));
     let leaving = PlaceState::Leaving {
         generation: 2,
         to: peer(9),
@@ -162,7 +162,7 @@ fn the_original_is_live_at_the_generation_before() {
         .unwrap();
     session(&drive).delete(a()).unwrap();
     let deleted = original(&session(&drive), &job(a(), 2));
-    assert!(matches!(deleted, Err(CarveError::NoSuchVolume { .. })));
+    assert!(matches!(deleted, Err(LayoutError::NoSuchVolume { .. })));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_copy_is_incoming_from_that_drive_and_as_large() {
         &job(Uuid::from_u128(0xb), 2),
         &of(4, 0xd15c),
     );
-    assert!(matches!(unknown, Err(CarveError::NoSuchVolume { .. })));
+    assert!(matches!(unknown, Err(LayoutError::NoSuchVolume { .. })));
     session(&drive).drop_place(a(), &incoming(2)).unwrap();
     is_not_there(copy(&session(&drive), &job(a(), 2), &of(4, 0xd15c)));
 }
@@ -237,7 +237,7 @@ fn a_snapshot_that_is_not_there_is_not_copied() {
     };
     let found = original(&session(&drive), &step);
     assert!(
-        matches!(found, Err(CarveError::NoSnapshot { .. })),
+        matches!(found, Err(LayoutError::NoSnapshot { .. })),
         "{found:?}"
     );
 }
@@ -253,12 +253,12 @@ fn a_snapshot_that_is_lost_is_not_tried_again_and_one_without_a_device_is() {
         snapshot_device(&id(), &contents, Uuid::from_u128(0xc)).unwrap_err()
     };
     let lost = answer(|one| one.is_overflowed = true);
-    assert!(matches!(lost, CarveError::NoSnapshot { .. }), "{lost:?}");
+    assert!(matches!(lost, LayoutError::NoSnapshot { .. }), "{lost:?}");
     let inactive = answer(|one| one.device = None);
-    assert!(matches!(inactive, CarveError::Io { .. }), "{inactive:?}");
+    assert!(matches!(inactive, LayoutError::Io { .. }), "{inactive:?}");
     let unclear = answer(|one| one.ambiguous = Some("?".into()));
     assert!(
-        matches!(unclear, CarveError::Ambiguous { .. }),
+        matches!(unclear, LayoutError::Ambiguous { .. }),
         "{unclear:?}"
     );
 }
@@ -281,7 +281,7 @@ fn a_snapshot_that_is_not_complete_is_not_copied_nor_is_any_of_its_group() {
         let contents = samples::contents(1, 1, vec![placed], 0);
         snapshot_device(&id(), &contents, Uuid::from_u128(uuid)).unwrap_err()
     };
-    let is_refused = |error: &CarveError| matches!(error, CarveError::NoSnapshot { why, .. } if why.contains("not complete"));
+    let is_refused = |error: &LayoutError| matches!(error, LayoutError::NoSnapshot { why, .. } if why.contains("not complete"));
     for (members, uuid) in [
         (&[(1, 9, false)][..], 1),
         (&[(1, 9, true), (2, 9, false)], 1),
@@ -291,7 +291,7 @@ fn a_snapshot_that_is_not_complete_is_not_copied_nor_is_any_of_its_group() {
         assert!(is_refused(&error), "{members:?}: {error:?}");
     }
     let error = why(&[(1, 9, true), (2, 9, true), (3, 8, false)], 1);
-    assert!(matches!(error, CarveError::Io { .. }), "{error:?}");
+    assert!(matches!(error, LayoutError::Io { .. }), "{error:?}");
 }
 
 #[test]

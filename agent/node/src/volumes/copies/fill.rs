@@ -12,10 +12,10 @@ use super::{
     original::unread_source,
     unreadable::{GivenUp, keep, refusal},
 };
-use crate::volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, moves::Pace, reach::reach_in};
+use crate::volumes::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, moves::Pace, reach::reach_in};
 use drivebay_csi::{new_snapshot::Reserve, new_volume::CopyUnreadable};
 use drivebay_layout::jobs::{
-    CarveError, CopyError, CopyOf, CopyStep, DropPlace, ReadUsage, SetParameters, SetPlace,
+    LayoutError, CopyError, CopyOf, CopyStep, DropPlace, ReadUsage, SetParameters, SetPlace,
 };
 use drivebay_model::{
     CopySource, DriveId, DriveRef, Layout, Peer, PlaceState, SnapshotRecord, Volume, VolumeState,
@@ -54,7 +54,7 @@ pub(super) enum FillError {
     #[error("cannot copy")]
     Copy(#[from] RunError<CopyError>),
     #[error("cannot change what is recorded of it")]
-    Record(#[from] RunError<CarveError>),
+    Record(#[from] RunError<LayoutError>),
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// Permanent: no retry would succeed. The incomplete copy is erased.
@@ -162,7 +162,7 @@ impl Volumes {
         let taken = self.take_held(&held, volume, &name, WHOLE).await;
         let taken = match taken {
             // A smaller reserve is often enough: only writes during the copy need it.
-            Err(VolumeError::Carve(RunError::Job(CarveError::NoSpace { largest, .. })))
+            Err(VolumeError::Layout(RunError::Job(LayoutError::NoSpace { largest, .. })))
                 if largest > 0 =>
             {
                 let most = Reserve {
@@ -175,7 +175,7 @@ impl Volumes {
         };
         match taken {
             Ok(taken) => Ok(taken.snapshot.record.uuid),
-            Err(VolumeError::Carve(RunError::Job(error @ CarveError::NoSpace { .. }))) => {
+            Err(VolumeError::Layout(RunError::Job(error @ LayoutError::NoSpace { .. }))) => {
                 Err(FillError::Never(chain(&error)))
             }
             Err(error) => Err(error.into()),
@@ -276,7 +276,7 @@ impl Volumes {
                 budget_ms: BUDGET.as_millis() as u64,
             };
             let step = match self.node.run(worker.clone(), job, DEADLINE).await {
-                Err(RunError::Job(CopyError::Source(error @ CarveError::NoSnapshot { .. }))) => {
+                Err(RunError::Job(CopyError::Source(error @ LayoutError::NoSnapshot { .. }))) => {
                     return Err(FillError::Never(chain(&error)));
                 }
                 step => step?,
@@ -367,7 +367,7 @@ impl Volumes {
                 parameters,
             };
             let worker = (&volume.drive, Slot::Foreground);
-            let kept = self.node.run(worker, job, CARVE_DEADLINE).await?;
+            let kept = self.node.run(worker, job, LAYOUT_DEADLINE).await?;
             self.node
                 .inventory()
                 .put_contents(&volume.drive, kept.contents);
@@ -380,7 +380,7 @@ impl Volumes {
             state: None,
         };
         let worker = (&volume.drive, Slot::Foreground);
-        let done = self.node.run(worker, job, CARVE_DEADLINE).await?;
+        let done = self.node.run(worker, job, LAYOUT_DEADLINE).await?;
         self.inner.copies.end(uuid);
         self.node
             .inventory()
@@ -444,7 +444,7 @@ impl Volumes {
             place: volume.placed.record.place.clone(),
         };
         let worker = (&volume.drive, Slot::Foreground);
-        let done = self.node.run(worker, job, CARVE_DEADLINE).await?;
+        let done = self.node.run(worker, job, LAYOUT_DEADLINE).await?;
         self.inner.copies.end(volume.uuid);
         tracing::info!(volume = %volume.uuid, drive = %volume.drive, "incomplete copy deleted; its space is being erased");
         Ok(self

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     super::{
-        CARVE_DEADLINE, VolumeError, Volumes,
+        LAYOUT_DEADLINE, VolumeError, Volumes,
         copies::Original,
         guard::Key,
         in_flight::{Sent, StillInFlight},
@@ -24,7 +24,7 @@ use super::{
     record::record,
 };
 use crate::state::Doubt;
-use drivebay_layout::jobs::{CarveError, Changed, Claim, Create};
+use drivebay_layout::jobs::{LayoutError, Changed, Claim, Create};
 use drivebay_model::{
     ClassConfig, CopySource, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record,
     RecordState, Volume, VolumeState, cause::chain,
@@ -200,7 +200,7 @@ impl<'a> Attempt<'a> {
         let job = self.job(drive, candidate.claim);
         let done = volumes
             .node
-            .run((&drive.id, Slot::Foreground), job, CARVE_DEADLINE);
+            .run((&drive.id, Slot::Foreground), job, LAYOUT_DEADLINE);
         match done.await {
             Ok(done) => {
                 underway.end(self.record.uuid).await;
@@ -271,7 +271,7 @@ impl<'a> Attempt<'a> {
     async fn failed(
         &mut self,
         doubt: Doubt,
-        error: RunError<CarveError>,
+        error: RunError<LayoutError>,
     ) -> Result<(), VolumeError> {
         let Doubt { drive, uuid } = &doubt;
         let (volumes, name) = (self.volumes, &self.requested.name);
@@ -295,7 +295,7 @@ impl<'a> Attempt<'a> {
                 let inventory = volumes.node.inventory();
                 inventory.update(|known| known.remembered.in_doubt.insert(name, doubt));
                 volumes.inner.keeper.settle().await;
-                Err(VolumeError::Carve(error))
+                Err(VolumeError::Layout(error))
             }
         }
     }

@@ -6,7 +6,7 @@ use super::super::{
     VolumeError,
     placement::{self, Need},
 };
-use drivebay_layout::{error::Fault, jobs::CarveError};
+use drivebay_layout::{error::Fault, jobs::LayoutError};
 use drivebay_model::{DriveId, Snapshot};
 use drivebay_worker::RunError;
 
@@ -22,7 +22,7 @@ pub(super) enum Next {
 }
 
 /// Classifies an error. Exhaustive, so that each new error has to be classified here.
-pub(super) fn next(error: &RunError<CarveError>) -> Next {
+pub(super) fn next(error: &RunError<LayoutError>) -> Next {
     match error {
         RunError::Stuck { .. } | RunError::Busy { .. } => Next::TryAnother,
         RunError::Deadline { .. }
@@ -30,38 +30,38 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
         | RunError::Worker { .. }
         | RunError::Stopping => Next::InDoubt,
         RunError::Job(error) => match error {
-            CarveError::NotZeroed { .. } => Next::ZeroAndTryAnother,
-            CarveError::NoSpace { .. }
-            | CarveError::TableFull { .. }
-            | CarveError::NotClaimable { .. }
-            | CarveError::Busy { .. }
-            | CarveError::NotThisDrive { .. }
-            | CarveError::Locked { .. }
-            | CarveError::Unlabelled { .. }
-            | CarveError::NotErased { .. }
-            | CarveError::Cordoned { .. }
-            | CarveError::StillZeroed { .. }
-            | CarveError::LvmLocked { .. }
-            | CarveError::NoLvm { .. }
-            | CarveError::Host { .. }
-            | CarveError::OtherSector { .. }
-            | CarveError::Damaged { .. } => Next::TryAnother,
-            CarveError::Io { .. }
-            | CarveError::InDoubt { .. }
-            | CarveError::NotTogether { .. }
-            | CarveError::StillSuspended { .. }
-            | CarveError::NoSuchVolume { .. }
-            | CarveError::NotThere { .. }
-            | CarveError::NotWritten { .. }
-            | CarveError::InUse { .. }
-            | CarveError::Used { .. }
-            | CarveError::HasSnapshots { .. }
-            | CarveError::SnapshotInUse { .. }
-            | CarveError::NoSnapshot { .. }
-            | CarveError::Ambiguous { .. }
-            | CarveError::CannotGrow { .. }
-            | CarveError::BadTransition { .. }
-            | CarveError::Lvm { .. } => Next::InDoubt,
+            LayoutError::NotZeroed { .. } => Next::ZeroAndTryAnother,
+            LayoutError::NoSpace { .. }
+            | LayoutError::TableFull { .. }
+            | LayoutError::NotClaimable { .. }
+            | LayoutError::Busy { .. }
+            | LayoutError::NotThisDrive { .. }
+            | LayoutError::Locked { .. }
+            | LayoutError::Unlabelled { .. }
+            | LayoutError::NotErased { .. }
+            | LayoutError::Cordoned { .. }
+            | LayoutError::StillZeroed { .. }
+            | LayoutError::LvmLocked { .. }
+            | LayoutError::NoLvm { .. }
+            | LayoutError::Host { .. }
+            | LayoutError::OtherSector { .. }
+            | LayoutError::Damaged { .. } => Next::TryAnother,
+            LayoutError::Io { .. }
+            | LayoutError::InDoubt { .. }
+            | LayoutError::NotTogether { .. }
+            | LayoutError::StillSuspended { .. }
+            | LayoutError::NoSuchVolume { .. }
+            | LayoutError::NotThere { .. }
+            | LayoutError::NotWritten { .. }
+            | LayoutError::InUse { .. }
+            | LayoutError::Used { .. }
+            | LayoutError::HasSnapshots { .. }
+            | LayoutError::SnapshotInUse { .. }
+            | LayoutError::NoSnapshot { .. }
+            | LayoutError::Ambiguous { .. }
+            | LayoutError::CannotGrow { .. }
+            | LayoutError::BadTransition { .. }
+            | LayoutError::Lvm { .. } => Next::InDoubt,
         },
     }
 }
@@ -70,9 +70,9 @@ pub(super) fn next(error: &RunError<CarveError>) -> Next {
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     /// The last refusal.
-    pub(super) refused: Option<RunError<CarveError>>,
+    pub(super) refused: Option<RunError<LayoutError>>,
     /// The first refusal because space is not zeroed yet.
-    pub(super) unzeroed: Option<RunError<CarveError>>,
+    pub(super) unzeroed: Option<RunError<LayoutError>>,
     /// The first error of mkfs, for a drive whose sector size is not the class's smallest.
     pub(super) unformattable: Option<VolumeError>,
 }
@@ -91,12 +91,12 @@ impl Failures {
                 error @ (RunError::Stuck { .. }
                 | RunError::Busy { .. }
                 | RunError::Job(
-                    CarveError::StillZeroed { .. } | CarveError::NotZeroed { .. },
+                    LayoutError::StillZeroed { .. } | LayoutError::NotZeroed { .. },
                 )),
-            ) => return VolumeError::Carve(error),
+            ) => return VolumeError::Layout(error),
             // There may be room, but the host cannot use it.
             Some(RunError::Job(error)) if error.fault() == Fault::Host => {
-                return VolumeError::Carve(RunError::Job(error));
+                return VolumeError::Layout(RunError::Job(error));
             }
             _ => {}
         }

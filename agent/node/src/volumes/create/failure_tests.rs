@@ -10,16 +10,16 @@ fn drive() -> String {
     "sda".to_owned()
 }
 
-fn no_space() -> RunError<CarveError> {
-    RunError::Job(CarveError::NoSpace {
+fn no_space() -> RunError<LayoutError> {
+    RunError::Job(LayoutError::NoSpace {
         drive: drive(),
         needed: 2,
         largest: 1,
     })
 }
 
-fn not_zeroed() -> RunError<CarveError> {
-    RunError::Job(CarveError::NotZeroed {
+fn not_zeroed() -> RunError<LayoutError> {
+    RunError::Job(LayoutError::NotZeroed {
         drive: drive(),
         zeroed: 0,
         needed: 1,
@@ -27,7 +27,7 @@ fn not_zeroed() -> RunError<CarveError> {
     })
 }
 
-fn stuck() -> RunError<CarveError> {
+fn stuck() -> RunError<LayoutError> {
     RunError::Stuck {
         target: JobTarget::Drive(DriveId(drive())),
         step: "write".to_owned(),
@@ -35,8 +35,8 @@ fn stuck() -> RunError<CarveError> {
     }
 }
 
-fn host() -> RunError<CarveError> {
-    RunError::Job(CarveError::Host {
+fn host() -> RunError<LayoutError> {
+    RunError::Job(LayoutError::Host {
         drive: drive(),
         what: "reading mountinfo".to_owned(),
         source: cause(),
@@ -45,17 +45,17 @@ fn host() -> RunError<CarveError> {
 
 #[test]
 fn another_drive_is_tried_only_where_nothing_was_changed() {
-    let io = RunError::Job(CarveError::Io {
+    let io = RunError::Job(LayoutError::Io {
         drive: drive(),
         what: "writing the table".to_owned(),
         source: cause(),
     });
-    let in_doubt = RunError::Job(CarveError::InDoubt {
+    let in_doubt = RunError::Job(LayoutError::InDoubt {
         drive: drive(),
         what: "a creation".to_owned(),
         source: cause(),
     });
-    let lvm = RunError::Job(CarveError::Lvm {
+    let lvm = RunError::Job(LayoutError::Lvm {
         drive: drive(),
         what: "lvcreate".to_owned(),
         source: cause(),
@@ -71,7 +71,7 @@ fn another_drive_is_tried_only_where_nothing_was_changed() {
         job: "create",
         why: "killed".to_owned(),
     };
-    let held = RunError::Job(CarveError::Busy {
+    let held = RunError::Job(LayoutError::Busy {
         drive: drive(),
         reason: "it is mounted".to_owned(),
     });
@@ -128,7 +128,7 @@ fn the_answer_is_the_failure_that_a_repeat_may_get_over_else_that_there_is_no_ro
             unformattable: unformattable(),
             ..Failures::default()
         });
-        assert!(matches!(failed, VolumeError::Carve(_)), "{failed}");
+        assert!(matches!(failed, VolumeError::Layout(_)), "{failed}");
     }
     let waiting = answer(Failures {
         refused: Some(no_space()),
@@ -138,7 +138,7 @@ fn the_answer_is_the_failure_that_a_repeat_may_get_over_else_that_there_is_no_ro
     assert!(
         matches!(
             waiting,
-            VolumeError::Carve(RunError::Job(CarveError::NotZeroed { .. }))
+            VolumeError::Layout(RunError::Job(LayoutError::NotZeroed { .. }))
         ),
         "{waiting}"
     );

@@ -12,7 +12,7 @@ use crate::{
     state::moves::{MoveProgress, MoveRecord},
     volumes::{VolumeError, Volumes, guard::VolumeGuard},
 };
-use drivebay_layout::jobs::{CarveError, Look, SetPlace};
+use drivebay_layout::jobs::{LayoutError, Look, SetPlace};
 use drivebay_model::{
     CommitNote, Contents, DriveId, DriveRef, PlaceState, RecordState, cause::chain,
 };
@@ -133,12 +133,12 @@ impl Volumes {
         match self.on_drive(&record.from, job).await {
             Ok(done) => Ok(Some(done.contents)),
             Err(MoveError::Record {
-                source: RunError::Job(CarveError::InUse { .. }),
+                source: RunError::Job(LayoutError::InUse { .. }),
                 ..
             }) => Err(MoveError::Used),
             // After other errors it is unknown whether the volume is open.
             Err(MoveError::Record {
-                source: RunError::Job(CarveError::NotWritten { .. }),
+                source: RunError::Job(LayoutError::NotWritten { .. }),
                 ..
             }) => {
                 let now = self.look(&record.from, &ends.source).await;

@@ -10,9 +10,9 @@ use super::{MovePhase, RECORD_DEADLINE, pace::Pace};
 use crate::{
     inventory::can_be_copied,
     state::moves::MoveRecord,
-    volumes::{CARVE_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
+    volumes::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
 };
-use drivebay_layout::jobs::{CarveError, Claim, CopyError, CopyOf, CopyStep, Create};
+use drivebay_layout::jobs::{LayoutError, Claim, CopyError, CopyOf, CopyStep, Create};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
     cause::chain,
@@ -45,7 +45,7 @@ pub(super) enum MoveError {
     Record {
         drive: DriveId,
         #[source]
-        source: RunError<CarveError>,
+        source: RunError<LayoutError>,
     },
     /// Parts of the source cannot be read: data is never replaced with zeros.
     #[error(
@@ -151,7 +151,7 @@ impl Volumes {
             deleted: Vec::new(),
         };
         let worker = (&of.to, Slot::Foreground);
-        let made = self.node.run(worker, job, CARVE_DEADLINE).await;
+        let made = self.node.run(worker, job, LAYOUT_DEADLINE).await;
         let made = made.map_err(|source| MoveError::Record {
             drive: of.to.clone(),
             source,
@@ -261,7 +261,7 @@ impl Volumes {
     /// Runs a job that changes a record. Does not publish the resulting contents.
     pub(super) async fn on_drive<J>(&self, drive: &DriveId, job: J) -> Result<J::Answer, MoveError>
     where
-        J: drivebay_worker::Job<Error = CarveError>,
+        J: drivebay_worker::Job<Error = LayoutError>,
     {
         let done = self
             .node

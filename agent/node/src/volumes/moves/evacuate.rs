@@ -182,13 +182,13 @@ fn is_of_target(error: &MoveError, target: &DriveId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_layout::jobs::CarveError;
+    use drivebay_layout::jobs::LayoutError;
     use drivebay_model::samples;
 
     #[test]
     fn only_a_failure_of_the_target_counts_against_it() {
         let id = |name: &str| samples::facts(name).id;
-        let carve = || CarveError::NoSuchVolume {
+        let no_volume = || LayoutError::NoSuchVolume {
             drive: "t".into(),
             uuid: Uuid::nil(),
         };
@@ -202,17 +202,17 @@ mod tests {
         };
         for (error, is_targets) in [
             (
-                MoveError::Copy(RunError::Job(CopyError::Target(carve()))),
+                MoveError::Copy(RunError::Job(CopyError::Target(no_volume()))),
                 true,
             ),
             (MoveError::Copy(RunError::Job(differs)), true),
-            (record("t", RunError::Job(carve())), true),
+            (record("t", RunError::Job(no_volume())), true),
             (
-                MoveError::Copy(RunError::Job(CopyError::Source(carve()))),
+                MoveError::Copy(RunError::Job(CopyError::Source(no_volume()))),
                 false,
             ),
             (MoveError::Copy(RunError::Stopping), false),
-            (record("s", RunError::Job(carve())), false),
+            (record("s", RunError::Job(no_volume())), false),
             (record("t", RunError::Stopping), false),
             (MoveError::Used, false),
         ] {

@@ -234,4 +234,4 @@ impl Volumes {
 }
 
 /// Longest duration of a change of a record.
-const RECORD_DEADLINE: Duration = super::CARVE_DEADLINE;
+const RECORD_DEADLINE: Duration = super::LAYOUT_DEADLINE;

@@ -375,7 +375,7 @@ impl Volumes {
         let generation = to.generation();
         let set = self.set_place(&snapshot, uuid, &drive, place, to).await;
         let revision = set.map_err(|error| match error {
-            MoveError::Record { source, .. } => VolumeError::Carve(source),
+            MoveError::Record { source, .. } => VolumeError::Layout(source),
             error => refuse(error.to_string()),
         })?;
         tracing::warn!(volume = %uuid, %drive, generation, by, "place of a volume preferred by operator");

@@ -20,7 +20,7 @@ use super::{
     refuse_internal,
 };
 use crate::volumes::{
-    CARVE_DEADLINE, Caller, VolumeError, Volumes,
+    LAYOUT_DEADLINE, Caller, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
 use drivebay_layout::jobs::{CompleteSnapshots, Look};
@@ -210,7 +210,7 @@ impl Volumes {
                 repair: false,
             };
             let worker = (id, Slot::Foreground);
-            let contents = self.node.run(worker, job, CARVE_DEADLINE).await?;
+            let contents = self.node.run(worker, job, LAYOUT_DEADLINE).await?;
             self.node.inventory().put_contents(id, contents);
         }
         Ok(())

@@ -110,7 +110,7 @@ async fn a_member_that_another_call_holds_is_answered_with_try_again_and_the_oth
     drop(held);
     // Now the drive is accessed, which does not answer.
     let asked = rig.volumes.take_group(request("a", &[1, 2])).await;
-    assert!(matches!(asked, Err(VolumeError::Carve(_))), "{asked:?}");
+    assert!(matches!(asked, Err(VolumeError::Layout(_))), "{asked:?}");
     assert!(!is_any_guarded(&rig));
     rig.end().await;
 }
@@ -177,7 +177,7 @@ async fn a_member_is_not_deleted_alone_and_a_group_not_while_one_is_copied() {
 async fn all_members_are_deleted_or_the_answer_is_an_error() {
     let rig = node(Layout::Lvm, vec![with_member(1), with_member(2)]).await;
     let deleted = rig.volumes.delete_group(&id(77)).await;
-    assert!(matches!(deleted, Err(VolumeError::Carve(_))), "{deleted:?}");
+    assert!(matches!(deleted, Err(VolumeError::Layout(_))), "{deleted:?}");
     assert!(!is_any_guarded(&rig));
     assert_eq!(both(Ok(3), Ok(2)).unwrap(), 3);
     let stopping = || Err(VolumeError::Stopping);
@@ -237,7 +237,7 @@ async fn resuming_is_repeated_until_it_succeeds_or_the_agent_stops() {
     let attempts = || std::fs::read_to_string(&log).map_or(0, |log| log.lines().count());
     let group = Uuid::from_u128(77);
     let died = rig.volumes.suspend_together(group, Vec::new(), Vec::new());
-    assert!(matches!(died.await, Err(VolumeError::Carve(_))));
+    assert!(matches!(died.await, Err(VolumeError::Layout(_))));
     // The group itself, resuming in its place, and resuming beside it.
     let before = attempts();
     assert_eq!(before, 3);

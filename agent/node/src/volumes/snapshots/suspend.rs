@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::volumes::{VolumeError, Volumes};
-use drivebay_layout::jobs::{CarveError, Member, ResumeLeft, TakeTogether, TakenTogether};
+use drivebay_layout::jobs::{LayoutError, Member, ResumeLeft, TakeTogether, TakenTogether};
 use drivebay_model::{DriveRef, cause::chain};
 use drivebay_worker::{JobTarget, Lane, RunError, Slot, WorkerKey};
 
@@ -64,7 +64,7 @@ impl Volumes {
         match &taken {
             Ok(_) => {}
             // The other volumes are resumed; this drive is handled in the background.
-            Err(RunError::Job(error @ CarveError::StillSuspended { .. })) => {
+            Err(RunError::Job(error @ LayoutError::StillSuspended { .. })) => {
                 self.keep_resuming(worker, Some(only), chain(error));
             }
             Err(RunError::Job(_)) => {}
@@ -142,7 +142,7 @@ impl Volumes {
         &self,
         worker: WorkerKey,
         only: Option<&Vec<String>>,
-    ) -> Result<(), RunError<CarveError>> {
+    ) -> Result<(), RunError<LayoutError>> {
         let job = ResumeLeft {
             only: only.cloned(),
         };

@@ -8,11 +8,11 @@ use std::{
 use drivebay_hwtests::{Shelf, Trouble, tools};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::carver::{Carver, Layout};
+use super::admin_drive::{AdminDrive, Layout};
 
 /// A drive, and the mount points of its one volume that is created and deleted.
 pub(super) struct Admin {
-    pub(super) carver: Carver,
+    pub(super) admin_drive: AdminDrive,
     pub(super) staging: PathBuf,
     pub(super) target: PathBuf,
 }
@@ -32,7 +32,7 @@ impl Admin {
         fs::create_dir(&staging)?;
         fs::create_dir(&target)?;
         Ok(Self {
-            carver: Carver::new(layout, &drive(&dir, "drive.img", bytes)?, others, mib)?,
+            admin_drive: AdminDrive::new(layout, &drive(&dir, "drive.img", bytes)?, others, mib)?,
             staging,
             target,
         })
@@ -40,7 +40,7 @@ impl Admin {
 
     /// Creates a filesystem with mkfs' defaults and mounts it.
     pub(super) fn stage(&self, fs_type: &str) -> Result<(), Trouble> {
-        let node = self.carver.node();
+        let node = self.admin_drive.node();
         tools::run(&format!("mkfs.{fs_type}"), &["-q", &node])?;
         tools::run("mount", &[&node, &text(&self.staging)]).map(drop)
     }
@@ -53,7 +53,7 @@ impl Admin {
     pub(super) fn leave(&self) -> Result<(), Trouble> {
         unmount(&self.target)?;
         unmount(&self.staging)?;
-        tools::run("blkdiscard", &["--force", &self.carver.node()]).map(drop)
+        tools::run("blkdiscard", &["--force", &self.admin_drive.node()]).map(drop)
     }
 }
 

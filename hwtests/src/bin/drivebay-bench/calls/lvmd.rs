@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
 use tonic_prost::ProstCodec;
 
-use super::{admin::drive, carver::VolumeGroup};
+use super::{admin::drive, admin_drive::VolumeGroup};
 
 /// Environment variable with the path of its program; hwtests/bench builds it.
 const PROGRAM: &str = "DRIVEBAY_BENCH_LVMD";

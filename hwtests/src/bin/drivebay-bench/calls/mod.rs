@@ -1,7 +1,7 @@
 //! Durations of calls, and of the administrator's equivalent commands, run alternately in this process.
 
 mod admin;
-mod carver;
+mod admin_drive;
 mod lvmd;
 pub(crate) mod table;
 
@@ -16,7 +16,7 @@ use std::{fs, path::Path};
 use clap::{Args, ValueEnum};
 use drivebay_hwtests::{Trouble, program, tools};
 
-use self::{carver::Layout, table::Table};
+use self::{admin_drive::Layout, table::Table};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// These parts alone.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// How drives are carved; with `lvm`, volumes alone.
+    /// Layout of the drives; with `lvm`, volumes alone.
     #[arg(long, value_enum, default_value = "partition")]
     layout: Layout,
 }

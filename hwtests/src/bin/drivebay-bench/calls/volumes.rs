@@ -6,7 +6,7 @@ use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, Trouble, csi, memory::Tree, nod
 
 use super::{
     admin::Admin,
-    carver::Layout,
+    admin_drive::Layout,
     lvmd::Lvmd,
     table::{Pair, Table, clocked, timed},
 };
@@ -127,9 +127,9 @@ async fn of(layout: Layout, others: usize, rounds: usize) -> Result<Figures, Tro
     if layout == Layout::Partition {
         for _ in 0..3 {
             tokio::time::sleep(QUIET).await;
-            let (created, bare) = clocked(|| admin.carver.create_by_sgdisk(VOLUME_MIB));
+            let (created, bare) = clocked(|| admin.admin_drive.create_by_sgdisk(VOLUME_MIB));
             created?;
-            admin.carver.delete()?;
+            admin.admin_drive.delete()?;
             figures.sgdisk.bare.push(bare);
         }
         figures.sgdisk.ours = figures.create.ours.clone();
@@ -225,7 +225,7 @@ async fn round(
     deleted?;
     rig.erased().await;
     tokio::time::sleep(QUIET).await;
-    let (deleted, bare) = clocked(|| admin.carver.delete());
+    let (deleted, bare) = clocked(|| admin.admin_drive.delete());
     deleted?;
     figures.delete.push(own, bare);
     tokio::time::sleep(QUIET).await;
@@ -244,7 +244,7 @@ async fn ours(rig: &Rig, name: &str, fs_type: &str) -> Result<(Placed, [Duration
 }
 
 fn bare(admin: &Admin, fs_type: &str) -> Result<[Duration; 3], Trouble> {
-    let (created, create) = clocked(|| admin.carver.create(VOLUME_MIB));
+    let (created, create) = clocked(|| admin.admin_drive.create(VOLUME_MIB));
     created?;
     let (staged, stage) = clocked(|| admin.stage(fs_type));
     staged?;

@@ -20,7 +20,7 @@ use serde_json::json;
 use super::{
     super::{
         admin::drive,
-        carver::{Carver, Layout},
+        admin_drive::{AdminDrive, Layout},
     },
     api::{Api, NODE},
     named,
@@ -56,7 +56,7 @@ impl Topolvm {
         fs::create_dir(&dir)?;
         // The shelf removes the drive and its mounts.
         let device = drive(&dir, "drive.img", (volumes as u64 * mib + 64) * MIB)?;
-        Carver::new(Layout::Partition, &device, volumes, mib)?;
+        AdminDrive::new(Layout::Partition, &device, volumes, mib)?;
         for number in 1..=volumes {
             tools::run("mkfs.ext4", &["-q", &format!("{device}p{number}")])?;
         }

@@ -37,7 +37,7 @@ impl Layout {
 
 /// A drive with other volumes, and the one that is created and deleted.
 #[derive(Debug)]
-pub(super) enum Carver {
+pub(super) enum AdminDrive {
     Partition {
         device: String,
         number: usize,
@@ -52,21 +52,21 @@ pub(super) struct VolumeGroup(pub(super) String);
 
 const LV: &str = "beside";
 
-impl Carver {
+impl AdminDrive {
     pub(super) fn new(
         layout: Layout,
         device: &str,
         others: usize,
         mib: u64,
     ) -> Result<Self, Trouble> {
-        let carver = match layout {
+        let admin_drive = match layout {
             Layout::Partition => Self::Partition {
                 device: device.to_owned(),
                 number: others + 1,
             },
             Layout::Lvm => Self::Lvm(VolumeGroup::new(device, "drivebay-bench-beside")?),
         };
-        match &carver {
+        match &admin_drive {
             Self::Partition { device, .. } => {
                 let partitions = format!("size={mib}MiB\n").repeat(others);
                 sfdisk(device, &[], &format!("label: gpt\n{partitions}"))?;
@@ -80,7 +80,7 @@ impl Carver {
                 }
             }
         }
-        Ok(carver)
+        Ok(admin_drive)
     }
 
     /// Creates the volume in the first free space. With partx, since not every kernel reads GPTs, or tables of drives in use.

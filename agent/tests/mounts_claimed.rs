@@ -1,4 +1,4 @@
-//! The jobs as workers run them, on a drive that was really claimed and carved. Needs root.
+//! The jobs as workers run them, on a drive that was really claimed. Needs root.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
@@ -10,7 +10,7 @@ use std::{
 };
 
 use drivebay_fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount};
-use drivebay_layout::jobs::{CarveError, Claim, Create, Delete, Expand};
+use drivebay_layout::jobs::{LayoutError, Claim, Create, Delete, Expand};
 use drivebay_model::{
     ClaimPolicy, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
     RecordState,
@@ -66,7 +66,7 @@ fn run<J: Job>(job: J) -> Result<J::Answer, J::Error> {
 }
 
 #[test]
-fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
+fn a_created_volume_is_made_once_grown_and_held_while_it_is_mounted() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: loop devices and mounts need root");
         return;
@@ -146,7 +146,7 @@ fn a_carved_volume_is_made_once_grown_and_held_while_it_is_mounted() {
         only_unused: false,
     });
     assert!(
-        matches!(in_use, Err(CarveError::InUse { .. })),
+        matches!(in_use, Err(LayoutError::InUse { .. })),
         "{in_use:?}"
     );
     run(Expand {

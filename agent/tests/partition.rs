@@ -1,4 +1,4 @@
-//! Carving on real block devices: loop devices of both sector sizes, the kernel's own partitions,
+//! Layout partition on real block devices: loop devices of both sector sizes, the kernel's own partitions,
 //! real filesystems, and the partitioning tools with which an operator would inspect the result.
 //! Needs root. Every device and file made here is removed, also when a test fails.
 
@@ -26,7 +26,7 @@ use std::{
 };
 
 use drivebay_layout::jobs::{
-    Advance, CarveError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
+    Advance, LayoutError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
     WipeProgress, WipeStep, ZeroStep,
 };
 use drivebay_model::{
@@ -137,11 +137,11 @@ impl Drive {
         })
     }
 
-    fn create(&self, name: &str, mib: u64) -> Result<Changed, CarveError> {
+    fn create(&self, name: &str, mib: u64) -> Result<Changed, LayoutError> {
         self.create_as(spec(name, mib), ClaimPolicy::Blank)
     }
 
-    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, CarveError> {
+    fn create_as(&self, record: Record, policy: ClaimPolicy) -> Result<Changed, LayoutError> {
         Create {
             drive: self.drive(),
             claim: self.claim(policy),
@@ -154,7 +154,7 @@ impl Drive {
     }
 
     /// The identity and the partition's node of a new volume.
-    fn carve(&self, name: &str, mib: u64) -> (Uuid, String) {
+    fn create_volume(&self, name: &str, mib: u64) -> (Uuid, String) {
         let changed = self.create(name, mib).unwrap();
         assert!(changed.changed);
         let placed = changed
@@ -174,7 +174,7 @@ impl Drive {
         )
     }
 
-    fn look(&self, repair: bool) -> Result<Contents, CarveError> {
+    fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
         Look {
             drive: self.drive(),
             repair,
@@ -182,7 +182,7 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, CarveError> {
+    fn expand(&self, uuid: Uuid, mib: u64) -> Result<Changed, LayoutError> {
         Expand {
             drive: self.drive(),
             uuid,
@@ -192,7 +192,7 @@ impl Drive {
         .run(&mut Context::silent())
     }
 
-    fn delete(&self, uuid: Uuid) -> Result<Changed, CarveError> {
+    fn delete(&self, uuid: Uuid) -> Result<Changed, LayoutError> {
         Delete {
             drive: self.drive(),
             uuid,
@@ -206,7 +206,7 @@ impl Drive {
         uuid: Uuid,
         from_bytes: u64,
         budget_ms: u64,
-    ) -> Result<EraseProgress, CarveError> {
+    ) -> Result<EraseProgress, LayoutError> {
         EraseStep {
             drive: self.drive(),
             uuid,
@@ -229,13 +229,13 @@ impl Drive {
         panic!("erasing does not end");
     }
 
-    fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, CarveError> {
+    fn wipe_step(&self, from_bytes: u64) -> Result<WipeProgress, LayoutError> {
         let known = self.look(false).map(|contents| contents.volumes);
         let known = known.into_iter().flatten();
         self.wipe_going(from_bytes, known.map(|placed| placed.record.uuid).collect())
     }
 
-    fn wipe_going(&self, from_bytes: u64, going: Vec<Uuid>) -> Result<WipeProgress, CarveError> {
+    fn wipe_going(&self, from_bytes: u64, going: Vec<Uuid>) -> Result<WipeProgress, LayoutError> {
         WipeStep {
             drive: self.drive(),
             from_bytes,
@@ -390,21 +390,21 @@ fn tools_agree(drive: &Drive) {
 const SECTORS: [u32; 2] = [512, 4096];
 
 #[test]
-fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
+fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again() {
     for sector in SECTORS {
         let drive = Drive::new(128, sector);
         let before = drive.bytes();
         assert!(matches!(
             drive.look(true),
-            Err(CarveError::NotClaimable { .. })
+            Err(LayoutError::NotClaimable { .. })
         ));
         assert!(
             drive.bytes() == before,
             "a look at a drive that is not ours wrote to it"
         );
 
-        let (a, node) = drive.carve("a", 16);
-        let (b, _) = drive.carve("b", 8);
+        let (a, node) = drive.create_volume("a", 16);
+        let (b, _) = drive.create_volume("b", 8);
         tools_agree(&drive);
         assert!(!drive.create("a", 16).unwrap().changed);
         let contents = drive.look(false).unwrap();
@@ -433,7 +433,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
 
         // `b` is in the way; then it is not.
         assert!(
-            matches!(drive.expand(a, 24), Err(CarveError::CannotGrow { possible, .. }) if possible == 16 * MIB)
+            matches!(drive.expand(a, 24), Err(LayoutError::CannotGrow { possible, .. }) if possible == 16 * MIB)
         );
         let pattern = b"drivebay-test: nobody else may read this.";
         write_pattern(
@@ -449,7 +449,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
         tools_agree(&drive);
         assert!(matches!(
             drive.expand(a, 24),
-            Err(CarveError::CannotGrow { .. })
+            Err(LayoutError::CannotGrow { .. })
         ));
         let contents = drive.erase(b);
         assert!(contents.volume(b).is_none());
@@ -469,7 +469,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
             must("blockdev", &["--getsize64", &node]).trim(),
             (24 * MIB).to_string()
         );
-        let (_, node) = drive.carve("b", 40);
+        let (_, node) = drive.create_volume("b", 40);
         assert!(fs::metadata(node).is_ok());
         tools_agree(&drive);
     }
@@ -479,7 +479,7 @@ fn a_drive_is_claimed_carved_grown_erased_and_carved_again() {
 fn a_mounted_sibling_is_written_to_all_the_while_and_notices_nothing() {
     for sector in SECTORS {
         let drive = Drive::new(160, sector);
-        let (_, node) = drive.carve("busy", 32);
+        let (_, node) = drive.create_volume("busy", 32);
         let mounted = Mounted::new(&node);
         let path = mounted.0.path().join("data");
         let (stop, rounds) = (
@@ -501,7 +501,7 @@ fn a_mounted_sibling_is_written_to_all_the_while_and_notices_nothing() {
             }
         });
         for _ in 0..3 {
-            let (other, _) = drive.carve("other", 8);
+            let (other, _) = drive.create_volume("other", 8);
             drive.expand(other, 16).unwrap();
             drive.delete(other).unwrap();
             drive.erase(other);
@@ -518,10 +518,10 @@ fn a_mounted_sibling_is_written_to_all_the_while_and_notices_nothing() {
 #[test]
 fn a_mounted_volume_is_not_deleted_and_grows() {
     let drive = Drive::new(96, 512);
-    let (uuid, node) = drive.carve("a", 16);
+    let (uuid, node) = drive.create_volume("a", 16);
     let mounted = Mounted::new(&node);
     let before = drive.look(false).unwrap();
-    assert!(matches!(drive.delete(uuid), Err(CarveError::InUse { .. })));
+    assert!(matches!(drive.delete(uuid), Err(LayoutError::InUse { .. })));
     assert_eq!(drive.look(false).unwrap(), before);
     fs::write(mounted.0.path().join("file"), vec![1; 4 << 20]).unwrap();
     drive.expand(uuid, 40).unwrap();
@@ -536,7 +536,7 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
     must("e2fsck", &["-fn", &node]);
     // Held without a mount: O_EXCL is not needed to be in use.
     let held = File::open(&node).unwrap();
-    assert!(matches!(drive.delete(uuid), Err(CarveError::InUse { .. })));
+    assert!(matches!(drive.delete(uuid), Err(LayoutError::InUse { .. })));
     drop(held);
     assert!(drive.delete(uuid).unwrap().changed);
     assert!(
@@ -551,7 +551,7 @@ fn a_mounted_volume_is_not_deleted_and_grows() {
 #[test]
 fn a_volume_that_is_looked_into_for_a_moment_is_deleted() {
     let drive = Drive::new(64, 512);
-    let (uuid, node) = drive.carve("a", 8);
+    let (uuid, node) = drive.create_volume("a", 8);
     // As udevd does with a device for which it has just received a uevent.
     let open = File::open(&node).unwrap();
     let closing = std::thread::spawn(move || {
@@ -567,7 +567,7 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
     for sector in SECTORS {
         let size = 64 * MIB;
         let drive = Drive::new(64, sector);
-        drive.carve("a", 8);
+        drive.create_volume("a", 8);
         let whole = drive.look(false).unwrap();
         let sector = u64::from(sector);
         let junk = vec![0xa5; sector as usize];
@@ -611,7 +611,7 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
             for repair in [false, true] {
                 assert!(matches!(
                     drive.look(repair),
-                    Err(CarveError::Damaged { .. })
+                    Err(LayoutError::Damaged { .. })
                 ));
             }
             assert!(drive.create("b", 1).is_err());
@@ -627,8 +627,8 @@ fn one_damaged_copy_is_repaired_loudly_and_two_are_left_alone() {
 #[test]
 fn a_drive_that_was_away_comes_back_with_its_volumes() {
     let mut drive = Drive::new(64, 4096);
-    let (a, _) = drive.carve("a", 8);
-    let (b, _) = drive.carve("b", 8);
+    let (a, _) = drive.create_volume("a", 8);
+    let (b, _) = drive.create_volume("b", 8);
     drive.delete(b).unwrap();
     let old = drive.drive();
     drive.reattach();
@@ -644,7 +644,7 @@ fn a_drive_that_was_away_comes_back_with_its_volumes() {
         .run(&mut Context::silent())
         .unwrap_err();
         assert!(
-            matches!(error, CarveError::NotThisDrive { .. }),
+            matches!(error, LayoutError::NotThisDrive { .. }),
             "{error:?}"
         );
     }
@@ -677,7 +677,7 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
         drive.damage(offset, &bytes);
         let before = drive.bytes();
         match drive.create("a", 8) {
-            Err(CarveError::NotClaimable { .. }) => {}
+            Err(LayoutError::NotClaimable { .. }) => {}
             other => panic!("data at {offset}: {other:?}"),
         }
         assert!(
@@ -690,7 +690,7 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
     for policy in [ClaimPolicy::Blank, ClaimPolicy::SignatureFree] {
         assert!(matches!(
             drive.create_as(spec("a", 8), policy),
-            Err(CarveError::NotClaimable { .. })
+            Err(LayoutError::NotClaimable { .. })
         ));
     }
     let mounted = {
@@ -698,8 +698,8 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
         must("mount", &[&drive.node, dir.path().to_str().unwrap()]);
         Mounted(dir)
     };
-    assert!(matches!(drive.create("a", 8), Err(CarveError::Busy { .. })));
-    assert!(matches!(drive.wipe_step(0), Err(CarveError::Busy { .. })));
+    assert!(matches!(drive.create("a", 8), Err(LayoutError::Busy { .. })));
+    assert!(matches!(drive.wipe_step(0), Err(LayoutError::Busy { .. })));
     drop(mounted);
 
     let wrong = DriveRef {
@@ -712,13 +712,13 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
     }
     .run(&mut Context::silent())
     .unwrap_err();
-    assert!(matches!(error, CarveError::NotThisDrive { .. }));
+    assert!(matches!(error, LayoutError::NotThisDrive { .. }));
 
     // Too large: refused before anything is written.
     drive.wipe();
     let blank = drive.bytes();
     assert!(
-        matches!(drive.create("a", 44), Err(CarveError::NoSpace { largest, .. }) if largest == 42 * MIB)
+        matches!(drive.create("a", 44), Err(LayoutError::NoSpace { largest, .. }) if largest == 42 * MIB)
     );
     assert!(drive.bytes() == blank);
     assert!(drive.create("a", 42).unwrap().changed);
@@ -730,7 +730,7 @@ fn a_signature_free_drive_is_claimed_by_choice() {
     drive.damage(0, &vec![7; (48 * MIB) as usize]);
     assert!(matches!(
         drive.create("a", 8),
-        Err(CarveError::NotClaimable { .. })
+        Err(LayoutError::NotClaimable { .. })
     ));
     let changed = drive
         .create_as(spec("a", 8), ClaimPolicy::SignatureFree)
@@ -746,15 +746,15 @@ fn a_signature_free_drive_is_claimed_by_choice() {
 fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
     for sector in SECTORS {
         let drive = Drive::new(48, sector);
-        drive.carve("a", 20);
-        drive.carve("b", 15);
+        drive.create_volume("a", 20);
+        drive.create_volume("b", 15);
         match drive.create("c", 8) {
-            Err(CarveError::NoSpace {
+            Err(LayoutError::NoSpace {
                 needed, largest, ..
             }) => assert_eq!((needed, largest), (8 * MIB, 7 * MIB)),
             other => panic!("{other:?}"),
         }
-        let (_, node) = drive.carve("c", 7);
+        let (_, node) = drive.create_volume("c", 7);
         assert_eq!(drive.look(false).unwrap().free, []);
         write_pattern(&node, b"to the very end");
         assert_eq!(
@@ -769,7 +769,7 @@ fn a_drive_fills_to_its_last_extent_and_says_what_is_left() {
 #[test]
 fn erasing_resumes_where_the_record_or_the_agent_left_it() {
     let drive = Drive::new(96, 512);
-    let (uuid, node) = drive.carve("a", 64);
+    let (uuid, node) = drive.create_volume("a", 64);
     write_pattern(&node, b"half erased");
     drive.delete(uuid).unwrap();
     let first = drive.erase_step(uuid, 0, 0).unwrap();
@@ -778,15 +778,15 @@ fn erasing_resumes_where_the_record_or_the_agent_left_it() {
         "{first:?}"
     );
     // A live volume is not erased, whoever asks.
-    let (live, _) = drive.carve("b", 4);
+    let (live, _) = drive.create_volume("b", 4);
     assert!(matches!(
         drive.erase_step(live, 0, 50),
-        Err(CarveError::BadTransition { .. })
+        Err(LayoutError::BadTransition { .. })
     ));
     // An agent that believes in more than is done is found out before the space is free.
     assert!(matches!(
         drive.erase_step(uuid, 64 * MIB, 50),
-        Err(CarveError::NotErased { .. })
+        Err(LayoutError::NotErased { .. })
     ));
     let contents = drive.erase(uuid);
     assert!(contents.volume(uuid).is_none());
@@ -800,7 +800,7 @@ fn erasing_in_one_step_changes_no_byte_outside_the_volume() {
         let mut extent = None;
         // Longer than the first piece, and shorter than the first two: the last piece has to stop at its end.
         for (name, mib) in [("before", 4), ("erased", 24), ("after", 60)] {
-            let (uuid, node) = drive.carve(name, mib);
+            let (uuid, node) = drive.create_volume(name, mib);
             write_pattern(&node, name.as_bytes());
             if name == "erased" {
                 extent = Some((
@@ -839,7 +839,7 @@ fn erasing_in_one_step_changes_no_byte_outside_the_volume() {
 #[test]
 fn erasing_notes_its_progress_every_gib_and_not_more_often() {
     let drive = Drive::new(2600, 512);
-    let (uuid, _) = drive.carve("a", 2560);
+    let (uuid, _) = drive.create_volume("a", 2560);
     drive.delete(uuid).unwrap();
     let noted = || match drive
         .look(false)
@@ -875,7 +875,7 @@ fn erasing_notes_its_progress_every_gib_and_not_more_often() {
 #[test]
 fn somebody_elses_partition_is_shown_and_kept() {
     let drive = Drive::new(64, 512);
-    drive.carve("a", 8);
+    drive.create_volume("a", 8);
     let rest = drive.look(false).unwrap().free_bytes();
     must(
         "sgdisk",
@@ -897,7 +897,7 @@ fn somebody_elses_partition_is_shown_and_kept() {
     assert_eq!(contents.free_bytes(), rest - 4 * MIB);
     let theirs = |drive: &Drive| must("sgdisk", &["-i", "3", &drive.node]);
     let before = theirs(&drive);
-    let (b, _) = drive.carve("b", 4);
+    let (b, _) = drive.create_volume("b", 4);
     drive.delete(b).unwrap();
     drive.erase(b);
     assert_eq!(theirs(&drive), before);
@@ -906,19 +906,19 @@ fn somebody_elses_partition_is_shown_and_kept() {
 #[test]
 fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
     let drive = Drive::new(64, 512);
-    let (a, _) = drive.carve("a", 8);
+    let (a, _) = drive.create_volume("a", 8);
     must("sgdisk", &["-d", "2", &drive.node]);
     let contents = drive.look(true).unwrap();
     assert!(contents.volume(a).unwrap().ambiguous.is_some());
     assert_eq!(contents.free_bytes(), contents.usable_bytes - 8 * MIB);
-    assert!(matches!(drive.delete(a), Err(CarveError::Ambiguous { .. })));
+    assert!(matches!(drive.delete(a), Err(LayoutError::Ambiguous { .. })));
     assert!(matches!(
         drive.expand(a, 16),
-        Err(CarveError::Ambiguous { .. })
+        Err(LayoutError::Ambiguous { .. })
     ));
     assert!(matches!(
         drive.create("a", 8),
-        Err(CarveError::Ambiguous { .. })
+        Err(LayoutError::Ambiguous { .. })
     ));
     assert!(drive.create("b", 8).unwrap().changed);
 }
@@ -927,10 +927,10 @@ fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
 fn a_wiped_drive_is_blank_and_can_be_claimed_again() {
     for sector in SECTORS {
         let drive = Drive::new(100, sector);
-        let (_, node) = drive.carve("a", 90);
+        let (_, node) = drive.create_volume("a", 90);
         write_pattern(&node, b"wipe me");
         let held = File::open(&node).unwrap();
-        assert!(matches!(drive.wipe_step(0), Err(CarveError::Busy { .. })));
+        assert!(matches!(drive.wipe_step(0), Err(LayoutError::Busy { .. })));
         assert!(drive.look(false).is_ok());
         drop(held);
         drive.wipe();
@@ -943,12 +943,12 @@ fn a_wiped_drive_is_blank_and_can_be_claimed_again() {
 fn a_wipe_does_not_take_a_volume_that_was_made_meanwhile() {
     let drive = Drive::new(96, 512);
     drive.wipe_step(0).unwrap();
-    let (uuid, _) = drive.carve("meanwhile", 16);
+    let (uuid, _) = drive.create_volume("meanwhile", 16);
     let before = drive.bytes();
     // Between two steps, and between the operator's look and the first one.
     for (from_bytes, going) in [(32 * MIB, vec![uuid]), (0, vec![])] {
         let refused = drive.wipe_going(from_bytes, going);
-        assert!(matches!(refused, Err(CarveError::Busy { .. })));
+        assert!(matches!(refused, Err(LayoutError::Busy { .. })));
         assert!(drive.bytes() == before, "something was wiped");
     }
     assert!(drive.look(false).unwrap().volume(uuid).is_some());
@@ -1075,16 +1075,16 @@ fn erases_for_another_test() {
 #[test]
 fn a_drive_of_which_a_process_may_still_zero_bytes_is_not_wiped_nor_claimed_before_it_has_ended() {
     let drive = Drive::new(192, 512);
-    let (uuid, _) = drive.carve("pvc-a", 64);
+    let (uuid, _) = drive.create_volume("pvc-a", 64);
     drive.delete(uuid).unwrap();
     let held = HeldEraser::start(&drive, uuid);
-    let refused = |error: CarveError| {
+    let refused = |error: LayoutError| {
         let text = error.to_string();
         assert!(text.contains("may still be zeroed"), "{text}");
     };
-    // A second one of the same bytes is refused as well, and the rest of the drive is carved.
+    // A second one of the same bytes is refused as well, and the rest of the drive is used.
     refused(drive.erase_step(uuid, 0, 1000).unwrap_err());
-    drive.carve("pvc-b", 16);
+    drive.create_volume("pvc-b", 16);
     refused(drive.wipe_step(0).unwrap_err());
     // The drive was made blank by another program: it is refused all the same while the process that zeroes it may run.
     drive.damage(0, &vec![0; 192 << 20]);
@@ -1110,7 +1110,7 @@ fn a_drive_of_which_a_process_may_still_zero_bytes_is_not_wiped_nor_claimed_befo
 #[test]
 fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node() {
     let drive = Drive::new(48, 512);
-    drive.carve("a", 8);
+    drive.create_volume("a", 8);
     let mut claim = drive.claim(ClaimPolicy::Blank).unwrap();
     claim.label.node = "n2".into();
     let create = Create {
@@ -1123,7 +1123,7 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
     };
     assert!(matches!(
         create.run(&mut Context::silent()),
-        Err(CarveError::NotClaimable { .. })
+        Err(LayoutError::NotClaimable { .. })
     ));
 
     let mut holder = Command::new("flock")
@@ -1131,14 +1131,14 @@ fn a_locked_drive_is_waited_for_and_a_claimed_one_is_not_taken_by_another_node()
         .spawn()
         .unwrap();
     while run("flock", &["-n", &drive.node, "true"]).status.success() {}
-    drive.carve("b", 8);
+    drive.create_volume("b", 8);
     holder.wait().unwrap();
 }
 
 #[test]
 fn nothing_is_changed_while_another_program_holds_the_lock_of_the_drive() {
     let drive = Drive::new(48, 512);
-    let (uuid, _) = drive.carve("a", 8);
+    let (uuid, _) = drive.create_volume("a", 8);
     let before = drive.bytes();
     let holder = File::open(&drive.node).unwrap();
     holder.lock().unwrap();
@@ -1172,7 +1172,7 @@ fn nothing_is_changed_while_another_program_holds_the_lock_of_the_drive() {
 #[test]
 fn a_look_beside_a_change_never_sees_half_of_it() {
     let drive = Drive::new(64, 512);
-    drive.carve("a", 8);
+    drive.create_volume("a", 8);
     let (stop, target) = (AtomicBool::new(false), drive.drive());
     thread::scope(|scope| {
         let looks = scope.spawn(|| {
@@ -1200,7 +1200,7 @@ fn a_look_beside_a_change_never_sees_half_of_it() {
         });
         let changes = || {
             for _ in 0..10 {
-                let (uuid, _) = drive.carve("b", 4);
+                let (uuid, _) = drive.create_volume("b", 4);
                 drive.expand(uuid, 8).unwrap();
                 drive.delete(uuid).unwrap();
                 drive.erase(uuid);
