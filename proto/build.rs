@@ -145,7 +145,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let alone = [
         "csi/v1/csi.proto",
         "agent/v1/agent.proto",
-        "agent/v1/by_hand.proto",
+        "agent/v1/manual_volumes.proto",
         "log/v1/log.proto",
         "pluginregistration/v1/api.proto",
     ];

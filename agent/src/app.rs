@@ -13,7 +13,7 @@ use drivebay_common::{
 };
 use drivebay_page::{Access, AgentsSource, Page, PageListen};
 use drivebay_proto::{
-    agent::{agent_server::AgentServer, by_hand_server::ByHandServer},
+    agent::{agent_server::AgentServer, manual_volumes_server::ManualVolumesServer},
     csi::{
         group_controller_server::GroupControllerServer, identity_server::IdentityServer,
         node_server::NodeServer,
@@ -29,7 +29,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{service::Routes, transport::Server};
 
 use crate::{
-    by_hand::ByHandService,
+    manual_volumes::ManualVolumesService,
     csi::node::NodeService,
     metrics::Metrics,
     registration::{self, RegistrationConfig},
@@ -309,7 +309,7 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
     let machine_id = statefile::read_text(Path::new("/etc/machine-id"), 64)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default();
-    let by_hand_rescans = rescans.clone();
+    let manual_rescans = rescans.clone();
     let agent = AgentService::new(
         volumes.clone(),
         evidence.clone(),
@@ -382,10 +382,10 @@ async fn serve(config: Config, options: RunOptions) -> Result<(), AppError> {
         certificate,
         stop.clone(),
     ));
-    let by_hand = ByHandService::new(volumes.clone(), by_hand_rescans);
+    let manual_volumes = ManualVolumesService::new(volumes.clone(), manual_rescans);
     let agent_server = tokio::spawn(server::serve_once_room(
         Routes::new(AgentServer::new(agent))
-            .add_service(ByHandServer::new(by_hand))
+            .add_service(ManualVolumesServer::new(manual_volumes))
             .add_service(LogService::server()),
         agent_socket,
         config.agent_socket.clone(),

@@ -9,7 +9,7 @@
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod app;
-pub mod by_hand;
+pub mod manual_volumes;
 pub mod csi;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

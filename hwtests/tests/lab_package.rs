@@ -199,7 +199,7 @@ fn a_package_is_installed_upgraded_under_a_writer_removed_purged_and_installed_a
 
 /// Returns the commands of the documents for a host without an orchestrator: those of a volume's life, and those for a drive that was
 /// unplugged.
-fn by_hand() -> [Vec<&'static str>; 2] {
+fn manual() -> [Vec<&'static str>; 2] {
     let (_, section) = DAILY_LIFE
         .split_once("## Volumes without an orchestrator")
         .unwrap();
@@ -215,7 +215,7 @@ fn by_hand() -> [Vec<&'static str>; 2] {
 
 #[test]
 fn the_documents_commands_for_a_host_without_an_orchestrator_are_found() {
-    let [life, pulled] = by_hand();
+    let [life, pulled] = manual();
     let verbs = |commands: &[&str]| -> Vec<String> {
         commands
             .iter()
@@ -252,7 +252,7 @@ fn a_host_is_used_by_hand_with_the_commands_of_the_documents() {
     let drives = vec![DriveSpec::nvme("data", 3 * GIB)];
     let mut machine = Machine::restored(MachineSpec::new("node1").with(drives)).unwrap();
     let guest = machine.guest().clone();
-    let [life, pulled] = by_hand();
+    let [life, pulled] = manual();
     // Same commands, with sizes for a small drive.
     let run = |command: &str| -> String {
         let command = command

@@ -86,7 +86,7 @@ pub const KEPT_CREATED_FOR: [&str; 5] = [
 ];
 
 /// Among the parameters that are kept with a volume: it was made by hand, on its node. Its value is "true".
-pub const KEPT_BY_HAND: &str = "byHand";
+pub const KEPT_MANUAL: &str = "byHand";
 
 /// Among the parameters that are kept with a volume: when it was created, seconds since 1970.
 pub const KEPT_CREATED_AT: &str = "createdAt";

@@ -60,7 +60,7 @@ fn file(file: &FileDescriptorProto, lines: &mut Vec<String>) {
 fn the_protocols_have_the_golden_fields_and_methods() {
     let ours = [
         "agent/v1/agent.proto",
-        "agent/v1/by_hand.proto",
+        "agent/v1/manual_volumes.proto",
         "log/v1/log.proto",
         "controller/v1/controller.proto",
     ];

@@ -7,7 +7,7 @@ use drivebay_proto::{
     agent::{
         DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate,
         ListCopiesRequest, RescanRequest, Volume, VolumeCopy, WatchInventoryRequest,
-        agent_client::AgentClient, by_hand_client::ByHandClient,
+        agent_client::AgentClient, manual_volumes_client::ManualVolumesClient,
     },
     words::VolumeState,
 };
@@ -28,19 +28,19 @@ pub struct Client {
     /// The generated client, for calls without a method here.
     pub raw: AgentClient<Channel>,
     /// Client of the calls for manual operations.
-    pub by_hand: ByHandClient<Channel>,
+    pub manual_volumes: ManualVolumesClient<Channel>,
 }
 
 impl Client {
     /// Connects to the agent's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
         let (asked, channel) = Asked::dial(&AGENT, socket).await?;
-        let by_hand = ByHandClient::new(channel.clone());
+        let manual_volumes = ManualVolumesClient::new(channel.clone());
         let raw = AgentClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self {
             asked,
             raw,
-            by_hand,
+            manual_volumes,
         })
     }
 
@@ -65,9 +65,9 @@ impl Client {
         let request = FindVolumeRequest {
             volume: called.to_owned(),
         };
-        let by_hand = &mut self.by_hand;
+        let manual_volumes = &mut self.manual_volumes;
         let asked = async move {
-            match by_hand.find_volume(request).await {
+            match manual_volumes.find_volume(request).await {
                 Ok(answer) => Ok(answer.into_inner().volume),
                 Err(status) if status.code() == Code::NotFound => Ok(None),
                 Err(status) => Err(status),

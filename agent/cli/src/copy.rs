@@ -26,7 +26,7 @@ use tonic::Code;
 
 use super::{
     args::{CopyArgs, CreateArgs, Format, Show, SocketArg, Unreadable},
-    by_hand::{self, ByHandError, CREATE_DEADLINE, usable},
+    manual::{self, ManualError, CREATE_DEADLINE, usable},
     client::Client,
     name,
     table::printable,
@@ -46,7 +46,7 @@ pub enum CopyError {
     #[error(transparent)]
     Pick(#[from] PickError),
     #[error(transparent)]
-    Request(#[from] ByHandError),
+    Request(#[from] ManualError),
     #[error(
         "the running agent is of an earlier version, which cannot copy volumes; restart it, so that it is of the version of this command"
     )]
@@ -189,7 +189,7 @@ fn request(
     source: Source<'_>,
     args: &CopyArgs,
     inventory: &InventoryUpdate,
-) -> Result<CreateVolumeRequest, ByHandError> {
+) -> Result<CreateVolumeRequest, ManualError> {
     let (volume, bytes) = source.volume();
     let block = volume.known_mode() == Some(Mode::Block);
     let like_it = CreateArgs {
@@ -208,7 +208,7 @@ fn request(
             },
         },
     };
-    let mut request = by_hand::request(&like_it, inventory)?;
+    let mut request = manual::request(&like_it, inventory)?;
     if args.unreadable == Unreadable::Zeros {
         let (key, zeros) = (names::PARAM_COPY_UNREADABLE, names::COPY_UNREADABLE_ZEROS);
         request.parameters.insert(key.to_owned(), zeros.to_owned());
@@ -225,7 +225,7 @@ async fn create(
     client: &mut Client,
     request: &CreateVolumeRequest,
 ) -> Result<Option<Volume>, AskError> {
-    let call = client.by_hand.create_volume(request.clone());
+    let call = client.manual_volumes.create_volume(request.clone());
     match client.asked.answered_within(CREATE_DEADLINE, call).await {
         Ok(answer) => {
             let volume = answer.into_inner().volume;

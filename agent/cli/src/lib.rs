@@ -19,7 +19,7 @@ use drivebay_model::Verdict;
 pub mod ack;
 pub mod adopt;
 pub mod args;
-pub mod by_hand;
+pub mod manual;
 pub mod check;
 pub mod check_config;
 pub mod claim_plan;
@@ -118,7 +118,7 @@ pub enum CommandError {
     Check(#[from] check::CheckVolumeError),
     /// volume create, expand, delete, pv.
     #[error(transparent)]
-    ByHand(#[from] by_hand::ByHandError),
+    Manual(#[from] manual::ManualError),
     /// snapshot create, delete.
     #[error(transparent)]
     Snapshot(#[from] snapshots::SnapshotError),
@@ -156,7 +156,7 @@ impl CommandError {
             Self::Move(error) => error.code(),
             Self::Prefer(error) => error.code(),
             Self::Answered(code) => *code,
-            Self::ByHand(error) => error.code(),
+            Self::Manual(error) => error.code(),
             Self::Snapshot(error) => error.code(),
             Self::Copy(error) => error.code(),
             Self::Mount(error) => error.code(),
@@ -384,20 +384,20 @@ async fn execute(command: Command) -> Result<(), CommandError> {
         Command::Volume(VolumeCommand::Check { volume, socket }) => {
             print(&check::run(&socket.socket, &volume).await?)
         }
-        Command::Volume(VolumeCommand::Create(args)) => print(&by_hand::create(&args).await?),
+        Command::Volume(VolumeCommand::Create(args)) => print(&manual::create(&args).await?),
         Command::Volume(VolumeCommand::Mount(args)) => print(&mounts::mount(&args).await?),
         Command::Volume(VolumeCommand::Unmount { what, socket }) => {
             print(&mounts::unmount(&socket.socket, &what).await?)
         }
         Command::Volume(VolumeCommand::Expand { name, size, show }) => {
-            print(&by_hand::expand(&name, size, &show).await?)
+            print(&manual::expand(&name, size, &show).await?)
         }
         Command::Volume(VolumeCommand::Delete {
             name,
             confirm,
             wait,
             socket,
-        }) => print(&by_hand::delete(&socket.socket, &name, confirm.as_deref(), wait).await?),
+        }) => print(&manual::delete(&socket.socket, &name, confirm.as_deref(), wait).await?),
         Command::Volume(VolumeCommand::EraseNow(args)) => {
             print(&quarantine::end(&args, quarantine::End::Erase).await?)
         }
@@ -405,7 +405,7 @@ async fn execute(command: Command) -> Result<(), CommandError> {
             print(&quarantine::end(&args, quarantine::End::Restore).await?)
         }
         Command::Volume(VolumeCommand::Pv(args)) => {
-            let made = by_hand::pv(&args).await?;
+            let made = manual::pv(&args).await?;
             eprintln!("{}\n", printed(&made.first.join("\n")));
             print(&args.claim.output.document().write(&made.value)?)
         }

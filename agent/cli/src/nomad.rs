@@ -25,7 +25,7 @@ use drivebay_proto::{
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{args::SocketArg, by_hand, client::Client};
+use super::{args::SocketArg, manual, client::Client};
 
 pub mod error;
 pub mod request;
@@ -205,7 +205,7 @@ fn is_as_asked(volume: &Volume, asked: &Create) -> Result<(), NomadError> {
 }
 
 fn is_ours(volume: &Volume) -> Result<(), NomadError> {
-    match volume.by_hand && volume.known_mode() == Some(Mode::Mount) {
+    match volume.manual && volume.known_mode() == Some(Mode::Mount) {
         true => Ok(()),
         false => Err(NomadError::NotOurs {
             volume: volume.name.clone(),
@@ -218,7 +218,7 @@ fn new_volume(
     asked: &Create,
     inventory: &InventoryUpdate,
 ) -> Result<CreateVolumeRequest, NomadError> {
-    let mut request = by_hand::request(&create_args(asked), inventory)?;
+    let mut request = manual::request(&create_args(asked), inventory)?;
     if asked.largest > 0 {
         if request.required_bytes > asked.largest {
             return Err(NomadError::OverLargest {
@@ -238,7 +238,7 @@ async fn made(
     asked: &Create,
 ) -> Result<Volume, NomadError> {
     let request = new_volume(asked, inventory)?;
-    let call = client.by_hand.create_volume(request);
+    let call = client.manual_volumes.create_volume(request);
     let answer = client.asked.answered_within(LIMIT, call).await?;
     let volume = answer.into_inner().volume;
     Ok(volume.ok_or_else(|| client.asked.senseless("no volume"))?)
@@ -252,7 +252,7 @@ async fn enlarged(
     asked: &Create,
 ) -> Result<Volume, NomadError> {
     let size = volume.size_bytes.max(asked.smallest);
-    let call = client.by_hand.expand_volume(ExpandVolumeRequest {
+    let call = client.manual_volumes.expand_volume(ExpandVolumeRequest {
         id: volume.id,
         required_bytes: size,
         limit_bytes: if asked.largest < size {
@@ -270,7 +270,7 @@ async fn enlarged(
 async fn in_place(client: &mut Client, asked: &Create) -> Result<(), NomadError> {
     let Target { volume, at } = &asked.target;
     fs::create_dir_all(at).map_err(failed("make", at))?;
-    let call = client.by_hand.mount_volume(MountVolumeRequest {
+    let call = client.manual_volumes.mount_volume(MountVolumeRequest {
         volume: volume.clone(),
         path: asked.target.path()?.to_owned(),
         persist: true,
@@ -327,11 +327,11 @@ async fn delete(socket: &Path, target: &Target) -> Result<String, NomadError> {
 }
 
 async fn removed(client: &mut Client, target: &Target, volume: &Volume) -> Result<(), NomadError> {
-    let unmounted = client.by_hand.unmount_volume(UnmountVolumeRequest {
+    let unmounted = client.manual_volumes.unmount_volume(UnmountVolumeRequest {
         what: target.volume.clone(),
     });
     client.asked.answered_within(LIMIT, unmounted).await?;
-    let deleted = client.by_hand.delete_volume(DeleteVolumeRequest {
+    let deleted = client.manual_volumes.delete_volume(DeleteVolumeRequest {
         id: volume.id.clone(),
         quarantine: false,
     });
@@ -382,7 +382,7 @@ mod tests {
         let db = Volume {
             id: "7b1d5c1e-0000-4000-8000-000000000001@n1".into(),
             name: "nomad-1".into(),
-            by_hand: true,
+            manual: true,
             created_for: Some(asked("null").created_for),
             conditions: vec![Condition {
                 abnormal: true,
@@ -436,7 +436,7 @@ mod tests {
         );
         let volume = Volume {
             size_bytes: 68 << 20,
-            by_hand: true,
+            manual: true,
             created_for: request.created_for,
             ..Volume::default()
         };
@@ -455,7 +455,7 @@ mod tests {
             class: "fast".into(),
             fs_type: "xfs".into(),
             mode: "mount".into(),
-            by_hand: true,
+            manual: true,
             ..Volume::default()
         };
         let plain = asked("null");
@@ -475,7 +475,7 @@ mod tests {
         }
         for not_ours in [
             Volume {
-                by_hand: false,
+                manual: false,
                 ..volume.clone()
             },
             Volume {

@@ -8,7 +8,7 @@ use drivebay_proto::{
 
 use super::{
     args::QuarantineArgs,
-    by_hand::{ByHandError, DELETE_DEADLINE, described},
+    manual::{ManualError, DELETE_DEADLINE, described},
     client::Client,
     name,
     table::printable,
@@ -31,7 +31,7 @@ enum Step<'a> {
 }
 
 /// Ends the quarantine if confirmed, and returns the text to print. Errs with a preview if `confirm` is None.
-pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ByHandError> {
+pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ManualError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
     let volume = match step(&inventory, &args.name, args.confirm.as_deref(), end)? {
@@ -44,12 +44,12 @@ pub async fn end(args: &QuarantineArgs, end: End) -> Result<String, ByHandError>
     };
     Ok(match end {
         End::Erase => {
-            let call = client.by_hand.erase_quarantined(request);
+            let call = client.manual_volumes.erase_quarantined(request);
             client.asked.answered_within(DELETE_DEADLINE, call).await?;
             format!("volume {name} is being erased; its space is offered again afterwards\n")
         }
         End::Restore => {
-            let call = client.by_hand.restore_volume(request);
+            let call = client.manual_volumes.restore_volume(request);
             client.asked.answered_within(DELETE_DEADLINE, call).await?;
             format!("volume {name} is restored: {}\n", described(volume))
         }
@@ -62,7 +62,7 @@ fn step<'a>(
     named: &str,
     confirm: Option<&str>,
     end: End,
-) -> Result<Step<'a>, ByHandError> {
+) -> Result<Step<'a>, ManualError> {
     let quarantined = |volume: &&Volume| volume.known_state() == Some(VolumeState::Quarantined);
     let called = |volume: &&Volume| {
         let uuid = volume.id.split('@').next();
@@ -78,7 +78,7 @@ fn step<'a>(
                 return Ok(Step::Done(text));
             }
             Err(error) if error.is_none() => {
-                return Err(ByHandError::NoSuchVolume(named.to_owned()));
+                return Err(ManualError::NoSuchVolume(named.to_owned()));
             }
             Err(error) => return Err(error.into()),
         },
@@ -89,22 +89,22 @@ fn step<'a>(
         (Some(VolumeState::Erasing), End::Erase) => {
             return Ok(Step::Done(format!("volume {name} is being erased\n")));
         }
-        (Some(VolumeState::Erasing), End::Restore) => return Err(ByHandError::Erasing(name)),
-        (_, End::Erase) => return Err(ByHandError::NotQuarantined(name)),
+        (Some(VolumeState::Erasing), End::Restore) => return Err(ManualError::Erasing(name)),
+        (_, End::Erase) => return Err(ManualError::NotQuarantined(name)),
         (_, End::Restore) => {
             let text = format!("volume {name} is in no quarantine; nothing to restore\n");
             return Ok(Step::Done(text));
         }
     }
     if end == End::Erase && volume.published {
-        return Err(ByHandError::InUse {
+        return Err(ManualError::InUse {
             name,
             at: volume.mounts.clone(),
         });
     }
     match confirm {
         Some(typed) if typed == volume.name => Ok(Step::Do(volume)),
-        Some(typed) => Err(ByHandError::WrongConfirmation {
+        Some(typed) => Err(ManualError::WrongConfirmation {
             typed: typed.to_owned(),
             name: volume.name.clone(),
         }),
@@ -116,7 +116,7 @@ fn step<'a>(
                     "restore",
                 ),
             };
-            Err(ByHandError::NotConfirmed(format!(
+            Err(ManualError::NotConfirmed(format!(
                 "{what}\n\n  volume  {name} ({})\n  id      {}\n\nNothing was changed. To do it, spell out its name:\n\n  drivebay-agent volume {command} {} --confirm {name}",
                 described(volume),
                 printable(&volume.id),

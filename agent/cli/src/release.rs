@@ -28,7 +28,7 @@ pub async fn run(
         drive: drive.id.clone(),
         confirm: one_drive::spelled_out(&drive, &confirmed),
     };
-    let call = client.by_hand.release_drive(request);
+    let call = client.manual_volumes.release_drive(request);
     let answer = client.asked.answered_within(DEADLINE, call).await;
     let answer = one_drive::refused_first(confirmed, answer)?.into_inner();
     Ok(match answer.blank {

@@ -245,7 +245,7 @@ fn inventory() -> InventoryUpdate {
             snapshot("scratch-20260921-051320", 9, 0),
         ],
         created_for: None,
-        by_hand: true,
+        manual: true,
         name: "scratch".into(),
         mounts: vec!["/srv/scratch".into()],
         ..volume(1, of(2))

@@ -449,7 +449,7 @@ Reasons:
 fn a_volume_mounted_by_hand_is_used_by_its_mount_whether_it_is_mounted_now_or_not() {
     let of = |name: &str| Volume {
         id: format!("{name}@n"),
-        by_hand: true,
+        manual: true,
         ..volume(name, "mount", "ext4", "ready")
     };
     let inventory = InventoryUpdate {
@@ -488,7 +488,7 @@ spare  fast   10 GiB     -      -     -  ext4  ready  ok           -  -         
 "
     );
     let json: serde_json::Value = serde_json::from_str(&shown(&["list", "-o", "json"])).unwrap();
-    assert_eq!(json["volumes"][0]["by_hand"], true);
+    assert_eq!(json["volumes"][0]["manual"], true);
     assert_eq!(json["mounts"][1]["mounted"], false);
 }
 
@@ -626,7 +626,7 @@ fn volume_json_is_in_bytes_and_sorted() {
         "class": "fast",
         "fsType": "xfs"
       },
-      "by_hand": false,
+      "manual": false,
       "created_at": null,
       "created_for": null,
       "usage": null

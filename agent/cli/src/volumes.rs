@@ -58,7 +58,7 @@ pub async fn list(
 
 /// Returns the manual mounts.
 pub(super) async fn list_mounts(client: &mut Client) -> Result<Vec<HandMount>, AskError> {
-    let call = client.by_hand.list_mounts(ListMountsRequest {});
+    let call = client.manual_volumes.list_mounts(ListMountsRequest {});
     Ok(client.asked.answered(call).await?.into_inner().mounts)
 }
 

@@ -127,13 +127,13 @@ impl CreatedFor {
 }
 
 /// Records in the kept parameters that the volume was created manually.
-pub fn keep_by_hand(parameters: &mut BTreeMap<String, String>) {
-    parameters.insert(names::KEPT_BY_HAND.to_owned(), "true".to_owned());
+pub fn keep_manual(parameters: &mut BTreeMap<String, String>) {
+    parameters.insert(names::KEPT_MANUAL.to_owned(), "true".to_owned());
 }
 
 /// True if a volume was created manually, by the parameters that are kept with it.
-pub fn is_by_hand(kept: &BTreeMap<String, String>) -> bool {
-    kept.contains_key(names::KEPT_BY_HAND)
+pub fn is_manual(kept: &BTreeMap<String, String>) -> bool {
+    kept.contains_key(names::KEPT_MANUAL)
 }
 
 /// Records the time of creation in the kept parameters, seconds since 1970.
@@ -152,7 +152,7 @@ pub fn requested(kept: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_requested = |key: &String| {
         let key = key.as_str();
         let noted = [
-            names::KEPT_BY_HAND,
+            names::KEPT_MANUAL,
             names::KEPT_CREATED_AT,
             names::KEPT_SOURCE_SNAPSHOT,
             names::KEPT_SOURCE_VOLUME,
@@ -285,9 +285,9 @@ mod tests {
         let mut parameters: BTreeMap<String, String> = [("class".into(), "fast".into())].into();
         let request = parameters.clone();
         named("a", "b", "c").keep("d", &mut parameters);
-        assert!(!is_by_hand(&parameters));
-        keep_by_hand(&mut parameters);
-        assert!(is_by_hand(&parameters));
+        assert!(!is_manual(&parameters));
+        keep_manual(&mut parameters);
+        assert!(is_manual(&parameters));
         assert_eq!(created_at(&parameters), None);
         keep_created_at(1_700_000_000, &mut parameters);
         assert_eq!(created_at(&parameters), Some(1_700_000_000));

@@ -48,7 +48,7 @@ pub fn code(error: &VolumeError) -> Code {
         VolumeError::Vanished { .. } => Code::NotFound,
         VolumeError::NotStagedFirst => Code::FailedPrecondition,
         VolumeError::OtherTarget { .. } => Code::FailedPrecondition,
-        VolumeError::MountedByHand { .. } | VolumeError::MountedElsewhere { .. } => {
+        VolumeError::MountedManually { .. } | VolumeError::MountedElsewhere { .. } => {
             Code::FailedPrecondition
         }
         VolumeError::StillDetached { .. } => Code::Aborted,
@@ -286,7 +286,7 @@ mod tests {
                 Code::FailedPrecondition,
             ),
             (
-                VolumeError::MountedByHand { uuid, at: text() },
+                VolumeError::MountedManually { uuid, at: text() },
                 Code::FailedPrecondition,
             ),
             (

@@ -41,11 +41,11 @@ pub(super) struct Remote<S> {
     pub(super) replica: watch::Sender<(String, String)>,
 }
 
-const BY_HAND: &str = "this is done by a person on the node itself, with `drivebay-agent`";
+const MANUAL: &str = "this is done by a person on the node itself, with `drivebay-agent`";
 
 // Error of every call that controllers must not make.
-fn by_hand<T>() -> Answer<T> {
-    Err(Status::permission_denied(BY_HAND))
+fn manual<T>() -> Answer<T> {
+    Err(Status::permission_denied(MANUAL))
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -164,13 +164,13 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn rescan(&self, _: Request<RescanRequest>) -> Answer<RescanResponse> {
-        by_hand()
+        manual()
     }
 
     type WipeDriveStream = S::WipeDriveStream;
 
     async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
-        by_hand()
+        manual()
     }
 
     async fn acknowledge_drive(
@@ -190,7 +190,7 @@ impl<S: Agent> Agent for Remote<S> {
         &self,
         _: Request<UnacknowledgeDriveRequest>,
     ) -> Answer<AcknowledgeDriveResponse> {
-        by_hand()
+        manual()
     }
 
     async fn cordon_drive(
@@ -263,15 +263,15 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
-        by_hand()
+        manual()
     }
 
     async fn retire_drive(&self, _: Request<RetireDriveRequest>) -> Answer<RetireDriveResponse> {
-        by_hand()
+        manual()
     }
 
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
-        by_hand()
+        manual()
     }
 
     async fn drive_latency(
@@ -289,7 +289,7 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
-        by_hand()
+        manual()
     }
 }
 

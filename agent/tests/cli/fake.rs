@@ -10,7 +10,7 @@ use std::{
 use drivebay_proto::agent::{
     self as proto, Drive, DriveHealth, Finding, InventoryUpdate, Reject, Volume, WipeDriveProgress,
     agent_server::{Agent, AgentServer},
-    by_hand_server::{ByHand, ByHandServer},
+    manual_volumes_server::{ManualVolumes, ManualVolumesServer},
 };
 use nix::pty::{Winsize, openpty};
 use tokio::net::UnixListener;
@@ -412,11 +412,11 @@ fn serve_it(agent: FakeAgent) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("agent.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let by_hand = ByHandServer::new(FakeByHand(agent.inventory.clone().unwrap_or_default()));
+    let manual_volumes = ManualVolumesServer::new(FakeManualVolumes(agent.inventory.clone().unwrap_or_default()));
     tokio::spawn(
         Server::builder()
             .add_service(AgentServer::new(agent))
-            .add_service(by_hand)
+            .add_service(manual_volumes)
             .serve_with_incoming(UnixListenerStream::new(listener)),
     );
     Served { _dir: dir, socket }
@@ -497,10 +497,10 @@ fn read_all(master: OwnedFd) -> String {
 }
 
 /// Service for manual operations that supports only finding volumes.
-struct FakeByHand(InventoryUpdate);
+struct FakeManualVolumes(InventoryUpdate);
 
 #[tonic::async_trait]
-impl ByHand for FakeByHand {
+impl ManualVolumes for FakeManualVolumes {
     async fn find_volume(
         &self,
         request: Request<proto::FindVolumeRequest>,
@@ -523,7 +523,7 @@ impl ByHand for FakeByHand {
     async fn expand_volume(
         &self,
         _: Request<proto::ExpandVolumeRequest>,
-    ) -> Answer<proto::ExpandVolumeByHandResponse> {
+    ) -> Answer<proto::ExpandManualVolumeResponse> {
         Err(Status::unimplemented(""))
     }
 

@@ -109,7 +109,7 @@ pub struct Brief {
     pub published: bool,
     /// Made by hand on its node.
     #[prost(bool, tag = "21")]
-    pub by_hand: bool,
+    pub manual: bool,
     /// The id of the snapshot that it is a copy of.
     #[prost(string, tag = "29")]
     pub source_snapshot: String,

@@ -143,7 +143,7 @@ pub async fn run(
         };
         if wants_unclaimed {
             // A manually created volume needs no claim.
-            if claim == Claim::Nobody && volume.by_hand {
+            if claim == Claim::Nobody && volume.manual {
                 return Ok(());
             }
             tally.count(claim);

@@ -28,7 +28,7 @@ pub enum EditError {
     #[error(
         "the entry cannot be {0} by text: the file does not use a [[forgotten]] table for each node; edit it by hand"
     )]
-    ByHand(&'static str),
+    Manual(&'static str),
 }
 
 /// Returns an entry in the form of the file, with the time in whole seconds. `node` must be a valid node id, which needs no escaping.
@@ -54,37 +54,37 @@ pub fn with(text: &str, node: &str, at: SystemTime) -> Result<String, EditError>
     };
     let edited = format!("{text}{gap}{stanza}");
     let Ok(is) = Settings::parse(&edited) else {
-        return Err(EditError::ByHand("added"));
+        return Err(EditError::Manual("added"));
     };
     let Some(written) = is.forgotten.since(node) else {
-        return Err(EditError::ByHand("added"));
+        return Err(EditError::Manual("added"));
     };
     meant.forgotten.0.insert(node.to_owned(), written);
     if is == meant {
         Ok(edited)
     } else {
-        Err(EditError::ByHand("added"))
+        Err(EditError::Manual("added"))
     }
 }
 
 /// Returns the text without the node: removes the lines from its `[[forgotten]]` to its last key, and the blank
 /// line that [`with`] put above them.
 pub fn without(text: &str, node: &str) -> Result<String, EditError> {
-    let by_hand = || EditError::ByHand("removed");
+    let manual = || EditError::Manual("removed");
     let mut meant = Settings::parse(text)?;
     if meant.forgotten.0.remove(node).is_none() {
         return Err(EditError::NotThere(node.to_owned()));
     }
-    let lines = lines_of(text, node).ok_or_else(by_hand)?;
-    let mut before = text.get(..lines.start).ok_or_else(by_hand)?;
+    let lines = lines_of(text, node).ok_or_else(manual)?;
+    let mut before = text.get(..lines.start).ok_or_else(manual)?;
     if before.ends_with("\n\n") {
         before = before.strip_suffix('\n').unwrap_or(before);
     }
-    let after = text.get(lines.end..).ok_or_else(by_hand)?;
+    let after = text.get(lines.end..).ok_or_else(manual)?;
     let edited = format!("{before}{after}");
     match Settings::parse(&edited) {
         Ok(is) if is == meant => Ok(edited),
-        _ => Err(by_hand()),
+        _ => Err(manual()),
     }
 }
 

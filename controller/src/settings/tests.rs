@@ -124,8 +124,8 @@ fn an_entry_is_added_at_the_end_and_taken_out_again() {
 #[test]
 fn a_text_that_an_edit_would_not_leave_as_meant_is_left_alone() {
     let inline = "forgotten = [{ node = 'a', at = 2026-01-01T00:00:00Z }]\n";
-    assert_eq!(with(inline, "b", at(AT)), Err(EditError::ByHand("added")));
-    assert_eq!(without(inline, "a"), Err(EditError::ByHand("removed")));
+    assert_eq!(with(inline, "b", at(AT)), Err(EditError::Manual("added")));
+    assert_eq!(without(inline, "a"), Err(EditError::Manual("removed")));
     assert!(matches!(with("x", "b", at(AT)), Err(EditError::Invalid(_))));
     assert!(matches!(without("x", "b"), Err(EditError::Invalid(_))));
 }

@@ -4,7 +4,7 @@
 use drivebay_hwtests::{MIB, Node, csi as client};
 use drivebay_proto::agent::{
     CreateVolumeRequest, ExpandVolumeRequest, agent_client::AgentClient,
-    by_hand_client::ByHandClient,
+    manual_volumes_client::ManualVolumesClient,
 };
 use tonic::Code::InvalidArgument;
 
@@ -79,9 +79,9 @@ pub(crate) async fn rows(ground: &mut Ground, node: &Node) {
     let agent = AgentClient::new(channel.clone());
     let call = async |request| agent.clone().create_volume(request).await;
     send(ground, "Agent/CreateVolume", &good, rows_of_create(), call).await;
-    let person = ByHandClient::new(channel);
+    let person = ManualVolumesClient::new(channel);
     let call = async |request| person.clone().create_volume(request).await;
-    send(ground, "ByHand/CreateVolume", &good, rows_of_create(), call).await;
+    send(ground, "ManualVolumes/CreateVolume", &good, rows_of_create(), call).await;
     let good = ExpandVolumeRequest {
         id: ground.files.id.clone(),
         required_bytes: 128 * MIB,

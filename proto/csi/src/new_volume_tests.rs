@@ -157,7 +157,7 @@ fn what_drivebay_keeps_with_a_volume_is_no_parameter_of_a_request() {
         names::KEPT_SOURCE_VOLUME,
         names::KEPT_COPIED_FS,
         names::KEPT_UNREADABLE_BYTES,
-        names::KEPT_BY_HAND,
+        names::KEPT_MANUAL,
         names::KEPT_CREATED_AT,
     ] {
         let mut request = csi_request(vec![mount("xfs", "noatime")]);

@@ -389,7 +389,7 @@ pub fn volume(
         sheet.line("node", node);
     }
     sheet.line("class", &volume.class);
-    if volume.by_hand {
+    if volume.manual {
         sheet.line("made", "by hand");
     }
     let fs = super::volumes::filesystem(volume);

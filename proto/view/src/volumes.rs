@@ -138,7 +138,7 @@ pub fn cells(volume: &Volume, wide: bool, usage: bool, besides: Besides, now: u6
 fn made_by(volume: &Volume) -> &'static str {
     let created_for = volume.created_for.as_ref();
     let is_nomads = created_for.is_some_and(|known| !known.nomad_volume.is_empty());
-    match (volume.by_hand, is_nomads) {
+    match (volume.manual, is_nomads) {
         (true, true) => "Nomad",
         (true, false) => "by hand",
         (false, _) => "CSI",

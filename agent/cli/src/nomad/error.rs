@@ -9,7 +9,7 @@ use drivebay_common::{
 };
 
 use super::{LIMIT, request::RequestError};
-use crate::by_hand::ByHandError;
+use crate::manual::ManualError;
 
 /// The operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum NomadError {
     #[error(transparent)]
     Request(#[from] RequestError),
     #[error(transparent)]
-    ByHand(#[from] ByHandError),
+    Manual(#[from] ManualError),
     #[error("the agent is still scanning its drives; try again")]
     NotReady,
     #[error(

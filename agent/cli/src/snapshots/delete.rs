@@ -11,7 +11,7 @@ use drivebay_view::snapshots::{GroupEntry, SnapshotEntry};
 
 use super::SnapshotError;
 use crate::{
-    by_hand::DELETE_DEADLINE,
+    manual::DELETE_DEADLINE,
     client::Client,
     name::{self, SnapshotOrGroup},
     table::{human_size, printable},

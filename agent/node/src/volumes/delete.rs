@@ -6,7 +6,7 @@ use super::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
 use crate::inventory::assemble::is_damaged;
 use drivebay_layout::jobs::{LayoutError, Delete};
 use drivebay_model::{
-    DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_by_hand,
+    DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_manual,
 };
 use drivebay_worker::{RunError, Slot};
 
@@ -109,7 +109,7 @@ impl Volumes {
             Err(other) => return Err(other),
         };
         let record = &volume.placed.record;
-        if record.name != name || is_by_hand(&record.parameters) {
+        if record.name != name || is_manual(&record.parameters) {
             return Err(VolumeError::Invalid {
                 field: "name",
                 why: format!("volume {id} is not one that CSI made as {name:?}"),

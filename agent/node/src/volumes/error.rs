@@ -192,7 +192,7 @@ pub enum VolumeError {
     #[error(
         "volume {uuid} is mounted by hand at {at}, or is to be at each start of the host; end that first with `drivebay-agent volume unmount {at}`"
     )]
-    MountedByHand { uuid: Uuid, at: String },
+    MountedManually { uuid: Uuid, at: String },
     /// The list of manual mounts could not be read, and the volume may be in it.
     #[error(
         "cannot tell whether volume {uuid} is mounted by hand: {why}; make hand-mounts.json in the state directory readable; it is read again within a minute"

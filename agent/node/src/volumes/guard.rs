@@ -67,11 +67,11 @@ impl Caller<'_> {
         }
     }
 
-    /// True if the caller must wait until the list of manual mounts can be read. `made_by_hand`: the volume was created
+    /// True if the caller must wait until the list of manual mounts can be read. `manual`: the volume was created
     /// manually.
-    fn needs_list(self, made_by_hand: bool) -> bool {
+    fn needs_list(self, manual: bool) -> bool {
         match self {
-            Self::Csi => made_by_hand,
+            Self::Csi => manual,
             // Erased data does not return when the list can be read again.
             Self::CsiDelete | Self::Agent => true,
             Self::CsiUnmount(_) | Self::Manual | Self::Mover => false,
@@ -143,7 +143,7 @@ impl Volumes {
     /// Takes the guard of a volume for this caller. `what` names the volume in the error for a second caller.
     ///
     /// # Errors
-    /// `Pending` while the guard is held; `MountedByHand` or `HandMountsUnread` when the volume is, or may be, mounted
+    /// `Pending` while the guard is held; `MountedManually` or `HandMountsUnread` when the volume is, or may be, mounted
     /// manually.
     pub(super) fn guard_volume(
         &self,
@@ -160,14 +160,14 @@ impl Volumes {
         }
         // Under the guard: a manual mount is recorded while holding it.
         if let Some(why) = self.inner.hand_mounts.unread()
-            && caller.needs_list(self.is_made_by_hand(uuid))
+            && caller.needs_list(self.is_manual(uuid))
         {
             return Err(VolumeError::HandMountsUnread { uuid, why });
         }
         if let Some(mount) = self.manual_mount(uuid)?
             && caller.yields_to(&mount)
         {
-            return Err(VolumeError::MountedByHand {
+            return Err(VolumeError::MountedManually {
                 uuid,
                 at: mount.path.display().to_string(),
             });

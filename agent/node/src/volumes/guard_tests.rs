@@ -120,7 +120,7 @@ async fn a_volume_that_is_persisted_by_hand_and_not_mounted_is_refused_to_each_c
     persist(&rig, &volume).await;
     for (call, error) in all_of_csi(&rig, &volume, &id).await {
         assert!(
-            matches!(error, VolumeError::MountedByHand { .. }),
+            matches!(error, VolumeError::MountedManually { .. }),
             "{call}: {error}"
         );
     }
@@ -183,7 +183,7 @@ async fn the_agent_itself_erases_no_volume_that_a_person_uses() {
     let (rig, volume, _) = with_volume().await;
     persist(&rig, &volume).await;
     let guard = rig.volumes.guard_volume(volume.uuid, "x", Caller::Agent);
-    assert!(matches!(guard, Err(VolumeError::MountedByHand { .. })));
+    assert!(matches!(guard, Err(VolumeError::MountedManually { .. })));
     rig.end().await;
 }
 
@@ -248,7 +248,7 @@ async fn creating_a_name_whose_volume_is_being_deleted_is_aborted() {
 }
 
 fn is_refused<T>(done: &Result<T, VolumeError>) -> bool {
-    matches!(done, Err(VolumeError::MountedByHand { .. }))
+    matches!(done, Err(VolumeError::MountedManually { .. }))
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 //! repeat meanwhile fails with ABORTED, and finds the result afterwards.
 
 pub mod adopt;
-pub mod by_hand;
+pub mod manual;
 pub mod checks;
 pub mod copies;
 pub mod cordon;

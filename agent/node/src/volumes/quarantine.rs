@@ -37,7 +37,7 @@ impl Volumes {
             done,
             Err(VolumeError::InUse { .. }
                 | VolumeError::Held { .. }
-                | VolumeError::MountedByHand { .. })
+                | VolumeError::MountedManually { .. })
         );
         self.node.inventory().update(|known| match is_held {
             true => known.kept_in_use.insert(uuid),

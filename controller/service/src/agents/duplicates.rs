@@ -140,7 +140,7 @@ pub fn judge<'a>(
     if !one.is_there || places != 1 || one.key.node == other.key.node {
         return Err(Kept::Away);
     }
-    if one.may_be_used() || one.volume.by_hand {
+    if one.may_be_used() || one.volume.manual {
         return Err(Kept::MayHoldData);
     }
     Ok(&other.key)

@@ -115,7 +115,7 @@ fn only_a_volume_that_was_never_used_beside_the_one_of_the_persistent_volume_is_
         ),
         (
             "made by hand",
-            |one, _| one.volume.by_hand = true,
+            |one, _| one.volume.manual = true,
             Kept::MayHoldData,
         ),
     ];

@@ -96,7 +96,7 @@ fn next(agents: &Agents, from: &mut Option<Key>) -> Option<Vec<Key>> {
     let expected = agents.expected();
     let page = page.into_iter();
     // A manually created volume needs no claim.
-    let by_csi = page.filter(|(_, entry)| !entry.brief().by_hand);
+    let by_csi = page.filter(|(_, entry)| !entry.brief().manual);
     let mut keys: Vec<Key> = by_csi.map(|(key, _)| key).collect();
     keys.retain(|key| !expected.names(key.uuid));
     drop(expected);

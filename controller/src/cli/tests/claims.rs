@@ -85,11 +85,11 @@ n2    pvc-4  fast   10 GiB  ext4  ready, in use  ok           -  -        wwn-a 
 
 #[test]
 fn a_volume_made_by_hand_is_not_called_unclaimed() {
-    let mut by_hand = volume(2, "n1", "scratch");
-    inside(&mut by_hand).by_hand = true;
+    let mut manual = volume(2, "n1", "scratch");
+    inside(&mut manual).manual = true;
     let served = Fake {
         nodes: vec![node("n1", "connected")],
-        volumes: vec![volume(1, "n1", "pvc-1"), by_hand, volume(3, "n1", "pvc-3")],
+        volumes: vec![volume(1, "n1", "pvc-1"), manual, volume(3, "n1", "pvc-3")],
         ..Fake::default()
     }
     .serve();

@@ -6,7 +6,7 @@ use super::{super::VolumeError, record::use_of};
 use drivebay_csi::{Content, NewVolume, validate::SizeRange};
 use drivebay_model::{
     ClassConfig, CopySource, FsType, Mode, Record,
-    created_for::{is_by_hand, requested},
+    created_for::{is_manual, requested},
     units::human_sizes,
 };
 
@@ -38,19 +38,19 @@ pub(super) fn compare(
         words(mode, fs_type),
     );
     let kept = requested(&record.parameters);
-    let made_by_hand = is_by_hand(&record.parameters);
+    let manual = is_manual(&record.parameters);
     let fits =
         size >= required && limit.is_none_or(|limit| size <= limit) && kept == request.parameters;
     // Neither adopts the other's volumes: an orchestrator deletes those that it considers its own.
-    if has == asked && fits && made_by_hand == request.manual && copied == source {
+    if has == asked && fits && manual == request.manual && copied == source {
         return Ok(());
     }
     let described = |(class, (mode, fs_type)): (&str, (&str, &str)),
                      size: String,
                      parameters: &BTreeMap<_, _>,
-                     by_hand,
+                     manual,
                      source: Option<CopySource>| {
-        let made = match by_hand {
+        let made = match manual {
             true => "by hand",
             false => "through CSI",
         };
@@ -70,7 +70,7 @@ pub(super) fn compare(
     };
     Err(VolumeError::Exists {
         name: request.name.clone(),
-        has: described(has, size, &kept, made_by_hand, copied),
+        has: described(has, size, &kept, manual, copied),
         asked: described(
             asked,
             requested,

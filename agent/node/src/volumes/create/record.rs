@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use drivebay_model::{
     ClassConfig, CreatedFor, Extent, FsType, Mode, Record, RecordState,
-    created_for::{keep_by_hand, keep_created_at},
+    created_for::{keep_manual, keep_created_at},
 };
 
 /// Returns the mode of a volume with this content, and its filesystem: the class's unless the request names one.
@@ -46,7 +46,7 @@ pub(super) fn record(
     let mut parameters = requested.parameters.clone();
     created_for.keep(&requested.name, &mut parameters);
     if requested.manual {
-        keep_by_hand(&mut parameters);
+        keep_manual(&mut parameters);
     }
     keep_created_at(now, &mut parameters);
     let size = requested.range.required;
@@ -78,7 +78,7 @@ mod tests {
     use drivebay_csi::validate::SizeRange;
 
     use super::*;
-    use drivebay_model::{GIB, created_for::is_by_hand, samples::class};
+    use drivebay_model::{GIB, created_for::is_manual, samples::class};
 
     #[test]
     fn the_class_completes_a_filesystem_and_a_raw_volume_has_no_options() {
@@ -101,7 +101,7 @@ mod tests {
                 source: None,
             };
             let record = record(&requested, CreatedFor::default(), &class, 7);
-            assert!(is_by_hand(&record.parameters));
+            assert!(is_manual(&record.parameters));
             assert_eq!(
                 (record.requested_bytes, record.class.as_str()),
                 (GIB, "bulk")

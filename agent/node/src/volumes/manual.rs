@@ -16,7 +16,7 @@ use super::{
     unmounting::not_mounted,
 };
 use crate::{inventory::assemble::is_live, mounts, state::hand_mounts::HandMount};
-use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_by_hand};
+use drivebay_model::{Mode, Snapshot, Volume, cause::chain, created_for::is_manual};
 use drivebay_sys::mountinfo::{self, MountEntry};
 
 /// A manual mount, checked by the caller.
@@ -31,11 +31,11 @@ pub struct HandMountRequest {
 
 impl Volumes {
     /// Returns the live volume of this name, uuid or id. `Invalid` if several have the name.
-    pub fn find_by_hand(&self, what: &str) -> Result<Volume, VolumeError> {
+    pub fn find_manual(&self, what: &str) -> Result<Volume, VolumeError> {
         let snapshot = self.node.inventory().current();
         match called(&snapshot, &self.node.config().node_id, what).as_slice() {
             [volume] => Ok((*volume).clone()),
-            [] => Err(self.unknown_by_hand(what)),
+            [] => Err(self.unknown_manual(what)),
             several => {
                 let uuids: Vec<String> = several.iter().map(|one| one.uuid.to_string()).collect();
                 Err(VolumeError::Invalid {
@@ -50,7 +50,7 @@ impl Volumes {
     }
 
     /// Returns the error for a volume that is not found: it is NOT_FOUND only if every drive could be read.
-    fn unknown_by_hand(&self, what: &str) -> VolumeError {
+    fn unknown_manual(&self, what: &str) -> VolumeError {
         let id = what.to_owned();
         match self.doubt() {
             Some(why) => VolumeError::CannotTell { id, why },
@@ -59,12 +59,12 @@ impl Volumes {
     }
 
     /// Mounts a volume at the requested path; None: at the path where it is mounted at each start of the host.
-    pub async fn mount_by_hand(
+    pub async fn mount_manually(
         &self,
         what: &str,
         request: Option<HandMountRequest>,
     ) -> Result<HandMount, VolumeError> {
-        let volume = self.after_scan(|| self.find_by_hand(what)).await?;
+        let volume = self.after_scan(|| self.find_manual(what)).await?;
         let uuid = volume.uuid;
         self.changing_volume(uuid, what, Caller::Manual, |this, held| async move {
             let mount = this.wanted(&volume, request)?;
@@ -152,7 +152,7 @@ impl Volumes {
             // A repeat, or a mount that is to persist from now on. Other users of the mount use it through this one.
             Some(own) if own.path == *at => Ok(()),
             Some(own) if own.persist || places.contains(&own.path) => {
-                Err(VolumeError::MountedByHand {
+                Err(VolumeError::MountedManually {
                     uuid,
                     at: own.path.display().to_string(),
                 })
@@ -209,7 +209,7 @@ impl Volumes {
     }
 
     /// Unmounts a manual mount, given its path, or the volume's name, uuid or id. None: there is no such mount.
-    pub async fn unmount_by_hand(&self, what: &str) -> Result<Option<HandMount>, VolumeError> {
+    pub async fn unmount_manually(&self, what: &str) -> Result<Option<HandMount>, VolumeError> {
         let all = self.inner.hand_mounts.all();
         let at = what
             .starts_with('/')
@@ -221,7 +221,7 @@ impl Volumes {
         let Some(mount) = all.into_iter().find(is_meant) else {
             return match &at {
                 Some(at) => not_mounted(at).map(|()| None),
-                None => self.not_by_hand_here(what).map(|()| None),
+                None => self.not_manual_here(what).map(|()| None),
             };
         };
         let uuid = mount.volume;
@@ -246,8 +246,8 @@ impl Volumes {
     }
 
     /// Succeeds for a volume without a manual mount, unless it is mounted otherwise.
-    fn not_by_hand_here(&self, what: &str) -> Result<(), VolumeError> {
-        let volume = self.find_by_hand(what)?;
+    fn not_manual_here(&self, what: &str) -> Result<(), VolumeError> {
+        let volume = self.find_manual(what)?;
         match places(&volume, &read_mounts()?).first() {
             None => Ok(()),
             Some(at) => Err(VolumeError::MountedElsewhere {
@@ -271,10 +271,10 @@ impl Volumes {
     }
 
     /// True if a volume is known to have been created manually.
-    pub(super) fn is_made_by_hand(&self, uuid: Uuid) -> bool {
+    pub(super) fn is_manual(&self, uuid: Uuid) -> bool {
         let snapshot = self.node.inventory().current();
         let volume = snapshot.volumes.get(&uuid);
-        volume.is_some_and(|volume| is_by_hand(&volume.placed.record.parameters))
+        volume.is_some_and(|volume| is_manual(&volume.placed.record.parameters))
     }
 
     /// Grows the filesystem of a volume where it is mounted. False: it is not mounted, or the volume is raw.

@@ -46,7 +46,7 @@ pub(super) const DELETE_DEADLINE: Duration = Duration::from_secs(90);
 
 /// The command failed.
 #[derive(Debug, thiserror::Error)]
-pub enum ByHandError {
+pub enum ManualError {
     #[error(transparent)]
     Client(#[from] AskError),
     #[error(transparent)]
@@ -96,7 +96,7 @@ fn place(at: &[String]) -> String {
     }
 }
 
-impl ByHandError {
+impl ManualError {
     /// Returns the exit code.
     pub fn code(&self) -> u8 {
         match self {
@@ -121,13 +121,13 @@ impl ByHandError {
 }
 
 /// Creates a volume, and returns the text to print.
-pub async fn create(args: &CreateArgs) -> Result<String, ByHandError> {
+pub async fn create(args: &CreateArgs) -> Result<String, ManualError> {
     let mut client = Client::connect(&args.show.socket.socket).await?;
     let inventory = client.inventory().await?;
     let request = request(args, &inventory)?;
     let is_there = client.find_volume(&args.name).await?.is_some();
     let what = creating(&inventory, &request);
-    let call = client.by_hand.create_volume(request);
+    let call = client.manual_volumes.create_volume(request);
     let answer = client.asked.answered_within(CREATE_DEADLINE, call);
     let answer = waiting(&what, answer).await?;
     let volume = answer.into_inner().volume;
@@ -171,7 +171,7 @@ fn shown(
     volume: &Volume,
     show: &Show,
     text: String,
-) -> Result<String, ByHandError> {
+) -> Result<String, ManualError> {
     let Some(document) = show.output.document() else {
         return Ok(text);
     };
@@ -198,10 +198,10 @@ pub(super) fn described(volume: &Volume) -> String {
 pub(super) fn request(
     args: &CreateArgs,
     inventory: &InventoryUpdate,
-) -> Result<CreateVolumeRequest, ByHandError> {
+) -> Result<CreateVolumeRequest, ManualError> {
     validate::volume_name(&args.name)?;
     if args.size == 0 {
-        return Err(ByHandError::NoSize);
+        return Err(ManualError::NoSize);
     }
     let class = class(inventory, args.class.as_deref())?;
     let fs_type = match &args.fs {
@@ -249,7 +249,7 @@ pub(super) fn request(
 fn class<'a>(
     inventory: &'a InventoryUpdate,
     named: Option<&str>,
-) -> Result<&'a Class, ByHandError> {
+) -> Result<&'a Class, ManualError> {
     let known = || {
         let names: Vec<&str> = inventory
             .classes
@@ -259,12 +259,12 @@ fn class<'a>(
         names.join(", ")
     };
     match (named, inventory.classes.as_slice()) {
-        (_, []) => Err(ByHandError::NoClasses),
+        (_, []) => Err(ManualError::NoClasses),
         (None, [class]) => Ok(class),
-        (None, _) => Err(ByHandError::ClassNotNamed(known())),
+        (None, _) => Err(ManualError::ClassNotNamed(known())),
         (Some(named), classes) => {
             let found = classes.iter().find(|class| class.name == named);
-            found.ok_or_else(|| ByHandError::UnknownClass {
+            found.ok_or_else(|| ManualError::UnknownClass {
                 class: named.to_owned(),
                 known: known(),
             })
@@ -273,16 +273,16 @@ fn class<'a>(
 }
 
 /// Expands a volume, and returns the text to print.
-pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ByHandError> {
+pub async fn expand(name: &str, bytes: u64, show: &Show) -> Result<String, ManualError> {
     if bytes == 0 {
-        return Err(ByHandError::NoSize);
+        return Err(ManualError::NoSize);
     }
     let mut client = Client::connect(&show.socket.socket).await?;
     let inventory = client.inventory().await?;
     let before = live(&mut client, &inventory, name).await?;
-    let before = before.ok_or_else(|| ByHandError::NoSuchVolume(name.to_owned()))?;
+    let before = before.ok_or_else(|| ManualError::NoSuchVolume(name.to_owned()))?;
     let what = format!("expanding volume {}", printable(&before.name));
-    let call = client.by_hand.expand_volume(ExpandVolumeRequest {
+    let call = client.manual_volumes.expand_volume(ExpandVolumeRequest {
         id: before.id.clone(),
         required_bytes: bytes,
         limit_bytes: 0,
@@ -313,7 +313,7 @@ async fn live(
     client: &mut Client,
     inventory: &InventoryUpdate,
     name: &str,
-) -> Result<Option<Volume>, ByHandError> {
+) -> Result<Option<Volume>, ManualError> {
     match name::volume(inventory, name, Part::Whole) {
         Ok(volume) if !volume.is_deleted() => Ok(Some(volume.clone())),
         Err(error) if !error.is_none() => Err(error.into()),
@@ -327,12 +327,12 @@ pub async fn delete(
     name: &str,
     confirm: Option<&str>,
     wait: bool,
-) -> Result<String, ByHandError> {
+) -> Result<String, ManualError> {
     let mut client = Client::connect(socket).await?;
     let inventory = client.inventory().await?;
     let found = match live(&mut client, &inventory, name).await {
         // A confirmed name is typed in full: the command is repeated, and the volume is deleted already.
-        Err(ByHandError::Pick(PickError::OnlyBeginning { .. })) if confirm == Some(name) => {
+        Err(ManualError::Pick(PickError::OnlyBeginning { .. })) if confirm == Some(name) => {
             client.find_volume(name).await?
         }
         found => found?,
@@ -341,7 +341,7 @@ pub async fn delete(
         return Ok(format!("there is no volume {name:?}; nothing to delete\n"));
     };
     may_delete(&volume, confirm)?;
-    let call = client.by_hand.delete_volume(DeleteVolumeRequest {
+    let call = client.manual_volumes.delete_volume(DeleteVolumeRequest {
         id: volume.id.clone(),
         quarantine: false,
     });
@@ -384,28 +384,28 @@ async fn erased(client: &mut Client, volume: &Volume) -> Result<(), AskError> {
 }
 
 /// Errs unless the volume is unused and confirmed; being in use is reported first. Pure.
-fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError> {
+fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ManualError> {
     let name = printable(&volume.name);
     if volume.published {
-        return Err(ByHandError::InUse {
+        return Err(ManualError::InUse {
             name,
             at: volume.mounts.clone(),
         });
     }
     match confirm {
         Some(typed) if typed == volume.name => Ok(()),
-        Some(typed) => Err(ByHandError::WrongConfirmation {
+        Some(typed) => Err(ManualError::WrongConfirmation {
             typed: typed.to_owned(),
             name: volume.name.clone(),
         }),
         None => {
-            let through_csi = match volume.by_hand {
+            let through_csi = match volume.manual {
                 true => "",
                 false => {
                     "\nIt was made through CSI: if a PersistentVolume names it, delete its claim instead.\n"
                 }
             };
-            Err(ByHandError::NotConfirmed(format!(
+            Err(ManualError::NotConfirmed(format!(
                 "deleting destroys what is in this volume:\n\n  volume  {name} ({})\n  id      {}\n{through_csi}\nNothing was changed. To delete it, spell out its name:\n\n  drivebay-agent volume delete {name} --confirm {name}",
                 described(volume),
                 printable(&volume.id),
@@ -415,17 +415,17 @@ fn may_delete(volume: &Volume, confirm: Option<&str>) -> Result<(), ByHandError>
 }
 
 /// Returns the PersistentVolume of a volume.
-pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
+pub async fn pv(args: &PvArgs) -> Result<Manifest, ManualError> {
     let mut client = Client::connect(&args.socket.socket).await?;
     let inventory = client.inventory().await?;
     let volume = name::volume(&inventory, &args.name, Part::Beginning)?.clone();
-    let call = client.by_hand.get_driver(GetDriverRequest {});
+    let call = client.manual_volumes.get_driver(GetDriverRequest {});
     let driver = client.asked.answered(call).await?.into_inner();
     let id: VolumeId = volume
         .id
         .parse()
         .map_err(|_| client.asked.senseless("a volume id that is none"))?;
-    let by_hand = volume.by_hand && volume.published;
+    let manual = volume.manual && volume.published;
     let unmount = format!(
         "First unmount it by hand: drivebay-agent volume unmount {}",
         printable(&volume.name)
@@ -441,7 +441,7 @@ pub async fn pv(args: &PvArgs) -> Result<Manifest, ByHandError> {
         topology_key: driver.topology_key,
     };
     let mut made = manifest(&answer, &id, &args.claim)?;
-    if by_hand {
+    if manual {
         made.first.push(unmount);
     }
     Ok(made)
@@ -543,7 +543,7 @@ mod tests {
         let asked = args(&["db", "--size", "1GiB"]);
         assert!(matches!(
             request(&asked, &none),
-            Err(ByHandError::NoClasses)
+            Err(ManualError::NoClasses)
         ));
         let said = request(&asked, &two).unwrap_err().to_string();
         assert!(said.contains("fast, bulk"), "{said}");
@@ -560,7 +560,7 @@ mod tests {
         let mut volume = Volume {
             name: "db".into(),
             id: "x".into(),
-            by_hand: true,
+            manual: true,
             published: true,
             mounts: vec!["/srv/db".into()],
             ..Volume::default()
@@ -578,7 +578,7 @@ mod tests {
         let said = may_delete(&volume, None).unwrap_err().to_string();
         assert!(said.contains("volume delete db --confirm db"), "{said}");
         assert!(!said.contains("CSI"), "{said}");
-        volume.by_hand = false;
+        volume.manual = false;
         let said = may_delete(&volume, None).unwrap_err().to_string();
         assert!(said.contains("delete its claim instead"), "{said}");
     }

@@ -1,4 +1,4 @@
-//! The `ByHand` service: requests of an operator on this host, over the agent's own socket only.
+//! The `ManualVolumes` service: requests of an operator on this host, over the agent's own socket only.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use drivebay_common::rpc::logged;
 use drivebay_csi::NewVolume;
 use drivebay_proto::{
     VolumeId,
-    agent::{self as wire, by_hand_server::ByHand},
+    agent::{self as wire, manual_volumes_server::ManualVolumes},
     names,
 };
 use tonic::{Request, Response, Status};
@@ -17,12 +17,12 @@ use drivebay_node::{
     context::NodeContext,
     scan_loop::Rescans,
     state::hand_mounts::HandMount,
-    volumes::{Caller, VolumeError, Volumes, by_hand::HandMountRequest},
+    volumes::{Caller, VolumeError, Volumes, manual::HandMountRequest},
 };
 
 /// Serves operators on this host.
 #[derive(Debug, Clone)]
-pub struct ByHandService {
+pub struct ManualVolumesService {
     node: NodeContext,
     volumes: Volumes,
     rescans: Rescans,
@@ -30,7 +30,7 @@ pub struct ByHandService {
 
 type Answer<T> = Result<Response<T>, Status>;
 
-impl ByHandService {
+impl ManualVolumesService {
     pub fn new(volumes: Volumes, rescans: Rescans) -> Self {
         Self {
             node: volumes.node().clone(),
@@ -83,13 +83,13 @@ async fn answer<T>(
 }
 
 #[tonic::async_trait]
-impl ByHand for ByHandService {
+impl ManualVolumes for ManualVolumesService {
     async fn find_volume(
         &self,
         request: Request<wire::FindVolumeRequest>,
     ) -> Answer<wire::FindVolumeResponse> {
         let called = request.into_inner().volume;
-        let volume = self.volumes.find_by_hand(&called);
+        let volume = self.volumes.find_manual(&called);
         let volume = volume.map_err(|error| status(&error))?;
         Ok(Response::new(wire::FindVolumeResponse {
             volume: Some(self.node.sender().volume(&volume)),
@@ -100,7 +100,7 @@ impl ByHand for ByHandService {
         &self,
         request: Request<wire::CreateVolumeRequest>,
     ) -> Answer<wire::CreateVolumeResponse> {
-        answer("ByHand/CreateVolume", async {
+        answer("ManualVolumes/CreateVolume", async {
             let mut requested = NewVolume::try_from(request.into_inner())?;
             requested.manual = true;
             let (volume, revision) = self.volumes.create(requested).await?;
@@ -115,16 +115,16 @@ impl ByHand for ByHandService {
     async fn expand_volume(
         &self,
         request: Request<wire::ExpandVolumeRequest>,
-    ) -> Answer<wire::ExpandVolumeByHandResponse> {
+    ) -> Answer<wire::ExpandManualVolumeResponse> {
         let request = request.into_inner();
-        answer("ByHand/ExpandVolume", async {
+        answer("ManualVolumes/ExpandVolume", async {
             let (required, limit) = (request.required_bytes, request.limit_bytes);
             let caller = Caller::Manual;
             let expanded = self.volumes.expand(request.id, required, limit, caller);
             let (volume, _) = expanded.await?;
             // Also if the volume is large enough: an earlier call may have ended here.
             let filesystem_grown = self.volumes.grow_where_mounted(&volume).await?;
-            Ok(wire::ExpandVolumeByHandResponse {
+            Ok(wire::ExpandManualVolumeResponse {
                 volume: Some(self.node.sender().volume(&volume)),
                 filesystem_grown,
             })
@@ -137,7 +137,7 @@ impl ByHand for ByHandService {
         request: Request<wire::DeleteVolumeRequest>,
     ) -> Answer<wire::DeleteVolumeResponse> {
         let request = request.into_inner();
-        answer("ByHand/DeleteVolume", async {
+        answer("ManualVolumes/DeleteVolume", async {
             let (id, quarantine) = (request.id, request.quarantine);
             let deleted = self.volumes.delete(id, quarantine, Caller::Manual);
             let revision = deleted.await?;
@@ -151,7 +151,7 @@ impl ByHand for ByHandService {
         request: Request<wire::EndQuarantineRequest>,
     ) -> Answer<wire::EndQuarantineResponse> {
         let id = request.into_inner().id;
-        answer("ByHand/EraseQuarantined", async {
+        answer("ManualVolumes/EraseQuarantined", async {
             let revision = self.volumes.erase_quarantined(id).await?;
             Ok(wire::EndQuarantineResponse { revision })
         })
@@ -163,7 +163,7 @@ impl ByHand for ByHandService {
         request: Request<wire::EndQuarantineRequest>,
     ) -> Answer<wire::EndQuarantineResponse> {
         let id = request.into_inner().id;
-        answer("ByHand/RestoreVolume", async {
+        answer("ManualVolumes/RestoreVolume", async {
             let revision = self.volumes.restore(id).await?;
             Ok(wire::EndQuarantineResponse { revision })
         })
@@ -175,9 +175,9 @@ impl ByHand for ByHandService {
         request: Request<wire::MountVolumeRequest>,
     ) -> Answer<wire::MountVolumeResponse> {
         let request = request.into_inner();
-        answer("ByHand/MountVolume", async {
+        answer("ManualVolumes/MountVolume", async {
             let how = mount_request(&request)?;
-            let mount = self.volumes.mount_by_hand(&request.volume, how).await?;
+            let mount = self.volumes.mount_manually(&request.volume, how).await?;
             Ok(wire::MountVolumeResponse {
                 mount: Some(self.wire(&mount, true)),
             })
@@ -190,12 +190,12 @@ impl ByHand for ByHandService {
         request: Request<wire::UnmountVolumeRequest>,
     ) -> Answer<wire::UnmountVolumeResponse> {
         let what = request.into_inner().what;
-        answer("ByHand/UnmountVolume", async {
+        answer("ManualVolumes/UnmountVolume", async {
             validate::required("what", &what)?;
             if Path::new(&what).is_absolute() {
                 validate::path("path", &what)?;
             }
-            let mount = self.volumes.unmount_by_hand(&what).await?;
+            let mount = self.volumes.unmount_manually(&what).await?;
             Ok(wire::UnmountVolumeResponse {
                 mount: mount.map(|mount| self.wire(&mount, false)),
             })
@@ -207,7 +207,7 @@ impl ByHand for ByHandService {
         &self,
         _request: Request<wire::ListMountsRequest>,
     ) -> Answer<wire::ListMountsResponse> {
-        answer("ByHand/ListMounts", async {
+        answer("ManualVolumes/ListMounts", async {
             let mounts = self.volumes.hand_mounts()?;
             let mounts = mounts
                 .iter()

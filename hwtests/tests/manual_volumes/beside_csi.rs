@@ -82,7 +82,7 @@ async fn a_volume_made_by_hand_is_listed_by_csi_and_taken_over_by_nobody() {
     rig.start_again().await;
     let list = list(&rig);
     for volume in list["volumes"].as_array().unwrap() {
-        assert_eq!(volume["by_hand"], volume["name"] == "scratch", "{list}");
+        assert_eq!(volume["manual"], volume["name"] == "scratch", "{list}");
         assert!(volume["parameters"].get("byHand").is_none(), "{list}");
     }
 

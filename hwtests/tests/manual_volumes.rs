@@ -7,7 +7,7 @@
     reason = "tests run tools and fail loudly"
 )]
 
-mod by_hand {
+mod manual_volumes {
     pub(crate) mod beside_csi;
     pub(crate) mod drives;
     pub(crate) mod helpers;
