@@ -29,8 +29,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{service::Routes, transport::Server};
 
 use crate::{
-    manual_volumes::ManualVolumesService,
     csi::node::NodeService,
+    manual_volumes::ManualVolumesService,
     metrics::Metrics,
     registration::{self, RegistrationConfig},
     server,

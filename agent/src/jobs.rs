@@ -28,7 +28,7 @@ macro_rules! table {
 
 table![
     drivebay_layout::probe::Probe,
-    drivebay_layout::jobs::Look,
+    drivebay_layout::jobs::ReadDrive,
     drivebay_layout::jobs::Create,
     drivebay_layout::jobs::Expand,
     drivebay_layout::jobs::Delete,

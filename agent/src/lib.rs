@@ -9,12 +9,12 @@
 #![cfg_attr(test, allow(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod app;
-pub mod manual_volumes;
 pub mod csi;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod jobs;
+pub mod manual_volumes;
 pub mod metrics;
 pub mod registration;
 pub mod server;

@@ -20,7 +20,7 @@ use drivebay_fs::{
     kind::UuidChange,
     staging,
 };
-use drivebay_layout::jobs::{LayoutError, Changed};
+use drivebay_layout::jobs::{Changed, LayoutError};
 use drivebay_model::{Cause, Contents, DriveRef, FsType, RecordState, Signatures};
 use drivebay_proto::names;
 use drivebay_sys::{

@@ -19,7 +19,7 @@ use std::{
 };
 
 use drivebay_layout::jobs::{
-    LayoutError, Claim, CopyError, CopyOf, CopyStep, Create, DropPlace, EraseStep, Look,
+    Claim, CopyError, CopyOf, CopyStep, Create, DropPlace, EraseStep, LayoutError, ReadDrive,
 };
 use drivebay_model::{
     ClaimPolicy, DriveRef, ErasePolicy, Extent, Label, Layout, MIB, Mode, Peer, PlaceState,
@@ -239,7 +239,7 @@ fn while_a_volume_is_copied_both_drives_can_be_changed_and_the_bytes_of_the_copy
         thread::sleep(Duration::from_millis(500));
         let began = Instant::now();
         for drive in [&it.source, &it.target] {
-            let look = Look {
+            let look = ReadDrive {
                 drive: drive.drive(),
                 repair: true,
             };
@@ -269,7 +269,10 @@ fn while_a_volume_is_copied_both_drives_can_be_changed_and_the_bytes_of_the_copy
             budget_ms: 60_000,
         };
         let error = erase().run(&mut Context::silent()).unwrap_err();
-        assert!(matches!(error, LayoutError::StillZeroed { .. }), "{error:?}");
+        assert!(
+            matches!(error, LayoutError::StillZeroed { .. }),
+            "{error:?}"
+        );
         assert!(began.elapsed() < Duration::from_secs(2));
         assert!(!copying.is_finished());
         let progress = copying.join().unwrap().unwrap();

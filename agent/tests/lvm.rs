@@ -26,8 +26,8 @@ use std::{
 
 use drivebay_fs::jobs::{Device, GrowFs, Stage, StageMount};
 use drivebay_layout::jobs::{
-    Advance, LayoutError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
-    SetCordon, WipeStep,
+    Advance, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, LayoutError,
+    ReadDrive, SetCordon, WipeStep,
 };
 use drivebay_model::{
     ClaimPolicy, Contents, Cordon, DriveRef, ErasePolicy, Extent, FsType, GIB, Label, Layout, MIB,
@@ -250,7 +250,7 @@ impl Drive {
     }
 
     fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
-        Look {
+        ReadDrive {
             drive: self.drive(),
             repair,
         }
@@ -473,7 +473,8 @@ fn host_agrees(drive: &Drive) {
 // ---------------------------------------------------------------- the tests
 
 #[test]
-fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again_in_as_few_processes_as_promised() {
+fn a_drive_is_claimed_and_a_volume_created_grown_erased_and_created_again_in_as_few_processes_as_promised()
+ {
     let Some(_turn) = turn() else { return };
     for drive in Drive::kinds(256) {
         eprintln!("on {}", drive.node);

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, path::Path}
 use drivebay_layout::{
     device::Medium,
     lvm::{
-        metadata::{Committed, Found, Lv, Segment, Vg, parse, read},
+        metadata::{Committed, Lv, PvContents, Segment, Vg, parse, read},
         name, tags,
     },
     probe::Probe,
@@ -87,13 +87,13 @@ impl Recorded {
         Self { size, sector, runs }
     }
 
-    fn found(&self) -> Found {
+    fn found(&self) -> PvContents {
         read(self).unwrap()
     }
 
     fn vg(&self) -> Committed {
         match self.found() {
-            Found::Vg(committed) => *committed,
+            PvContents::Vg(committed) => *committed,
             other => panic!("{other:?}"),
         }
     }
@@ -188,7 +188,7 @@ fn sectors_of_4096_bytes_are_read() {
 #[test]
 fn a_pv_without_a_vg_is_an_orphan() {
     for (name, used, areas) in [("orphan", false, 1), ("nomda", true, 0)] {
-        let Found::Orphan(header) = Recorded::load(name).found() else {
+        let PvContents::Orphan(header) = Recorded::load(name).found() else {
             panic!("{name} is no orphan")
         };
         assert_eq!(
@@ -284,7 +284,7 @@ fn a_committed_text_that_is_not_there_is_torn() {
             bytes[(text + 512 - *start) as usize] ^= 1;
         }
     }
-    let Found::Torn(torn) = drive.found() else {
+    let PvContents::Torn(torn) = drive.found() else {
         panic!("it is not torn: {:?}", drive.found())
     };
     assert_eq!((torn.header, torn.location), (read.header, read.location));
@@ -299,14 +299,14 @@ fn a_pv_whose_metadata_area_has_no_header_is_torn_and_no_orphan() {
             bytes[at..at + 512].fill(0);
         }
     }
-    let Found::Torn(torn) = drive.found() else {
+    let PvContents::Torn(torn) = drive.found() else {
         panic!("{:?}", drive.found())
     };
     assert_eq!(torn.header, Recorded::load("fresh").vg().header);
     assert_eq!(torn.location, None);
     // Without any text either there never was a VG: an interrupted `pvcreate`.
     drive.runs.retain(|(start, _)| *start < 4096);
-    assert!(matches!(drive.found(), Found::Orphan(_)));
+    assert!(matches!(drive.found(), PvContents::Orphan(_)));
 }
 
 #[test]
@@ -316,14 +316,14 @@ fn a_drive_without_a_label_is_no_pv() {
         sector: 512,
         runs: Vec::new(),
     };
-    assert_eq!(blank.found(), Found::NoPv);
+    assert_eq!(blank.found(), PvContents::NoPv);
     assert_eq!(
         Recorded {
             size: 1024,
             ..blank
         }
         .found(),
-        Found::NoPv
+        PvContents::NoPv
     );
 }
 
@@ -434,7 +434,7 @@ proptest! {
         }
         // Either the bit does not matter (padding, another text's rest), or it is noticed.
         match (drive.found(), whole.found()) {
-            (Found::Torn(_) | Found::Damaged { .. } | Found::NoPv, _) => {}
+            (PvContents::Torn(_) | PvContents::Damaged { .. } | PvContents::NoPv, _) => {}
             (found, before) => prop_assert_eq!(found, before),
         }
     }
@@ -534,8 +534,8 @@ fn what_is_read_is_what_lvm_reports() {
                 vg.pv.pe_count.to_string()
             ]
         );
-        type Known = BTreeMap<String, (String, String, Vec<(u64, u64)>)>;
-        let mut theirs: Known = report["lv"]
+        type Segments = BTreeMap<String, (String, String, Vec<(u64, u64)>)>;
+        let mut theirs: Segments = report["lv"]
             .as_array()
             .unwrap()
             .iter()
@@ -556,7 +556,7 @@ fn what_is_read_is_what_lvm_reports() {
                 ));
             }
         }
-        let ours: Known = vg
+        let ours: Segments = vg
             .lvs
             .iter()
             .map(|lv| {

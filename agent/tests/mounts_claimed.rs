@@ -10,7 +10,7 @@ use std::{
 };
 
 use drivebay_fs::jobs::{Device, FsError, GrowFs, Growth, Stage, StageMount, Unmount};
-use drivebay_layout::jobs::{LayoutError, Claim, Create, Delete, Expand};
+use drivebay_layout::jobs::{Claim, Create, Delete, Expand, LayoutError};
 use drivebay_model::{
     ClaimPolicy, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
     RecordState,

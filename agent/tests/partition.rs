@@ -26,8 +26,8 @@ use std::{
 };
 
 use drivebay_layout::jobs::{
-    Advance, LayoutError, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, Look,
-    WipeProgress, WipeStep, ZeroStep,
+    Advance, Changed, Claim, Create, Delete, EraseProgress, EraseStep, Expand, LayoutError,
+    ReadDrive, WipeProgress, WipeStep, ZeroStep,
 };
 use drivebay_model::{
     ClaimPolicy, Contents, DriveId, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode,
@@ -175,7 +175,7 @@ impl Drive {
     }
 
     fn look(&self, repair: bool) -> Result<Contents, LayoutError> {
-        Look {
+        ReadDrive {
             drive: self.drive(),
             repair,
         }
@@ -634,7 +634,7 @@ fn a_drive_that_was_away_comes_back_with_its_volumes() {
     drive.reattach();
     // The drive that was asked for by its old appearance is not this one.
     if old.diskseq != 0 {
-        let error = Look {
+        let error = ReadDrive {
             drive: DriveRef {
                 kernel_name: drive.drive().kernel_name,
                 ..old
@@ -698,7 +698,10 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
         must("mount", &[&drive.node, dir.path().to_str().unwrap()]);
         Mounted(dir)
     };
-    assert!(matches!(drive.create("a", 8), Err(LayoutError::Busy { .. })));
+    assert!(matches!(
+        drive.create("a", 8),
+        Err(LayoutError::Busy { .. })
+    ));
     assert!(matches!(drive.wipe_step(0), Err(LayoutError::Busy { .. })));
     drop(mounted);
 
@@ -706,7 +709,7 @@ fn a_drive_with_data_or_another_identity_is_not_claimed() {
         id: DriveId("wwn-0x1".into()),
         ..drive.drive()
     };
-    let error = Look {
+    let error = ReadDrive {
         drive: wrong,
         repair: true,
     }
@@ -911,7 +914,10 @@ fn a_volume_that_sgdisk_took_away_is_ambiguous_and_its_space_stays() {
     let contents = drive.look(true).unwrap();
     assert!(contents.volume(a).unwrap().ambiguous.is_some());
     assert_eq!(contents.free_bytes(), contents.usable_bytes - 8 * MIB);
-    assert!(matches!(drive.delete(a), Err(LayoutError::Ambiguous { .. })));
+    assert!(matches!(
+        drive.delete(a),
+        Err(LayoutError::Ambiguous { .. })
+    ));
     assert!(matches!(
         drive.expand(a, 16),
         Err(LayoutError::Ambiguous { .. })
@@ -1178,7 +1184,7 @@ fn a_look_beside_a_change_never_sees_half_of_it() {
         let looks = scope.spawn(|| {
             let mut looks = 0_u32;
             while !stop.load(Ordering::Relaxed) {
-                let look = Look {
+                let look = ReadDrive {
                     drive: target.clone(),
                     repair: false,
                 };

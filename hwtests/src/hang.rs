@@ -29,7 +29,7 @@ use tempfile::TempDir;
 use self::server::{Disk, NAME, Server};
 use crate::{shelf::Turn, tree, wait};
 
-pub use self::server::{Asked, Hang, Kind};
+pub use self::server::{DriveRequest, Hang, Kind};
 
 /// Longest time of detaching and ending the server.
 const END: Duration = Duration::from_secs(5);
@@ -244,7 +244,7 @@ impl HungDrive {
     }
 
     /// Returns the request that has hung for the longest time.
-    pub fn first_hanging(&self) -> Option<Asked> {
+    pub fn first_hanging(&self) -> Option<DriveRequest> {
         self.disk.gate().aside.first().map(server::Work::asked)
     }
 
@@ -254,7 +254,7 @@ impl HungDrive {
     }
 
     /// Returns the requests since `watch`.
-    pub fn seen(&self) -> Vec<Asked> {
+    pub fn seen(&self) -> Vec<DriveRequest> {
         self.disk.gate().noted.clone().unwrap_or_default()
     }
 }

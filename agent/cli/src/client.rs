@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
+use drivebay_common::ask::{AskError, CalledProgram, MAX_ANSWER, Program};
 use drivebay_proto::{
     agent::{
         DriveLatencyRequest, DriveLatencyResponse, FindVolumeRequest, InventoryUpdate,
@@ -24,7 +24,7 @@ const RESCAN_DEADLINE: Duration = Duration::from_secs(60);
 /// A connection to the agent.
 #[derive(Debug)]
 pub struct Client {
-    pub asked: Asked,
+    pub asked: CalledProgram,
     /// The generated client, for calls without a method here.
     pub raw: AgentClient<Channel>,
     /// Client of the calls for manual operations.
@@ -34,7 +34,7 @@ pub struct Client {
 impl Client {
     /// Connects to the agent's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
-        let (asked, channel) = Asked::dial(&AGENT, socket).await?;
+        let (asked, channel) = CalledProgram::dial(&AGENT, socket).await?;
         let manual_volumes = ManualVolumesClient::new(channel.clone());
         let raw = AgentClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self {

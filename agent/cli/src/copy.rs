@@ -26,8 +26,8 @@ use tonic::Code;
 
 use super::{
     args::{CopyArgs, CreateArgs, Format, Show, SocketArg, Unreadable},
-    manual::{self, ManualError, CREATE_DEADLINE, usable},
     client::Client,
+    manual::{self, CREATE_DEADLINE, ManualError, usable},
     name,
     table::printable,
 };

@@ -20,7 +20,7 @@ use super::{
     args::DrivesArgs,
     name,
     table::{Table, printable},
-    watch::Look,
+    watch::OutputTarget,
 };
 
 /// What `drives -o json` prints.
@@ -38,7 +38,7 @@ pub(super) struct DriveList<'a> {
 pub fn render(
     inventory: &InventoryUpdate,
     args: &DrivesArgs,
-    look: Look,
+    look: OutputTarget,
 ) -> Result<String, CommandError> {
     let mut drives = name::drives(inventory, &args.names)?;
     let all = drives.len();
@@ -122,7 +122,7 @@ fn wrong(inventory: &InventoryUpdate) -> BTreeSet<String> {
     wrong_drives(&inventory.drives, &abnormal)
 }
 
-fn table(drives: &[&Drive], args: &DrivesArgs, look: Look) -> String {
+fn table(drives: &[&Drive], args: &DrivesArgs, look: OutputTarget) -> String {
     let wide = args.list.output.is_wide();
     let mut table = Table::new(&columns(wide)).on(look.terminal, yielding(wide));
     if args.list.no_headers {

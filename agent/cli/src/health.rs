@@ -14,7 +14,7 @@ use super::{args::Format, latency};
 
 /// Output settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct HealthOutput {
     /// Table, wide table, or document.
     pub format: Format,
     /// Current Unix time, in seconds.
@@ -23,7 +23,10 @@ pub struct Look {
 }
 
 /// Returns the problems of this host, as text and as data.
-pub fn health(inventory: &InventoryUpdate, look: Look) -> serde_json::Result<(String, Health)> {
+pub fn health(
+    inventory: &InventoryUpdate,
+    look: HealthOutput,
+) -> serde_json::Result<(String, Health)> {
     let abnormal: Vec<&Volume> = inventory
         .volumes
         .iter()
@@ -76,7 +79,7 @@ pub fn show_drive(
     inventory: &InventoryUpdate,
     drive: &Drive,
     latency: Option<&DriveLatencyResponse>,
-    look: Look,
+    look: HealthOutput,
 ) -> serde_json::Result<String> {
     let volumes: Vec<&Volume> = inventory
         .volumes
@@ -100,7 +103,7 @@ pub fn show_volume(
     inventory: &InventoryUpdate,
     volume: &Volume,
     copies: &[VolumeCopy],
-    look: Look,
+    look: HealthOutput,
 ) -> serde_json::Result<String> {
     let drive = inventory
         .drives

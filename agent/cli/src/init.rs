@@ -70,7 +70,7 @@ pub enum InitError {
 
 /// Scan of this host.
 #[derive(Debug)]
-struct Found {
+struct HostScan {
     config: Config,
     drives: Vec<Scanned>,
     /// Version of LVM if layout `lvm` can be used; Err: the reason why not.
@@ -161,7 +161,7 @@ fn write(path: &Path, text: &str, before: Option<&str>) -> Result<Option<PathBuf
     Ok(copy)
 }
 
-async fn find(allow_loop: bool) -> Result<Found, InitError> {
+async fn find(allow_loop: bool) -> Result<HostScan, InitError> {
     let loops = if allow_loop { ALLOW_LOOP } else { "" };
     let checked = config::parse(&format!("{loops}{EVERY_DRIVE}"), &HostFacts::here());
     let config = checked
@@ -175,7 +175,7 @@ async fn find(allow_loop: bool) -> Result<Found, InitError> {
         io::Result::Ok(presence)
     });
     let presence = presence.await.and_then(|found| found);
-    Ok(Found {
+    Ok(HostScan {
         config,
         drives,
         lvm: match presence.map_err(InitError::Lvm)? {
@@ -185,7 +185,7 @@ async fn find(allow_loop: bool) -> Result<Found, InitError> {
     })
 }
 
-fn counted(found: &Found) -> String {
+fn counted(found: &HostScan) -> String {
     let drives = || found.drives.iter().filter(|drive| !is_noise(drive));
     let claimable = drives().filter(|drive| is_claimable(drive)).count();
     let all = drives().count();
@@ -197,7 +197,7 @@ fn is_claimable(drive: &Scanned) -> bool {
 }
 
 /// Returns the configuration. A commented-out setting begins with "#", a comment with "# ". Pure.
-fn text(path: &Path, found: &Found) -> String {
+fn text(path: &Path, found: &HostScan) -> String {
     let (file, node) = (path.display(), &found.config.node_id);
     let mut text = format!(
         "\
@@ -343,7 +343,7 @@ fn remarks(drive: &Scanned) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drivebay_discovery::scan::Seen;
+    use drivebay_discovery::scan::ProbeResults;
     use drivebay_model::{DriveFacts, samples};
 
     #[test]
@@ -412,11 +412,11 @@ mod tests {
         };
         let drive = |judgement| Scanned {
             facts: facts.clone(),
-            seen: Seen::default(),
+            seen: ProbeResults::default(),
             judgement,
         };
         let config = config::parse(EVERY_DRIVE, &HostFacts::here()).unwrap();
-        let found = Found {
+        let found = HostScan {
             config: config.config,
             drives: vec![
                 drive(Judgement::Available {

@@ -19,7 +19,6 @@ use drivebay_model::Verdict;
 pub mod ack;
 pub mod adopt;
 pub mod args;
-pub mod manual;
 pub mod check;
 pub mod check_config;
 pub mod claim_plan;
@@ -34,6 +33,7 @@ pub mod init;
 mod latency;
 mod light;
 pub mod logging;
+pub mod manual;
 pub mod mounts;
 pub mod moves;
 pub mod name;
@@ -71,7 +71,7 @@ use args::Show;
 
 use client::{AGENT, Client};
 use drivebay_view::args::log_filter;
-use health::Look;
+use health::HealthOutput;
 
 /// Exit code if there is no configuration, or `run` got an invalid one (EX_CONFIG of sysexits.h).
 pub const BAD_CONFIG: u8 = 78;
@@ -457,9 +457,9 @@ async fn execute(command: Command) -> Result<(), CommandError> {
 }
 
 /// Returns the inventory, and the output settings.
-async fn asked(show: &Show) -> Result<(InventoryUpdate, Look), CommandError> {
+async fn asked(show: &Show) -> Result<(InventoryUpdate, HealthOutput), CommandError> {
     let mut client = Client::connect(&show.socket.socket).await?;
-    let look = Look {
+    let look = HealthOutput {
         format: show.output,
         now: unix_seconds(),
         terminal: Terminal::of_stdout(),

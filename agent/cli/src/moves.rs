@@ -16,7 +16,7 @@ use drivebay_view::{
     moves::{Answer, Devices, MovesClient, MovesError, Order, Verb, list, run},
 };
 
-use super::{CommandError, args::SocketArg, client::Client, name, watch::Look};
+use super::{CommandError, args::SocketArg, client::Client, name, watch::OutputTarget};
 
 /// Limit of a request, for which drives are cordoned and claimed, each within the agent's own limit.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -116,7 +116,7 @@ pub(super) async fn move_volume(args: &MoveVolumeArgs<SocketArg>) -> Result<Answ
 pub(super) async fn list(
     client: &mut Client,
     args: &MovesArgs<SocketArg>,
-    look: Look,
+    look: OutputTarget,
 ) -> Result<String, CommandError> {
     let listed = client.list_moves().await?;
     let inventory = client.inventory().await?;

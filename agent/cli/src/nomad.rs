@@ -25,7 +25,7 @@ use drivebay_proto::{
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{args::SocketArg, manual, client::Client};
+use super::{args::SocketArg, client::Client, manual};
 
 pub mod error;
 pub mod request;
@@ -374,7 +374,7 @@ mod tests {
         health::{self, health},
         nomad::request::tests::asked,
         volumes,
-        watch::Look,
+        watch::OutputTarget,
     };
 
     #[test]
@@ -403,12 +403,13 @@ mod tests {
         let Command::Volumes(args) = Cli::parse_from(line).command else {
             panic!("volumes");
         };
-        let listed = volumes::render(&inventory, &[], &[], &args, Look { now, terminal }).unwrap();
+        let listed =
+            volumes::render(&inventory, &[], &[], &args, OutputTarget { now, terminal }).unwrap();
         assert!(
             listed.starts_with("nomad-1 ") && listed.contains(" default/db "),
             "{listed}"
         );
-        let look = health::Look {
+        let look = health::HealthOutput {
             format: Format::Table,
             now,
             terminal,

@@ -8,8 +8,8 @@ use drivebay_proto::{
 
 use super::{
     args::QuarantineArgs,
-    manual::{ManualError, DELETE_DEADLINE, described},
     client::Client,
+    manual::{DELETE_DEADLINE, ManualError, described},
     name,
     table::printable,
 };

@@ -11,7 +11,8 @@ use drivebay_proto::agent::{
 };
 
 use super::{
-    Cli, Command, DriveCommand, VolumeCommand, drives, health, snapshots, volumes, watch::Look,
+    Cli, Command, DriveCommand, VolumeCommand, drives, health, snapshots, volumes,
+    watch::OutputTarget,
 };
 
 const GIB: u64 = 1 << 30;
@@ -261,7 +262,7 @@ fn inventory() -> InventoryUpdate {
 }
 
 fn shown(line: &[&str], width: Option<usize>, height: Option<usize>) -> String {
-    let look = Look {
+    let look = OutputTarget {
         now: NOW,
         terminal: Terminal {
             width,
@@ -279,7 +280,7 @@ fn shown(line: &[&str], width: Option<usize>, height: Option<usize>) -> String {
         }
         Command::Snapshots(args) => snapshots::render(&inventory, &args, look).unwrap(),
         Command::Health { show } => {
-            let look = health::Look {
+            let look = health::HealthOutput {
                 format: show.output,
                 now: NOW,
                 terminal: look.terminal,

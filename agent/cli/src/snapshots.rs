@@ -24,7 +24,7 @@ use super::{
     args::SnapshotsArgs,
     name,
     table::{Table, printable},
-    watch::Look,
+    watch::OutputTarget,
 };
 
 /// Error of taking or deleting a snapshot.
@@ -89,7 +89,7 @@ impl<'a> SnapshotList<'a> {
 pub fn render(
     inventory: &InventoryUpdate,
     args: &SnapshotsArgs,
-    look: Look,
+    look: OutputTarget,
 ) -> Result<String, CommandError> {
     let shown = entries(name::volumes(inventory, &args.names)?);
     let list = &args.list;

@@ -18,12 +18,12 @@ use super::{
     drives,
     table::human_size,
     volumes,
-    watch::Look,
+    watch::OutputTarget,
 };
 use drivebay_config::{self as config, HostFacts};
 use drivebay_discovery::{
     claim::Judgement,
-    scan::{Scanned, Seen},
+    scan::{ProbeResults, Scanned},
 };
 use drivebay_model::{
     Contents, DriveFacts, DriveId, Extent, Label, Media, RejectCode, Transport, Verdict,
@@ -32,8 +32,8 @@ use drivebay_model::{
 const GIB: u64 = 1 << 30;
 const NOW: u64 = 1_000_000;
 
-fn look(width: Option<usize>) -> Look {
-    Look {
+fn look(width: Option<usize>) -> OutputTarget {
+    OutputTarget {
         now: NOW,
         terminal: Terminal {
             width,
@@ -42,7 +42,11 @@ fn look(width: Option<usize>) -> Look {
     }
 }
 
-fn shown(inventory: &InventoryUpdate, line: &[&str], look: Look) -> Result<String, CommandError> {
+fn shown(
+    inventory: &InventoryUpdate,
+    line: &[&str],
+    look: OutputTarget,
+) -> Result<String, CommandError> {
     match Cli::parse_from(["x"].iter().chain(line)).command {
         Command::Drives(args) => drives::render(inventory, &args, look),
         Command::Volumes(args) => volumes::render(inventory, &[], &[], &args, look),
@@ -197,7 +201,7 @@ fn health_is_coloured_on_a_terminal() {
     let mut inventory = inventory();
     inventory.drives.truncate(1);
     inventory.drives[0].verdict = "BAD".into();
-    let painted = Look {
+    let painted = OutputTarget {
         terminal: Terminal {
             width: Some(200),
             paint: Paint::COLOURED,
@@ -669,7 +673,7 @@ fn scanned(name: &str, judgement: Judgement) -> Scanned {
             backing_file: None,
             bay: Default::default(),
         },
-        seen: Seen::default(),
+        seen: ProbeResults::default(),
         judgement,
     }
 }
@@ -679,7 +683,7 @@ fn plan() -> (config::Config, Vec<Scanned>) {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     let rejected = |reasons: &[(RejectCode, &str)]| Judgement::Rejected {
@@ -854,7 +858,7 @@ fn a_right_config_is_summed_up() {
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let config = config::parse(text, &here).unwrap().config;
     assert_eq!(
@@ -893,7 +897,7 @@ reason = 'a known batch'
     let here = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| true,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let summary = super::check_config::summary(&config::parse(text, &here).unwrap().config);
     for line in [

@@ -21,7 +21,7 @@ use super::{
     client::Client,
     name,
     table::{Table, printable},
-    watch::Look,
+    watch::OutputTarget,
 };
 
 /// What `volumes -o json` prints.
@@ -44,7 +44,7 @@ pub(super) struct VolumeList<'a> {
 pub async fn list(
     client: &mut Client,
     args: &VolumesArgs,
-    look: Look,
+    look: OutputTarget,
 ) -> Result<String, CommandError> {
     let inventory = client.inventory().await?;
     // An older agent does not support these mounts, and has none.
@@ -96,7 +96,7 @@ pub fn render(
     mounts: &[HandMount],
     copies: &[VolumeCopy],
     args: &VolumesArgs,
-    look: Look,
+    look: OutputTarget,
 ) -> Result<String, CommandError> {
     let volumes = chosen(inventory, args)?;
     if let Some(document) = args.list.output.document() {
@@ -159,7 +159,7 @@ fn table(
     mounts: &[HandMount],
     copies: &[VolumeCopy],
     args: &VolumesArgs,
-    look: Look,
+    look: OutputTarget,
 ) -> Table {
     let wide = args.list.output.is_wide();
     let mut table = Table::new(&columns(wide, true)).on(look.terminal, yielding(wide));
@@ -234,7 +234,7 @@ mod tests {
             volumes: vec![copied, db],
             ..InventoryUpdate::default()
         };
-        let look = Look {
+        let look = OutputTarget {
             now: 0,
             terminal: Terminal::NONE,
         };

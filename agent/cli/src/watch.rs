@@ -9,13 +9,13 @@ use super::{CommandError, answered, client::Client};
 
 /// Output settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct OutputTarget {
     /// Current Unix time, in seconds.
     pub now: u64,
     pub terminal: Terminal,
 }
 
-impl Look {
+impl OutputTarget {
     /// Returns the settings for the current time and stdout.
     pub fn now() -> Self {
         Self {
@@ -29,19 +29,19 @@ impl Look {
 pub(super) async fn show(
     socket: &Path,
     every: Option<u64>,
-    mut answer: impl AsyncFnMut(&mut Client, Look) -> Result<String, CommandError>,
+    mut answer: impl AsyncFnMut(&mut Client, OutputTarget) -> Result<String, CommandError>,
 ) -> Result<(), CommandError> {
     let mut client = Client::connect(socket).await?;
     let Some(seconds) = every else {
-        let text = answer(&mut client, Look::now()).await?;
+        let text = answer(&mut client, OutputTarget::now()).await?;
         return super::print(&text);
     };
     let mut screen = Screen::new(seconds);
     loop {
         screen.tick().await;
-        let look = Look {
+        let look = OutputTarget {
             terminal: Terminal::watched(),
-            ..Look::now()
+            ..OutputTarget::now()
         };
         let text = answer(&mut client, look).await?;
         let shown = screen.show(&answered(&text), look.terminal, &mut io::stdout().lock());

@@ -24,7 +24,7 @@ use super::{
 };
 use drivebay_fs::{
     MountFlags,
-    kernel_options::{self, Asked},
+    kernel_options::{self, OptionsCheck},
 };
 use drivebay_model::{ClassConfig, FsType, MIB};
 use drivebay_sys::statefile;
@@ -100,7 +100,7 @@ pub struct HostFacts {
     /// Returns true if a directory exists, for defaults that depend on it.
     pub has_dir: fn(&Path) -> bool,
     /// Checks mount options with the machine's kernel.
-    pub ask_mount_options: fn(FsType, &MountFlags) -> Asked,
+    pub ask_mount_options: fn(FsType, &MountFlags) -> OptionsCheck,
 }
 
 impl HostFacts {
@@ -113,7 +113,7 @@ impl HostFacts {
         Self {
             hostname,
             has_dir: statefile::is_dir,
-            ask_mount_options: |_, _| Asked::Accepted,
+            ask_mount_options: |_, _| OptionsCheck::Accepted,
         }
     }
 

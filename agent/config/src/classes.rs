@@ -8,7 +8,7 @@ use super::{
     texts::unique,
 };
 use drivebay_common::sizes::parse_size;
-use drivebay_fs::{check_mkfs_options, kernel_options::Asked, parse_mount_flags};
+use drivebay_fs::{check_mkfs_options, kernel_options::OptionsCheck, parse_mount_flags};
 use drivebay_model::{ClassConfig, ErasePolicy, FsType, GIB, RawSpace, Selector};
 use drivebay_proto::volume_id::is_node_id;
 
@@ -160,11 +160,11 @@ fn mount_options(
             return Ok(());
         }
         match (host.ask_mount_options)(fs_type, &flags) {
-            Asked::Accepted => Ok(()),
-            Asked::Refused { options, why } => {
+            OptionsCheck::Accepted => Ok(()),
+            OptionsCheck::Refused { options, why } => {
                 Err(format!("the kernel refuses {options:?} ({why})"))
             }
-            Asked::NotChecked { why } => {
+            OptionsCheck::NotChecked { why } => {
                 not_checked = Some(why);
                 Ok(())
             }

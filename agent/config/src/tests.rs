@@ -242,13 +242,13 @@ fn a_key_in_the_wrong_place_is_shown_where_it_belongs() {
 
 #[test]
 fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
-    use drivebay_fs::kernel_options::Asked;
+    use drivebay_fs::kernel_options::OptionsCheck;
     let host = |ask_mount_options| HostFacts {
         ask_mount_options,
         ..bare()
     };
     let text = "[[class]]\nname = 'a'\nfs = 'xfs'\nmount-options = ['noatime', 'nobarier']\nclam = 1\n[class.select]\nmedia = 'hdd'\n";
-    let refusing = host(|fs_type, flags| Asked::Refused {
+    let refusing = host(|fs_type, flags| OptionsCheck::Refused {
         options: flags.data.join(","),
         why: format!("{fs_type}: Unknown parameter"),
     });
@@ -258,7 +258,7 @@ fn a_mount_option_that_the_kernel_refuses_is_a_mistake_among_the_others() {
         "4: [[class]] mount-options: the kernel refuses \"nobarier\" (xfs: Unknown parameter)"
     );
     assert_eq!(problems.len(), 2, "{problems:#?}");
-    let silent = host(|_, _| Asked::NotChecked {
+    let silent = host(|_, _| OptionsCheck::NotChecked {
         why: "no root".into(),
     });
     let checked = parse(&text.replace("clam = 1\n", ""), &silent).unwrap();
@@ -648,7 +648,7 @@ fn controller_of(section: &str) -> Result<Option<crate::ControllerConfig>, Strin
     let host = HostFacts {
         hostname: "n".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     parse(&text, &host)
         .map(|checked| checked.config.controller)

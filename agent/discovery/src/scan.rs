@@ -13,7 +13,7 @@ use std::{
 
 use tokio::sync::mpsc;
 
-pub use self::ask::Seen;
+pub use self::ask::ProbeResults;
 use self::ask::gather;
 use super::{
     claim::{self, Evidence, Judgement, Rules},
@@ -68,7 +68,7 @@ impl Settings {
 pub struct Scanned {
     pub facts: DriveFacts,
     /// Results of the drive's worker.
-    pub seen: Seen,
+    pub seen: ProbeResults,
     pub judgement: Judgement,
 }
 
@@ -151,7 +151,7 @@ async fn show(
     all: &[DriveFacts],
     rules: &Rules,
     settings: &Settings,
-    mut answers: mpsc::UnboundedReceiver<(usize, Seen)>,
+    mut answers: mpsc::UnboundedReceiver<(usize, ProbeResults)>,
     listener: &impl Listener,
 ) {
     while let Some(first) = answers.recv().await {
@@ -175,7 +175,7 @@ fn scanned(
     one: &DriveFacts,
     all: &[DriveFacts],
     host: &HostUse,
-    seen: Seen,
+    seen: ProbeResults,
     rules: &Rules,
 ) -> Scanned {
     let unfinished = seen.unfinished.then(|| as_if_blank(one, &seen));
@@ -238,7 +238,7 @@ async fn host_use(settings: &Settings) -> Result<HostUse, ScanError> {
 /// its own table before its label. The next claim completes it, after probing again under the lock.
 fn as_if_blank(
     facts: &DriveFacts,
-    seen: &Seen,
+    seen: &ProbeResults,
 ) -> (DriveFacts, Option<Result<Probed, ProbeError>>) {
     let facts = DriveFacts {
         partitions: Vec::new(),
@@ -280,7 +280,7 @@ fn target(facts: &DriveFacts, rules: &Rules) -> Target {
 
 /// Fails closed, independently of the rules: a drive without a successful probe is neither available nor claimed, and its reasons say why
 /// the probe failed.
-fn closed(judgement: Judgement, seen: &Seen) -> Judgement {
+fn closed(judgement: Judgement, seen: &ProbeResults) -> Judgement {
     let proven = seen.trouble.is_none() && matches!(seen.probed, Some(Ok(_)));
     let (class, mut reasons) = match judgement {
         Judgement::Rejected { class, reasons } => (class, reasons),

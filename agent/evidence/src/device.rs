@@ -13,7 +13,7 @@ use drivebay_sys::{attribute, mountinfo::parse_dev};
 
 /// State of a block device in sysfs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct DeviceState {
     pub dev: Option<(u32, u32)>,
     pub size_bytes: u64,
     /// Offset on the drive in bytes; None if the device is no partition.
@@ -31,7 +31,7 @@ const SECTOR: u64 = 512;
 
 /// Reads the state of the device `name` below the mount point of sysfs. None if the kernel has no such name. Errs if an
 /// attribute cannot be read, or if the size or start is not a number.
-pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
+pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<DeviceState>> {
     let dir = sysfs.join("class/block").join(name.replace('/', "!"));
     let text = |file: &str| match attribute::read_text(&dir.join(file)) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -59,7 +59,7 @@ pub fn read(sysfs: &Path, name: &str) -> io::Result<Option<Seen>> {
         true => text(file),
         false => Ok(None),
     };
-    Ok(Some(Seen {
+    Ok(Some(DeviceState {
         dev: parse_dev(&dev),
         size_bytes: bytes("size")?.unwrap_or(0),
         start_bytes: bytes("start")?,
@@ -80,10 +80,11 @@ pub fn to_be_looked_at(snapshot: &Snapshot) -> Vec<(Uuid, Placed)> {
 }
 
 /// Compares a volume's device with its record; empty if they agree. `seen`: the device that has this name now, if any.
-pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Condition> {
+pub fn judge(placed: &Placed, seen: Option<&DeviceState>) -> Vec<Condition> {
     let name = placed.device.as_deref().unwrap_or_default();
     let condition = |reason, message: String| vec![Condition::new(reason, message)];
-    let of_another = |seen: &&Seen| seen.dev != placed.dev || seen.dm_uuid != dm_uuid(placed, seen);
+    let of_another =
+        |seen: &&DeviceState| seen.dev != placed.dev || seen.dm_uuid != dm_uuid(placed, seen);
     let Some(seen) = seen.filter(|seen| !of_another(seen)) else {
         return condition(
             Reason::DeviceGone,
@@ -132,7 +133,7 @@ pub fn judge(placed: &Placed, seen: Option<&Seen>) -> Vec<Condition> {
 }
 
 // A partition has no uuid: any is accepted.
-fn dm_uuid(placed: &Placed, seen: &Seen) -> Option<String> {
+fn dm_uuid(placed: &Placed, seen: &DeviceState) -> Option<String> {
     match &placed.dm_uuid {
         Some(expected) => Some(expected.clone()),
         None => seen.dm_uuid.clone(),
@@ -172,16 +173,16 @@ mod tests {
     use super::*;
     use drivebay_model::{Extent, RecordState, samples};
 
-    fn right() -> Seen {
-        Seen {
+    fn right() -> DeviceState {
+        DeviceState {
             dev: Some((8, 2)),
             size_bytes: 1 << 30,
             start_bytes: Some(8 << 20),
-            ..Seen::default()
+            ..DeviceState::default()
         }
     }
 
-    fn told(placed: &Placed, change: impl FnOnce(&mut Seen)) -> String {
+    fn told(placed: &Placed, change: impl FnOnce(&mut DeviceState)) -> String {
         let mut seen = right();
         change(&mut seen);
         let conditions = judge(placed, Some(&seen)).into_iter();
@@ -268,7 +269,7 @@ mod tests {
         ] {
             fs::write(device.join(file), text).unwrap();
         }
-        let seen = Seen {
+        let seen = DeviceState {
             dev: Some((253, 3)),
             size_bytes: 4096,
             start_bytes: None,

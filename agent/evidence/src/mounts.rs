@@ -60,7 +60,7 @@ pub struct Place {
 
 /// Request for a mount, as far as no mount table shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedMount {
     /// Pod, NAMESPACE/NAME.
     pub pod: Option<String>,
     /// See [Place::options].
@@ -94,7 +94,14 @@ impl Expected {
 
     /// Records that the volume should be mounted at this resolved path. Beyond the limit of paths, logs a warning and
     /// records nothing.
-    pub fn expect(&self, path: PathBuf, volume: Uuid, role: Role, read_only: bool, asked: Asked) {
+    pub fn expect(
+        &self,
+        path: PathBuf,
+        volume: Uuid,
+        role: Role,
+        read_only: bool,
+        asked: RequestedMount,
+    ) {
         let mut inner = self.lock();
         inner.calls += 1;
         let call = inner.calls;
@@ -140,13 +147,13 @@ impl Expected {
     }
 
     /// Returns the request for the mount of this volume at the path; empty if none is recorded.
-    pub fn asked(&self, volume: Uuid, path: &Path) -> Asked {
+    pub fn asked(&self, volume: Uuid, path: &Path) -> RequestedMount {
         let inner = self.lock();
         let place = inner
             .places
             .get(path)
             .filter(|place| place.volume == volume);
-        place.map_or_else(Asked::default, |place| Asked {
+        place.map_or_else(RequestedMount::default, |place| RequestedMount {
             pod: place.pod.clone(),
             options: place.options.clone(),
             exclusive: place.exclusive,

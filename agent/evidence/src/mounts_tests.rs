@@ -29,14 +29,14 @@ fn expected(read_only: bool) -> Expected {
         volume,
         Role::Staging,
         read_only,
-        Asked::default(),
+        RequestedMount::default(),
     );
     expected.expect(
         TARGET.into(),
         volume,
         Role::Target,
         read_only,
-        Asked::default(),
+        RequestedMount::default(),
     );
     expected
 }
@@ -45,16 +45,16 @@ fn expected(read_only: bool) -> Expected {
 fn pods_are_known_until_their_mount_is_taken_back() {
     let expected = Expected::default();
     let volume = Uuid::from_u128(7);
-    let pod = |name: &str| Asked {
+    let pod = |name: &str| RequestedMount {
         pod: Some(format!("shop/{name}")),
-        ..Asked::default()
+        ..RequestedMount::default()
     };
     expected.expect(
         STAGING.into(),
         volume,
         Role::Staging,
         false,
-        Asked::default(),
+        RequestedMount::default(),
     );
     expected.expect("/a".into(), volume, Role::Target, false, pod("db-0"));
     expected.expect("/b".into(), volume, Role::Target, false, pod("copy"));
@@ -179,7 +179,7 @@ fn what_our_own_calls_change_while_the_table_is_read_is_no_trouble() {
             Uuid::from_u128(7),
             Role::Target,
             false,
-            Asked::default(),
+            RequestedMount::default(),
         );
     }
     assert_eq!(told(&before, &expected.now()), 0);

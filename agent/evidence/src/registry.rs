@@ -66,13 +66,13 @@ impl Source {
 }
 
 /// Time of the last occurrence of each kind, on the registry's clock.
-type Seen = BTreeMap<Kind, Duration>;
+type EvidenceTimes = BTreeMap<Kind, Duration>;
 
 /// Evidence that no check can find again, so that it is kept over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
-    pub drives: BTreeMap<DriveId, Seen>,
-    pub volumes: BTreeMap<Uuid, Seen>,
+    pub drives: BTreeMap<DriveId, EvidenceTimes>,
+    pub volumes: BTreeMap<Uuid, EvidenceTimes>,
     /// Time up to which the evidence about a drive and its volumes is acknowledged, on the same clock.
     #[serde(default)]
     pub acknowledged: BTreeMap<DriveId, Duration>,
@@ -138,7 +138,7 @@ impl HealthRegistry {
     pub fn note(&mut self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         // The latest time counts: a record may be read twice.
         let known = self.acknowledged_at(&subject.drive);
-        let put = |seen: &mut Seen| {
+        let put = |seen: &mut EvidenceTimes| {
             let last = seen.insert(kind, now);
             if let Some(last) = last.filter(|last| *last > now) {
                 seen.insert(kind, last);
@@ -263,7 +263,7 @@ impl HealthRegistry {
     /// second.
     pub fn is_fresh(&self, subject: &Subject, kind: Kind, now: Duration) -> bool {
         let known = self.acknowledged_at(&subject.drive);
-        let fresh = |seen: Option<&Seen>| {
+        let fresh = |seen: Option<&EvidenceTimes>| {
             seen.and_then(|seen| seen.get(&kind)).is_some_and(|at| {
                 now.saturating_sub(*at) < FRESH && known.is_none_or(|known| *at > known)
             })
@@ -406,7 +406,7 @@ impl HealthRegistry {
     /// dropped.
     pub fn tidy(&mut self, snapshot: &Snapshot, now: Duration) -> bool {
         let before = self.clone();
-        let counts = |seen: &mut Seen| {
+        let counts = |seen: &mut EvidenceTimes| {
             seen.retain(|kind, at| !is_of_drive(*kind) || now.saturating_sub(*at) < COUNTS_FOR);
             !seen.is_empty()
         };

@@ -13,7 +13,7 @@ use drivebay_sys::blockstat::Activity;
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct Progress {
     completed: u64,
     // Time since which it has requests in flight and this count.
     since: Duration,
@@ -21,7 +21,7 @@ struct Seen {
 
 /// Last counters of each drive with requests in flight.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stalls(BTreeMap<DriveId, Seen>);
+pub struct Stalls(BTreeMap<DriveId, Progress>);
 
 impl Stalls {
     /// Stores the current counters, and returns the drives that are stalled. Of a drive that is not in `looks` the counters and the time
@@ -41,7 +41,7 @@ impl Stalls {
                 stalled.push(id.clone());
             }
             let completed = activity.completed;
-            next.insert(id.clone(), Seen { completed, since });
+            next.insert(id.clone(), Progress { completed, since });
         }
         self.0 = next;
         stalled

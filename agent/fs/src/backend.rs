@@ -10,7 +10,7 @@ use super::{
     jobs::FsError,
 };
 use drivebay_layout::{
-    jobs::{LayoutError, Changed},
+    jobs::{Changed, LayoutError},
     layout,
 };
 use drivebay_model::{Cause, Contents, DriveRef, RecordState, Signatures};
@@ -26,8 +26,12 @@ pub trait StageBackend: Sync {
     /// lacks.
     fn look(&self, drive: &DriveRef, repair: bool) -> Result<Contents, LayoutError>;
     /// Moves the record of a volume to another state, durably.
-    fn advance(&self, drive: &DriveRef, uuid: Uuid, to: RecordState)
-    -> Result<Changed, LayoutError>;
+    fn advance(
+        &self,
+        drive: &DriveRef,
+        uuid: Uuid,
+        to: RecordState,
+    ) -> Result<Changed, LayoutError>;
     /// Probes a device for signatures. An error does not mean that it is empty.
     fn probe(&self, node: &Path) -> Result<Signatures, Cause>;
     /// Runs a tool until it ends.

@@ -22,7 +22,7 @@ const NO_OPTION: &str = "drivebay_no_such_option";
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum OptionsCheck {
     /// Each of them by itself is an option of this filesystem.
     Accepted,
     /// At least one is not an option of this filesystem.
@@ -37,21 +37,21 @@ pub enum Asked {
 }
 
 /// Checks the options. May block while a module is loaded; accesses no drive that holds volumes.
-pub fn ask(fs_type: FsType, flags: &MountFlags) -> Asked {
+pub fn ask(fs_type: FsType, flags: &MountFlags) -> OptionsCheck {
     if flags.data.is_empty() {
-        return Asked::Accepted;
+        return OptionsCheck::Accepted;
     }
-    refused(fs_type, &flags.data).unwrap_or_else(|error| Asked::NotChecked {
+    refused(fs_type, &flags.data).unwrap_or_else(|error| OptionsCheck::NotChecked {
         why: format!("fsopen(2) of {fs_type} failed: {}", chain(&error)),
     })
 }
 
 /// Checks the options on a thread of its own. Returns `NotChecked` if that takes too long.
-pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> Asked {
+pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> OptionsCheck {
     if flags.data.is_empty() {
-        return Asked::Accepted;
+        return OptionsCheck::Accepted;
     }
-    let not_checked = |error: io::Error| Asked::NotChecked { why: chain(&error) };
+    let not_checked = |error: io::Error| OptionsCheck::NotChecked { why: chain(&error) };
     let Ok(Ok(turn)) = timeout(ANSWER, QUESTIONS.acquire()).await else {
         return not_checked(io::ErrorKind::TimedOut.into());
     };
@@ -64,13 +64,13 @@ pub async fn ask_soon(fs_type: FsType, flags: MountFlags) -> Asked {
     .unwrap_or_else(not_checked)
 }
 
-fn refused(fs_type: FsType, options: &[String]) -> io::Result<Asked> {
+fn refused(fs_type: FsType, options: &[String]) -> io::Result<OptionsCheck> {
     if FsContext::open(fs_type.as_str())?
         .set(NO_OPTION, None)
         .is_ok()
     {
         let why = format!("this kernel reads the options of {fs_type} only when it mounts");
-        return Ok(Asked::NotChecked { why });
+        return Ok(OptionsCheck::NotChecked { why });
     }
     let context = FsContext::open(fs_type.as_str())?;
     // As in a mount, where a second source is refused.
@@ -92,8 +92,8 @@ fn refused(fs_type: FsType, options: &[String]) -> io::Result<Asked> {
         }
     }
     Ok(match names.as_slice() {
-        [] => Asked::Accepted,
-        names => Asked::Refused {
+        [] => OptionsCheck::Accepted,
+        names => OptionsCheck::Refused {
             options: names.join(","),
             why: reasons.join("; "),
         },
@@ -105,14 +105,17 @@ mod tests {
     use super::*;
     use crate::parse_mount_flags;
 
-    fn asked(fs_type: FsType, options: &[&str]) -> Asked {
+    fn asked(fs_type: FsType, options: &[&str]) -> OptionsCheck {
         let options: Vec<String> = options.iter().map(|&it| it.to_owned()).collect();
         ask(fs_type, &parse_mount_flags(&options).unwrap())
     }
 
     /// True if this kernel can check options: as root, with the filesystem.
     fn answers(fs_type: FsType) -> bool {
-        !matches!(asked(fs_type, &["discard"]), Asked::NotChecked { .. })
+        !matches!(
+            asked(fs_type, &["discard"]),
+            OptionsCheck::NotChecked { .. }
+        )
     }
 
     #[test]
@@ -122,9 +125,9 @@ mod tests {
         }
         assert_eq!(
             asked(FsType::Ext4, &["noatime,discard", "commit=30"]),
-            Asked::Accepted
+            OptionsCheck::Accepted
         );
-        let Asked::Refused { options, why } =
+        let OptionsCheck::Refused { options, why } =
             asked(FsType::Ext4, &["nobarier,discard,commit=soon,ro"])
         else {
             panic!("refused")
@@ -138,7 +141,7 @@ mod tests {
         // Another device than the volume's own.
         assert!(matches!(
             asked(FsType::Ext4, &["source=/dev/sda"]),
-            Asked::Refused { .. }
+            OptionsCheck::Refused { .. }
         ));
     }
 
@@ -152,22 +155,22 @@ mod tests {
             if !answers(fs_type) {
                 continue;
             }
-            assert_eq!(asked(fs_type, &[own]), Asked::Accepted, "{fs_type}");
+            assert_eq!(asked(fs_type, &[own]), OptionsCheck::Accepted, "{fs_type}");
             let refused = asked(fs_type, &[others]);
-            assert!(matches!(refused, Asked::Refused { .. }), "{fs_type}");
+            assert!(matches!(refused, OptionsCheck::Refused { .. }), "{fs_type}");
         }
     }
 
     #[test]
     fn a_value_that_is_compared_with_others_is_seen_only_by_mount() {
         if answers(FsType::Xfs) {
-            assert_eq!(asked(FsType::Xfs, &["logbufs=99"]), Asked::Accepted);
+            assert_eq!(asked(FsType::Xfs, &["logbufs=99"]), OptionsCheck::Accepted);
         }
     }
 
     #[tokio::test]
     async fn flags_of_the_mount_itself_are_not_asked_for() {
         let flags = parse_mount_flags(&["noatime,nodev,ro".to_owned()]).unwrap();
-        assert_eq!(ask_soon(FsType::Ext4, flags).await, Asked::Accepted);
+        assert_eq!(ask_soon(FsType::Ext4, flags).await, OptionsCheck::Accepted);
     }
 }

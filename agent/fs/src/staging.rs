@@ -15,7 +15,7 @@ use super::{
     device::{self, Partition, path_error},
     grow, hints,
     jobs::{Device, FsError, Growth, Stage, StageMount, Staged},
-    kernel_options::{self, Asked},
+    kernel_options::{self, OptionsCheck},
     kind::{self, MkfsPlan, UuidChange},
     mkfs,
     mkfs_options::check_mkfs_options,
@@ -358,12 +358,12 @@ impl<'a> Staging<'a> {
     fn ask_kernel(&self, context: &mut Context) -> Result<(), FsError> {
         context.step("asking the kernel for the mount options");
         match kernel_options::ask(self.fs_type, &self.flags) {
-            Asked::Accepted => Ok(()),
-            Asked::Refused { options, why } => Err(FsError::Option {
+            OptionsCheck::Accepted => Ok(()),
+            OptionsCheck::Refused { options, why } => Err(FsError::Option {
                 option: options,
                 why,
             }),
-            Asked::NotChecked { why } => {
+            OptionsCheck::NotChecked { why } => {
                 tracing::debug!(reason = why, "mount options not checked before the mount");
                 Ok(())
             }

@@ -280,7 +280,10 @@ fn what_was_read_back_decides_whether_the_record_moved_on() {
         let moved = staging.advance(Uuid::from_u128(5), false, &mut Context::silent());
         if forgets {
             assert!(
-                matches!(moved, Err(FsError::Layout(LayoutError::BadTransition { .. }))),
+                matches!(
+                    moved,
+                    Err(FsError::Layout(LayoutError::BadTransition { .. }))
+                ),
                 "{moved:?}"
             );
             assert_eq!(staging.contents, read);

@@ -19,7 +19,7 @@ use drivebay_model::{
 use drivebay_node::{
     context::NodeContext,
     tasks::Tasks,
-    volumes::{Volumes, locate::Asked},
+    volumes::{Volumes, locate::LocateResult},
 };
 
 mod ask;
@@ -44,7 +44,7 @@ enum Done {
         found: Option<WindowRead>,
         completed: Option<u64>,
     },
-    Asked(Question, Asked),
+    Located(Question, LocateResult),
 }
 
 #[derive(Default)]
@@ -138,23 +138,23 @@ impl Followed {
                 tracked.every = next_interval(tracked.every, changed);
                 tracked.again = Some(now + tracked.every);
             }
-            (Of::Volume(uuid), Some(Done::Asked(question, asked))) => {
+            (Of::Volume(uuid), Some(Done::Located(question, asked))) => {
                 let Some(tracked) = self.volumes.get_mut(&uuid) else {
                     return;
                 };
                 tracked.asking = false;
                 tracked.not_before = Some(now + SETTLES);
                 let pieces = match asked {
-                    Asked::NotNow => {
+                    LocateResult::NotNow => {
                         tracked.question = None;
                         tracked.due = now + LATER;
                         return;
                     }
-                    Asked::Answered(pieces) => {
+                    LocateResult::Answered(pieces) => {
                         tracked.due = now + ASK_AGAIN;
                         pieces
                     }
-                    Asked::Failed(error) => {
+                    LocateResult::Failed(error) => {
                         tracing::warn!(volume = %uuid, error = %chain(&error), "cannot ask the filesystem which files unreadable sectors are in; will retry");
                         tracked.due = now + FAILED_AGAIN;
                         // The earlier result is of other ranges.

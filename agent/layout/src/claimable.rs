@@ -15,7 +15,10 @@ use drivebay_worker::{Context, Job};
 pub(super) const EDGE: u64 = 16 * MIB;
 
 /// Fails if the kernel has a partition of the drive.
-pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Result<(), LayoutError> {
+pub(super) fn no_partition(
+    id: &DriveId,
+    found: Option<&PartitionFacts>,
+) -> Result<(), LayoutError> {
     match found {
         Some(facts) => Err(refused(
             id,
@@ -29,7 +32,7 @@ pub(super) fn no_partition(id: &DriveId, found: Option<&PartitionFacts>) -> Resu
 /// the table of an unfinished claim.
 pub(super) fn no_pv<D: Medium + ?Sized>(dev: &D, id: &DriveId) -> Result<(), LayoutError> {
     match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
-        metadata::Found::NoPv => Ok(()),
+        metadata::PvContents::NoPv => Ok(()),
         _ => Err(refused(
             id,
             "LvmPv: it is an LVM physical volume, and no claim of layout partition".into(),

@@ -320,7 +320,7 @@ pub trait ClaimedDrive {
                 });
             }
             // The write may have reached the drive: make the kernel's devices match what is there.
-            // If that fails, the next `Look` with repair does it.
+            // If that fails, the next `ReadDrive` with repair does it.
             if let Err(again) = self.settle_again() {
                 tracing::debug!(drive = %self.id(), error = %cause::chain(&again), "cannot settle a drive after a failed change");
             }

@@ -34,7 +34,7 @@ use self::{
 use super::{
     claimed::ClaimedDrive,
     device::Medium,
-    error::{LayoutError, LOST, ambiguous, io_error},
+    error::{LOST, LayoutError, ambiguous, io_error},
     jobs::{CopyOf, CopyProgress, CopyStep},
     layout, open,
 };

@@ -10,7 +10,7 @@ use drivebay_model::{
     units::{count, human_millis, size_beside},
 };
 
-/// Error of a layout job. Every variant leaves the drive as it was, or in a state that the next `Look` repairs.
+/// Error of a layout job. Every variant leaves the drive as it was, or in a state that the next `ReadDrive` repairs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum LayoutError {
     /// The device at this name is not the expected drive any more.
@@ -123,7 +123,7 @@ pub enum LayoutError {
         place: String,
     },
     /// The drive refuses to write the record by which the volume leaves it. No process has the volume open: the kernel has no device of it
-    /// until the next `Look`.
+    /// until the next `ReadDrive`.
     #[error("drive {drive} refuses to be written that volume {uuid} leaves it")]
     NotWritten {
         drive: String,
@@ -226,10 +226,7 @@ pub enum LayoutError {
         source: Cause,
     },
     /// This host lacks what the `lvm` layout needs. Nothing was changed.
-    #[error(
-        "drive {drive} cannot have layout lvm. {}",
-        drivebay_sys::lvm::INSTEAD
-    )]
+    #[error("drive {drive} cannot have layout lvm. {}", drivebay_sys::lvm::INSTEAD)]
     NoLvm {
         drive: String,
         /// The missing requirement.

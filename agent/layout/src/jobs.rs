@@ -11,7 +11,7 @@ use drivebay_model::{
 
 /// Reads a claimed drive: label, volumes, free space.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Look {
+pub struct ReadDrive {
     pub drive: DriveRef,
     /// Also repair what is safe to repair (exactly one damaged table copy or record slot, an
     /// interrupted change) and give the kernel the partitions it lacks. Without it nothing is written.
@@ -215,7 +215,7 @@ pub struct TakeSnapshot {
 /// that, the volume stays suspended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakeTogether {
-    /// Drives of the members, each once, ordered by id. Each stays locked (flock) until the threads of its members have ended: a `Look`
+    /// Drives of the members, each once, ordered by id. Each stays locked (flock) until the threads of its members have ended: a `ReadDrive`
     /// would take a suspended volume for an interrupted change, and a repair would resume it.
     pub drives: Vec<DriveRef>,
     /// One for each volume, at least one, suspended all at once. Errs with `NotTogether` if a snapshot is complete already.

@@ -19,7 +19,7 @@ const TAG: &[u8] = b"\"drivebay.";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Mark {
     /// No mark of Drivebay; the LVM metadata found.
-    None(metadata::Found),
+    None(metadata::PvContents),
     /// A drive of Drivebay with this layout.
     Ours(Layout),
     /// A drive of Drivebay whose table was written while it had sectors of this many bytes. It has
@@ -38,12 +38,12 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Mark> {
     let (pv, table) = (metadata::read(dev), gpt::read(dev));
     let by_pv = pv.as_ref().is_ok_and(lvm::is_ours);
     let (by_table, by_backup) = match &table {
-        Ok(gpt::Found::Whole(table)) => (table.is_ours(), false),
-        Ok(gpt::Found::One { table, damaged, .. }) => match damaged {
+        Ok(gpt::GptCopies::Whole(table)) => (table.is_ours(), false),
+        Ok(gpt::GptCopies::One { table, damaged, .. }) => match damaged {
             Which::Primary => (false, table.is_ours()),
             Which::Backup => (table.is_ours(), false),
         },
-        Ok(gpt::Found::Differ { primary, backup }) => (primary.is_ours(), backup.is_ours()),
+        Ok(gpt::GptCopies::Differ { primary, backup }) => (primary.is_ours(), backup.is_ours()),
         _ => (false, false),
     };
     match (by_pv, by_table, by_backup) {

@@ -4,10 +4,10 @@
 use super::{
     copy, erase,
     jobs::{
-        Adopt, Advance, LayoutError, Changed, ClearSnapshots, CompleteSnapshots, CopyError,
-        CopyProgress, CopyStep, Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep,
-        Expand, Look, MakeSnapshot, ReadUsage, Release, Released, ResumeLeft, SetCordon, SetPlace,
-        SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
+        Adopt, Advance, Changed, ClearSnapshots, CompleteSnapshots, CopyError, CopyProgress,
+        CopyStep, Create, Delete, DropPlace, DropSnapshot, EraseProgress, EraseStep, Expand,
+        LayoutError, MakeSnapshot, ReadDrive, ReadUsage, Release, Released, ResumeLeft, SetCordon,
+        SetPlace, SnapshotUsage, TakeSnapshot, TakeTogether, TakenTogether, WipeProgress, WipeStep,
         ZeroProgress, ZeroStep,
     },
     layout,
@@ -19,7 +19,7 @@ use drivebay_sys::dm::{self, SnapshotStatus};
 use drivebay_worker::{Context, Job};
 use uuid::Uuid;
 
-impl Job for Look {
+impl Job for ReadDrive {
     const NAME: &'static str = "look";
     type Answer = Contents;
     type Error = LayoutError;

@@ -5,7 +5,7 @@
 use super::{
     claimable::EDGE,
     device::{self, Medium},
-    error::{LayoutError, Fault, io_error},
+    error::{Fault, LayoutError, io_error},
     jobs::{WipeProgress, WipeStep},
     layout, lvm, open,
     pace::Pace,

@@ -187,7 +187,7 @@ pub struct CommitNote {
 
 /// One place of a volume, on a drive that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceSeen<'a> {
+pub struct ObservedPlace<'a> {
     /// UUID in the drive's label.
     pub label: Uuid,
     pub state: &'a PlaceState,
@@ -251,7 +251,7 @@ pub enum Judgement {
 /// Decides which place of a volume is served. `remembered`, from the persisted state: the highest generation that was read as live on a
 /// drive which was not read since, and that drive. Pure; `place_table.md` has every case of two drives.
 pub fn judge(
-    places: &[PlaceSeen<'_>],
+    places: &[ObservedPlace<'_>],
     note: Option<&CommitNote>,
     remembered: Option<&(u64, Peer)>,
 ) -> Judgement {

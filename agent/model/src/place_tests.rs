@@ -62,7 +62,7 @@ fn of_target() -> Vec<(&'static str, Option<PlaceState>)> {
     ]
 }
 
-fn outcome(places: &[PlaceSeen<'_>], note: Option<&CommitNote>) -> String {
+fn outcome(places: &[ObservedPlace<'_>], note: Option<&CommitNote>) -> String {
     let name = |index: usize| match places[index].label.as_u128() {
         1 => "S",
         _ => "T",
@@ -111,7 +111,7 @@ fn table() -> String {
             for (noted, note) in [("no", None), ("yes", Some(note(false)))] {
                 let mut places = Vec::new();
                 for (label, state) in [(1, &s), (2, &t)] {
-                    places.extend(state.as_ref().map(|state| PlaceSeen {
+                    places.extend(state.as_ref().map(|state| ObservedPlace {
                         label: Uuid::from_u128(label),
                         state,
                     }));
@@ -183,7 +183,7 @@ fn a_copy_is_never_served_before_its_commit_and_never_two_places() {
                 .filter_map(|(label, state)| {
                     let state = state.as_ref()?;
                     let label = Uuid::from_u128(label);
-                    Some(PlaceSeen { label, state })
+                    Some(ObservedPlace { label, state })
                 })
                 .collect();
             let Judgement::Serve { index, revert } = judge(&places, None, None) else {
@@ -244,7 +244,7 @@ fn a_record_only_goes_the_way_of_a_move_or_back_above_what_may_be_live() {
 #[test]
 fn a_place_is_in_doubt_while_a_drive_that_was_not_read_had_a_later_one() {
     let state = live(1, None);
-    let places = [PlaceSeen {
+    let places = [ObservedPlace {
         label: Uuid::from_u128(1),
         state: &state,
     }];

@@ -8,8 +8,8 @@ use uuid::Uuid;
 pub use drivebay_proto::words::VolumeState;
 
 use super::{
-    Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout, RunningCheck,
-    Placed, Reject,
+    Contents, Cordon, DriveFacts, DriveHealth, DriveId, DriveState, Finding, LastCheck, Layout,
+    Placed, Reject, RunningCheck,
     condition::{Condition, NormalReason},
     unreadable::UnreadableRange,
 };

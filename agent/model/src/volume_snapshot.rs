@@ -32,7 +32,7 @@ pub struct SnapshotRecord {
     /// The group that it was taken in; None: it was taken alone.
     pub group: Option<SnapshotGroup>,
     /// True once it may be acknowledged; for a member of a group, once all members are of one point in time. An incomplete one is deleted:
-    /// by the next `Look` with repair if it was taken alone, else by the agent, which knows whether its group is being taken.
+    /// by the next `ReadDrive` with repair if it was taken alone, else by the agent, which knows whether its group is being taken.
     pub is_complete: bool,
     /// True if it does not hold its volume any more, permanently. Recorded because the kernel forgets it at its next start if the store
     /// could not be written.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::{
     inventory::Inventory,
     state::{
-        Known, StateError, Store, TRY_EVERY, Tombstone, Tombstones, merge::differs,
+        LastKnown, StateError, Store, TRY_EVERY, Tombstone, Tombstones, merge::differs,
         recalled_deletions,
     },
     tasks::Tasks,
@@ -150,7 +150,7 @@ pub async fn run<F: Future<Output = ()> + Send + 'static>(
     quarantine: Duration,
     delete: impl Fn(DriveId, Uuid) -> F + Clone + Send + 'static,
     store: Store,
-    on_disk: (Known, Tombstones),
+    on_disk: (LastKnown, Tombstones),
     mut requests: mpsc::Receiver<KeeperRequest>,
     stop: CancellationToken,
 ) {
@@ -272,7 +272,7 @@ fn add(tombstones: &mut Tombstones, uuid: Uuid, new: Tombstone) {
 async fn read_again(
     inventory: &Inventory,
     store: &Store,
-    known: &mut Known,
+    known: &mut LastKnown,
     tombstones: &mut Tombstones,
 ) {
     let (read, deleted) = store.read_again().await;
@@ -292,7 +292,7 @@ async fn read_again(
 async fn write(
     inventory: &Inventory,
     store: &Store,
-    known: &mut Known,
+    known: &mut LastKnown,
     tombstones: &mut Tombstones,
 ) {
     let (next_known, next_tombstones) = inventory.remembered();

@@ -43,7 +43,7 @@ pub async fn rig(worker: &str) -> Rig {
     let host = HostFacts {
         hostname: "node7".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| drivebay_fs::kernel_options::Asked::Accepted,
+        ask_mount_options: |_, _| drivebay_fs::kernel_options::OptionsCheck::Accepted,
     };
     let text = "[[class]]\nname = 'bulk'\n[class.select]\nmedia = 'hdd'\n";
     let mut config = parse(text, &host).unwrap().config;
@@ -237,9 +237,9 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
         retired: false,
         last_seen: 0,
     };
-    let earlier = Known {
+    let earlier = LastKnown {
         drives: [(facts.id.clone(), drive.clone())].into(),
-        ..Known::default()
+        ..LastKnown::default()
     };
     let deleted = Tombstones {
         volumes: [(
@@ -263,7 +263,7 @@ async fn files_that_could_not_be_read_at_the_start_are_taken_up_before_they_are_
         std::fs::create_dir(path).unwrap();
     }
     let store = Store::new(rig.volumes.node().state_dir());
-    let mut on_disk = <(Known, Tombstones)>::default();
+    let mut on_disk = <(LastKnown, Tombstones)>::default();
     store.load().await;
     let inventory = Inventory::new(rig.volumes.node().config().classes.clone(), Duration::ZERO);
     let mut here = drive.clone();

@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use crate::state::newer::{self, NewerState};
 use drivebay_config::Config;
 use drivebay_fs::{
-    kernel_options::{self, Asked},
+    kernel_options::{self, OptionsCheck},
     parse_mount_flags,
 };
 use drivebay_model::{Layout, cause::chain};
@@ -51,7 +51,7 @@ pub async fn warn_of_mount_options(config: &Config) {
         let Ok(flags) = parse_mount_flags(&class.mount_options) else {
             continue;
         };
-        if let Asked::Refused { options, why } =
+        if let OptionsCheck::Refused { options, why } =
             kernel_options::ask_soon(class.fs_type, flags).await
         {
             tracing::error!(

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::NodeContext,
-    inventory::{Known, is_newer, present::Observed, unscanned},
+    inventory::{InventoryState, is_newer, present::Observed, unscanned},
 };
 use drivebay_discovery::{
     claim::Rules,
@@ -24,7 +24,7 @@ use drivebay_discovery::{
     system::HostUse,
     udev::Changed,
 };
-use drivebay_layout::jobs::Look;
+use drivebay_layout::jobs::ReadDrive;
 use drivebay_model::{
     Contents, Drive, DriveFacts, DriveId, DriveRef, DriveState, Placed, Snapshot, Stamp,
     cause::chain,
@@ -489,7 +489,7 @@ impl Listener for Scanner {
 }
 
 /// Applies the result of scanning one drive.
-fn take_in(known: &mut Known, key: &DriveId, drive: &Scanned) {
+fn take_in(known: &mut InventoryState, key: &DriveId, drive: &Scanned) {
     let before = known.drives.remove(key);
     let seen = &drive.seen;
     let observed = settle(observed(drive), before, seen.begun);
@@ -505,7 +505,7 @@ fn take_in(known: &mut Known, key: &DriveId, drive: &Scanned) {
 
 async fn repair(node: &NodeContext, key: &DriveId, drive: DriveRef) {
     let id = drive.id.clone();
-    let job = Look {
+    let job = ReadDrive {
         drive,
         repair: true,
     };

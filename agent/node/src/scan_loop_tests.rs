@@ -2,7 +2,7 @@
 
 use super::*;
 use drivebay_discovery::claim::Judgement;
-use drivebay_discovery::scan::Seen;
+use drivebay_discovery::scan::ProbeResults;
 use drivebay_layout::probe::{Blankness, GptState, Probed};
 use drivebay_model::{
     Drive, RecordState, Reject, RejectCode, Signatures,
@@ -11,9 +11,9 @@ use drivebay_model::{
 
 /// The drive as it is shown when it is the only one.
 fn alone(observed: Observed) -> Drive {
-    let known = Known {
+    let known = InventoryState {
         drives: [(observed.facts.id.clone(), observed)].into(),
-        ..Known::default()
+        ..InventoryState::default()
     };
     let drives = crate::inventory::present::derive(&known, &[]);
     drives.into_values().next().unwrap()
@@ -91,7 +91,7 @@ fn an_answer_of_a_job_wins_over_a_look_that_began_before_it() {
 fn scanned(name: &str, contents: Option<Contents>, judgement: Judgement) -> Scanned {
     Scanned {
         facts: drivebay_model::samples::facts(name),
-        seen: Seen {
+        seen: ProbeResults {
             probed: Some(Ok(Probed {
                 size_bytes: 1 << 40,
                 read_only: false,
@@ -105,7 +105,7 @@ fn scanned(name: &str, contents: Option<Contents>, judgement: Judgement) -> Scan
                 blankness: Blankness::Blank,
             })),
             contents,
-            ..Seen::default()
+            ..ProbeResults::default()
         },
         judgement,
     }

@@ -35,7 +35,7 @@ const VERSION: u32 = StateKind::Known.version();
 
 /// Drives that carry our label for this node, as last seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct LastKnown {
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// Creations with an unknown outcome, by CSI name. Omitted if empty, as by agents that did not record them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -128,14 +128,14 @@ pub struct StateError {
 
 #[derive(Debug, Default)]
 pub struct Loaded {
-    pub known: Known,
+    pub known: LastKnown,
     pub tombstones: Tombstones,
 }
 
-/// The files of `Known` and `Tombstones`.
+/// The files of `LastKnown` and `Tombstones`.
 #[derive(Debug)]
 pub struct Store {
-    known: StateFile<Known>,
+    known: StateFile<LastKnown>,
     tombstones: StateFile<Tombstones>,
 }
 
@@ -164,7 +164,7 @@ impl Store {
 
     /// Retries reading the files that could not be read, when due; None: nothing new. The caller must merge the result
     /// with the current state before either file is written.
-    pub async fn read_again(&self) -> (Option<Known>, Option<Tombstones>) {
+    pub async fn read_again(&self) -> (Option<LastKnown>, Option<Tombstones>) {
         let tombstones = self.tombstones.read_again().await;
         (self.known.read_again().await, tombstones)
     }
@@ -176,7 +176,7 @@ impl Store {
     }
 
     /// Writes the state of drives durably.
-    pub async fn save_known(&self, known: Known) -> Result<(), StateError> {
+    pub async fn save_known(&self, known: LastKnown) -> Result<(), StateError> {
         self.known.save(known).await
     }
 
@@ -186,7 +186,7 @@ impl Store {
     }
 }
 
-impl Stored for Known {
+impl Stored for LastKnown {
     const KIND: StateKind = StateKind::Known;
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {

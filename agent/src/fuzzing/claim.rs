@@ -89,10 +89,10 @@ fn is_marked(image: &Image) -> bool {
         )
     };
     let begun = match gpt::read(image) {
-        Ok(gpt::Found::Whole(table) | gpt::Found::One { table, .. }) => {
+        Ok(gpt::GptCopies::Whole(table) | gpt::GptCopies::One { table, .. }) => {
             table.is_ours() && table.partitions().count() == 1
         }
-        Ok(gpt::Found::Differ { backup, .. }) => backup.partitions().count() == 1,
+        Ok(gpt::GptCopies::Differ { backup, .. }) => backup.partitions().count() == 1,
         _ => false,
     };
     !begun

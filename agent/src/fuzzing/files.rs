@@ -6,10 +6,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Target, seeds};
 use drivebay_config::{self as config, HostFacts};
-use drivebay_fs::kernel_options::Asked;
+use drivebay_fs::kernel_options::OptionsCheck;
 use drivebay_health::memory;
 use drivebay_model::Checked;
-use drivebay_node::state::{self, Known, Tombstones, merge};
+use drivebay_node::state::{self, LastKnown, Tombstones, merge};
 use drivebay_smart::History;
 use drivebay_worker::notes::Note;
 
@@ -50,7 +50,7 @@ fn again<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(value: &
 }
 
 fn state(data: &[u8]) {
-    let known = state::parse::<Known>(data).unwrap_or_default();
+    let known = state::parse::<LastKnown>(data).unwrap_or_default();
     let tombstones = state::parse::<Tombstones>(data).unwrap_or_default();
     again(&known);
     again(&tombstones);
@@ -80,7 +80,7 @@ fn config(data: &[u8]) {
     let host = HostFacts {
         hostname: "h".into(),
         has_dir: |_| false,
-        ask_mount_options: |_, _| Asked::Accepted,
+        ask_mount_options: |_, _| OptionsCheck::Accepted,
     };
     if let Err(problems) = config::parse(&text, &host) {
         let told = config::listed(Path::new("agent.toml"), &problems);

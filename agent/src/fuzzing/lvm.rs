@@ -9,7 +9,7 @@ use drivebay_layout::{
     device::Medium,
     lvm::{
         backup,
-        metadata::{self, Found, Segment, Vg, checksum},
+        metadata::{self, PvContents, Segment, Vg, checksum},
         name, plan, tags, text, view,
     },
 };
@@ -93,7 +93,7 @@ pub(super) fn base(number: u8) -> Image {
 
 /// Returns the first metadata area and the location of its committed text, from its header.
 fn text_of(image: &Image) -> Option<(Extent, Extent)> {
-    let Ok(Found::Vg(found)) = metadata::read(image) else {
+    let Ok(PvContents::Vg(found)) = metadata::read(image) else {
         return None;
     };
     let area = *found.header.metadata.first()?;
@@ -195,7 +195,7 @@ fn disk(data: &[u8]) {
     let Ok(found) = metadata::read(&image) else {
         return;
     };
-    let Found::Vg(committed) = found else {
+    let PvContents::Vg(committed) = found else {
         return;
     };
     let again = metadata::parse(&committed.text, &committed.header.uuid).unwrap();

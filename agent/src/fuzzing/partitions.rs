@@ -10,7 +10,7 @@ use drivebay_layout::{
     gpt::{self, ARRAY_BYTES, LABEL_EXTENT},
     marks::{self, Mark},
     partition::Session,
-    record::{self, Found},
+    record::{self, RecordRead},
 };
 use drivebay_model::{DriveId, DriveState, Extent, Layout, MIB, RecordState, samples};
 use drivebay_node::inventory::wire;
@@ -154,11 +154,11 @@ fn far_away() -> Vec<u8> {
     [&[1, PAYLOAD], changed.as_bytes()].concat()
 }
 
-fn tables(found: &gpt::Found) -> Vec<&gpt::Table> {
+fn tables(found: &gpt::GptCopies) -> Vec<&gpt::Table> {
     match found {
-        gpt::Found::Whole(table) | gpt::Found::One { table, .. } => vec![table],
-        gpt::Found::Differ { primary, backup } => vec![primary, backup],
-        gpt::Found::None | gpt::Found::Damaged(_) => Vec::new(),
+        gpt::GptCopies::Whole(table) | gpt::GptCopies::One { table, .. } => vec![table],
+        gpt::GptCopies::Differ { primary, backup } => vec![primary, backup],
+        gpt::GptCopies::None | gpt::GptCopies::Damaged(_) => Vec::new(),
     }
 }
 
@@ -176,13 +176,13 @@ fn gpt(data: &[u8]) {
         }
         let again = image.clone();
         gpt::write(&again, table).unwrap();
-        let whole = gpt::Found::Whole(table.clone());
+        let whole = gpt::GptCopies::Whole(table.clone());
         assert_eq!(gpt::read(&again).unwrap(), whole);
     }
     let Ok(scan) = scan else {
         return;
     };
-    if found != gpt::Found::None {
+    if found != gpt::GptCopies::None {
         assert_ne!(scan.state, gpt::GptState::None, "a trace of a table is one");
     }
     if tables(&found).iter().any(|table| table.is_ours()) {
@@ -219,16 +219,20 @@ fn label(data: &[u8]) {
     if flags & 2 == 0 {
         image.put(at + SLOT_BYTES, &vec![other; HEADER + 512]);
     }
-    let gpt::Found::Whole(table) = gpt::read(&image).unwrap() else {
+    let gpt::GptCopies::Whole(table) = gpt::read(&image).unwrap() else {
         panic!("the table was not touched");
     };
-    let Ok(Found::Read(read)) = record::read(&image, table.disk_guid) else {
+    let Ok(RecordRead::Read(read)) = record::read(&image, table.disk_guid) else {
         return;
     };
     let written = record::write(&image, Some(&read), &read.content).unwrap();
     assert_eq!(written.content, read.content);
     let again = record::read(&image, table.disk_guid).unwrap();
-    assert_eq!(again, Found::Read(written), "what is written reads back");
+    assert_eq!(
+        again,
+        RecordRead::Read(written),
+        "what is written reads back"
+    );
 }
 
 /// Asserts that a scan writes nothing, one with repair only tables and label, and that neither loses a volume.

@@ -412,7 +412,9 @@ fn serve_it(agent: FakeAgent) -> Served {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("agent.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    let manual_volumes = ManualVolumesServer::new(FakeManualVolumes(agent.inventory.clone().unwrap_or_default()));
+    let manual_volumes = ManualVolumesServer::new(FakeManualVolumes(
+        agent.inventory.clone().unwrap_or_default(),
+    ));
     tokio::spawn(
         Server::builder()
             .add_service(AgentServer::new(agent))

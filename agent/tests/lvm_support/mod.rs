@@ -15,7 +15,7 @@ use std::{
 
 use drivebay_layout::{
     device::Medium,
-    lvm::metadata::{Found, Vg, read},
+    lvm::metadata::{PvContents, Vg, read},
 };
 
 /// A loop device with a sparse file, and LVM limited to it. LVM runs without device-mapper (`--driverloaded n`): it
@@ -106,7 +106,7 @@ impl Bench {
             .status();
         assert!(status.unwrap().success());
         match read(self).unwrap() {
-            Found::Vg(committed) => committed.vg,
+            PvContents::Vg(committed) => committed.vg,
             other => panic!("{other:?}"),
         }
     }

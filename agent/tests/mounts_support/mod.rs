@@ -20,7 +20,7 @@ use drivebay_fs::{
     },
     publish, staging, unmount, usage,
 };
-use drivebay_layout::jobs::{LayoutError, Changed};
+use drivebay_layout::jobs::{Changed, LayoutError};
 use drivebay_model::{
     Cause, Contents, DriveRef, ErasePolicy, Extent, FsType, Label, MIB, Mode, Placed, Record,
     RecordState, Signatures,

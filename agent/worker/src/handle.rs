@@ -44,7 +44,7 @@ pub(super) struct Worker {
 
 /// Result of [`Worker::run`].
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum WorkerAnswer {
     /// The job returned; the worker can run further jobs.
     Done(Outcome),
     /// The job returned; the worker exits, because a tool that it ran cannot be killed.
@@ -120,7 +120,7 @@ impl Worker {
         job: &str,
         arguments: Value,
         mut on_step: impl FnMut(String),
-    ) -> Said {
+    ) -> WorkerAnswer {
         self.calls += 1;
         let call = Call {
             id: self.calls,
@@ -129,14 +129,14 @@ impl Worker {
         };
         match protocol::write_async(&mut self.writer, &call).await {
             Ok(()) => {}
-            Err(protocol::ProtocolError::Io(_)) => return Said::Died,
-            Err(error) => return Said::Nonsense(chain(&error)),
+            Err(protocol::ProtocolError::Io(_)) => return WorkerAnswer::Died,
+            Err(error) => return WorkerAnswer::Nonsense(chain(&error)),
         }
         loop {
             let reply = match self.reader.next::<Reply>().await {
                 Ok(Some(reply)) => reply,
-                Ok(None) | Err(protocol::ProtocolError::Io(_)) => return Said::Died,
-                Err(error) => return Said::Nonsense(chain(&error)),
+                Ok(None) | Err(protocol::ProtocolError::Io(_)) => return WorkerAnswer::Died,
+                Err(error) => return WorkerAnswer::Nonsense(chain(&error)),
             };
             match reply {
                 Reply::Step { id, name } if id == call.id => on_step(name),
@@ -146,13 +146,15 @@ impl Worker {
                     retire,
                 } if id == call.id => {
                     return if retire {
-                        Said::Last(outcome)
+                        WorkerAnswer::Last(outcome)
                     } else {
-                        Said::Done(outcome)
+                        WorkerAnswer::Done(outcome)
                     };
                 }
-                Reply::Broken { id, message } if id == call.id => return Said::Nonsense(message),
-                _ => return Said::Nonsense("it answered another call".to_owned()),
+                Reply::Broken { id, message } if id == call.id => {
+                    return WorkerAnswer::Nonsense(message);
+                }
+                _ => return WorkerAnswer::Nonsense("it answered another call".to_owned()),
             }
         }
     }

@@ -38,12 +38,12 @@ pub(super) struct Leftover {
     pub path: PathBuf,
     /// Age of the record's file: an upper limit of the time for which the worker has been stuck.
     pub age: Duration,
-    pub worker: Found,
+    pub worker: NoteRead,
 }
 
 /// Result of reading a record.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum NoteRead {
     Worker(Note),
     /// The file cannot be parsed; its name has a key.
     Unknown,
@@ -125,12 +125,12 @@ fn read(path: &Path, boot_id: &str) -> io::Result<Option<Leftover>> {
             return Ok(None);
         }
         // A record is valid only under its own name, so that no slot has two.
-        Ok(note) if is_named_by(path, &note.key) => (note.key.clone(), Found::Worker(note)),
+        Ok(note) if is_named_by(path, &note.key) => (note.key.clone(), NoteRead::Worker(note)),
         other => match key_of(path) {
             Some(key) => {
                 tracing::warn!(path = %path.display(), drive = key.drive().map(display), slot = %key.slot, error = ?other.err(),
                     "cannot read a worker record; its slot is blocked: look for a process `drivebay-agent worker` of this drive, then remove the file");
-                (key, Found::Unknown)
+                (key, NoteRead::Unknown)
             }
             None => {
                 tracing::warn!(path = %path.display(), error = ?other.err(), "unexpected file among worker records; remove it");
@@ -154,8 +154,8 @@ impl Leftover {
     /// Returns the worker's pid; None if its record cannot be read.
     pub(super) fn pid(&self) -> Option<i32> {
         match &self.worker {
-            Found::Worker(note) => Some(note.pid),
-            Found::Unknown => None,
+            NoteRead::Worker(note) => Some(note.pid),
+            NoteRead::Unknown => None,
         }
     }
 
@@ -163,7 +163,7 @@ impl Leftover {
     /// they die with it, and an orphan's session id does not prove that it was started by Drivebay.
     /// Blocks.
     pub(super) fn kill(&self) {
-        if let Found::Worker(note) = &self.worker
+        if let NoteRead::Worker(note) = &self.worker
             && let Ok(Some(stat)) = process::stat(note.pid)
             && stat.start_ticks == note.start_ticks
         {
@@ -176,7 +176,7 @@ impl Leftover {
     /// be determined. Blocks, but on /proc and the records only.
     pub(super) fn is_gone(&self) -> bool {
         match &self.worker {
-            Found::Worker(note) => {
+            NoteRead::Worker(note) => {
                 let gone = process::remains(note.pid, note.start_ticks)
                     .is_ok_and(|remains| remains.is_empty());
                 if gone {
@@ -184,7 +184,7 @@ impl Leftover {
                 }
                 gone
             }
-            Found::Unknown => matches!(self.path.try_exists(), Ok(false)),
+            NoteRead::Unknown => matches!(self.path.try_exists(), Ok(false)),
         }
     }
 }
@@ -238,7 +238,7 @@ mod tests {
         // Must be read as a record of this boot: a worker, with its key.
         let found = read(&file, &note.boot_id).unwrap().unwrap();
         assert_eq!(found.key, note.key);
-        assert!(matches!(found.worker, Found::Worker(_)));
+        assert!(matches!(found.worker, NoteRead::Worker(_)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     RunError, Slot, WorkerKey,
-    handle::{Said, Worker},
+    handle::{Worker, WorkerAnswer},
     job::Outcome,
     notes::Leftover,
     pool::Inner,
@@ -222,14 +222,14 @@ impl Actor {
             .attend(self.unless_cut(deadline, worker.run(job, arguments, on_step)))
             .await;
         match said {
-            Ok(Said::Done(outcome)) => {
+            Ok(WorkerAnswer::Done(outcome)) => {
                 self.worker = Some(worker);
                 self.entry(Entry::release);
                 let is_done = outcome.is_ok();
                 answer(Ok(outcome));
                 return is_done;
             }
-            Ok(Said::Last(outcome)) => {
+            Ok(WorkerAnswer::Last(outcome)) => {
                 answer(Ok(outcome));
                 self.end(worker).await;
             }
@@ -242,7 +242,7 @@ impl Actor {
                 let gone = self.attend(timeout(REAP, worker.gone())).await;
                 let refusal = match failure {
                     Err(cut) => self.cut(cut, job, limit),
-                    Ok(Said::Nonsense(why)) => self.failed(job, why),
+                    Ok(WorkerAnswer::Nonsense(why)) => self.failed(job, why),
                     Ok(_) => self.failed(job, death(gone.as_ref().ok().copied().flatten())),
                 };
                 if gone.is_ok() {

@@ -292,9 +292,6 @@ fn a_check_that_runs_is_listed_before_those_that_ended() {
         .iter()
         .map(|it| (it.at, it.outcome.as_str(), it.method.as_deref()))
         .collect();
-    let expected = [
-        (5, RUNNING, Some("scrub")),
-        (9, "clean", Some("unmounted")),
-    ];
+    let expected = [(5, RUNNING, Some("scrub")), (9, "clean", Some("unmounted"))];
     assert_eq!(shown, expected);
 }

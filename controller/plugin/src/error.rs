@@ -56,9 +56,7 @@ pub(crate) enum PluginError {
         "task {0} was deleted while it was waited for; kubectl drivebay tasks lists those that exist"
     )]
     TaskDeleted(String),
-    #[error(
-        "the task {name} may go on; kubectl drivebay tasks shows it"
-    )]
+    #[error("the task {name} may go on; kubectl drivebay tasks shows it")]
     Lost {
         name: String,
         #[source]
@@ -86,8 +84,12 @@ impl PluginError {
                 Self::NoResource {
                     resource,
                     remedy: match resource {
-                        SNAPSHOT_CONTENTS => "install the CRDs and the controller of volume snapshots",
-                        _ => "Drivebay's chart installs them, with driveObjects and driveTasks of its values",
+                        SNAPSHOT_CONTENTS => {
+                            "install the CRDs and the controller of volume snapshots"
+                        }
+                        _ => {
+                            "Drivebay's chart installs them, with driveObjects and driveTasks of its values"
+                        }
                     },
                 }
             }

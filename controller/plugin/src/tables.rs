@@ -17,7 +17,9 @@ use drivebay_objects::{
     times::{now, parse_time},
 };
 use drivebay_proto::{agent, names::DRIVER_NAME, words::NodeState};
-use drivebay_view::{args::ListArgs, drives, listing::Listing, order::by_name, row::Row, tally::Tally, unix_seconds};
+use drivebay_view::{
+    args::ListArgs, drives, listing::Listing, order::by_name, row::Row, tally::Tally, unix_seconds,
+};
 use kube::core::DynamicObject;
 use serde::Serialize;
 
@@ -513,12 +515,7 @@ pub(crate) async fn tasks(
         cells.push(status.reason);
         cells
     };
-    list(
-        all.iter(),
-        &args.list,
-        terminal,
-        layout,
-        cells,
-        |task| task.metadata.name.as_deref().unwrap_or_default(),
-    )
+    list(all.iter(), &args.list, terminal, layout, cells, |task| {
+        task.metadata.name.as_deref().unwrap_or_default()
+    })
 }

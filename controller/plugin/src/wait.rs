@@ -101,7 +101,12 @@ pub(crate) async fn wait(
         };
         if waits > PATIENCE || unchanged > PATIENCE_WITHOUT_CHANGE {
             progress.end();
-            let text = format!("{}\n{}{}", line(&of, &status), waiting(&status), goes_on(name));
+            let text = format!(
+                "{}\n{}{}",
+                line(&of, &status),
+                waiting(&status),
+                goes_on(name)
+            );
             return Ok((text, LEFT_WAITING));
         }
         progress.show(&line(&of, &status));

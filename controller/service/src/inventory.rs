@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 pub use self::contents::Classes;
 use self::{
-    contents::{InventoryBuilder, Known, Shown, change_classes, replace},
+    contents::{InventoryBuilder, PackedVolume, Shown, change_classes, replace},
     drives::{PackedDrive, change_drives},
 };
 use crate::{
@@ -216,12 +216,16 @@ impl Inventory {
                 shown.revision = self.revision;
                 for uuid in &removed {
                     let before = shown.volumes.remove(uuid);
-                    replace(&mut shown.bytes, before.map(Known::bytes), 0);
+                    replace(&mut shown.bytes, before.map(PackedVolume::bytes), 0);
                 }
                 for (uuid, volume) in &put {
-                    let known = Known::of(volume);
+                    let known = PackedVolume::of(volume);
                     let before = shown.volumes.insert(*uuid, known);
-                    replace(&mut shown.bytes, before.map(Known::bytes), known.bytes());
+                    replace(
+                        &mut shown.bytes,
+                        before.map(PackedVolume::bytes),
+                        known.bytes(),
+                    );
                 }
                 catalog.change(&self.node, put, &removed);
                 let bytes = &mut shown.bytes;
@@ -343,7 +347,7 @@ impl Inventory {
         let volumes = made
             .volumes
             .iter()
-            .map(|(uuid, volume)| (*uuid, Known::of(volume)))
+            .map(|(uuid, volume)| (*uuid, PackedVolume::of(volume)))
             .collect();
         catalog.change(&self.node, made.volumes.into_iter().collect(), &gone);
         self.shown = Some(Shown {

@@ -6,12 +6,12 @@ use super::*;
 
 const ID: &str = "00000000-0000-4000-8000-000000000001@n1";
 
-struct Seen {
+struct ReportedNode {
     inventory: Inventory,
     catalog: Catalog,
 }
 
-impl Seen {
+impl ReportedNode {
     fn of(node: &str) -> Self {
         Self {
             inventory: Inventory::new(node.into()),
@@ -54,7 +54,7 @@ fn update(full: bool, instance: &str, since: u64, revision: u64) -> InventoryUpd
 
 #[test]
 fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     assert_eq!(
         seen.apply(update(false, "a", 0, 1)),
         Err(Gap::NoSnapshot.into())
@@ -79,7 +79,7 @@ fn a_delta_that_does_not_follow_is_refused_and_changes_nothing() {
 
 #[test]
 fn an_old_snapshot_of_the_same_agent_is_refused_and_changes_nothing() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     let mut new = update(true, "a", 0, 5);
     new.volumes.push(volume("v", "ready"));
     seen.apply(new).unwrap();
@@ -92,7 +92,7 @@ fn an_old_snapshot_of_the_same_agent_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_deleted_volume_does_not_exist_while_it_is_erased_nor_keeps_its_name() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 1);
     full.volumes.push(volume("v", "ready"));
     seen.apply(full).unwrap();
@@ -109,7 +109,7 @@ fn a_deleted_volume_does_not_exist_while_it_is_erased_nor_keeps_its_name() {
 #[test]
 fn missing_and_ambiguous_volumes_stay_listed() {
     for state in ["new", "ready", "missing", "ambiguous"] {
-        let mut seen = Seen::of("n1");
+        let mut seen = ReportedNode::of("n1");
         let mut full = update(true, "a", 0, 1);
         full.volumes.push(volume("v", state));
         seen.apply(full).unwrap();
@@ -119,7 +119,7 @@ fn missing_and_ambiguous_volumes_stay_listed() {
 
 #[test]
 fn volumes_with_a_move_are_known_without_decoding_any() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 1);
     let told = |reason: &str, abnormal| drivebay_proto::agent::Condition {
         abnormal,
@@ -155,7 +155,7 @@ fn volumes_with_a_move_are_known_without_decoding_any() {
 
 #[test]
 fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 7);
     full.volumes.push(volume("v", "ready"));
     seen.apply(full).unwrap();
@@ -172,7 +172,7 @@ fn a_restarted_agent_does_not_empty_the_list_before_it_has_looked() {
 
 #[test]
 fn a_foreign_id_is_not_taken_in() {
-    let mut seen = Seen::of("other");
+    let mut seen = ReportedNode::of("other");
     let mut full = update(true, "a", 0, 1);
     full.volumes.push(volume("v", "ready"));
     let foreign = seen.apply(full).unwrap();
@@ -182,7 +182,7 @@ fn a_foreign_id_is_not_taken_in() {
 
 #[test]
 fn an_acknowledged_change_is_included_from_its_revision_on() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     seen.apply(update(true, "a", 0, 3)).unwrap();
     assert!(seen.inventory.includes("a", 3));
     assert!(!seen.inventory.includes("a", 4));
@@ -191,7 +191,7 @@ fn an_acknowledged_change_is_included_from_its_revision_on() {
 
 #[test]
 fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     let mut full = update(true, "a", 0, 3);
     full.volumes.push(volume("v", "ready"));
     full.drives.push(Drive {
@@ -204,7 +204,7 @@ fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
     });
     seen.apply(full).unwrap();
     let dumped = seen.inventory.dump(&seen.catalog).unwrap();
-    let mut again = Seen::of("n1");
+    let mut again = ReportedNode::of("n1");
     again.apply(dumped.clone()).unwrap();
     assert_eq!(again.inventory.dump(&again.catalog), Some(dumped));
     again.inventory.clear(&again.catalog);
@@ -214,7 +214,7 @@ fn what_is_dumped_gives_the_same_inventory_again_and_clearing_leaves_nothing() {
 #[test]
 fn a_snapshot_that_is_told_in_parts_is_shown_when_it_is_whole_and_not_mixed_up_with_the_former_one()
 {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     seen.apply(InventoryUpdate {
         volumes: vec![volume("old", "ready")],
         ..update(true, "a", 0, 7)
@@ -255,7 +255,7 @@ fn what_an_agent_found_of_its_host_is_shown_until_it_says_otherwise() {
         message: "known.json.bad-1".into(),
         ..Finding::default()
     };
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     seen.apply(InventoryUpdate {
         findings: vec![lost.clone()],
         ..update(true, "a", 0, 1)
@@ -294,7 +294,7 @@ fn many(range: std::ops::Range<usize>) -> Vec<Volume> {
 
 #[test]
 fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
-    let mut seen = Seen::of("n1");
+    let mut seen = ReportedNode::of("n1");
     seen.apply(InventoryUpdate {
         volumes: many(0..bounds::MAX_VOLUMES),
         ..update(true, "a", 0, 1)
@@ -367,7 +367,7 @@ fn what_is_beyond_a_bound_is_refused_and_changes_nothing() {
 #[test]
 fn what_a_node_holds_is_counted_over_all_its_updates() {
     for ready in [true, false] {
-        let mut seen = Seen::of("n1");
+        let mut seen = ReportedNode::of("n1");
         let large = |n: usize| InventoryUpdate {
             ready,
             volumes: vec![Volume {

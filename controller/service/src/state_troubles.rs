@@ -60,14 +60,14 @@ impl StateKind {
     }
 }
 
-type Known = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
+type TroublesByKind = BTreeMap<(Trouble, StateKind), BTreeMap<PathBuf, String>>;
 
 /// Active troubles, each with the files that have it and the reason. Clones share one state.
 #[derive(Debug, Clone, Default)]
-pub struct StateTroubles(Arc<Mutex<Known>>);
+pub struct StateTroubles(Arc<Mutex<TroublesByKind>>);
 
 impl StateTroubles {
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, TroublesByKind> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use drivebay_common::ask::{AskError, Asked, MAX_ANSWER, Program};
+use drivebay_common::ask::{AskError, CalledProgram, MAX_ANSWER, Program};
 use drivebay_proto::agent::{
     CancelMovesResponse, CordonDriveResponse, ListMovesResponse, LocateDriveResponse,
     MoveVolumesResponse,
@@ -28,14 +28,14 @@ const CHANGE: Duration = Duration::from_secs(70);
 /// A connection to the controller.
 #[derive(Debug)]
 pub struct Client {
-    asked: Asked,
+    asked: CalledProgram,
     inner: ClusterClient<Channel>,
 }
 
 impl Client {
     /// Connects to the controller's socket.
     pub async fn connect(socket: &Path) -> Result<Self, AskError> {
-        let (asked, channel) = Asked::dial(&CONTROLLER, socket).await?;
+        let (asked, channel) = CalledProgram::dial(&CONTROLLER, socket).await?;
         let inner = ClusterClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         Ok(Self { asked, inner })
     }
@@ -171,7 +171,7 @@ impl Client {
 /// A streamed answer.
 #[derive(Debug)]
 pub struct Incoming<T> {
-    asked: Asked,
+    asked: CalledProgram,
     stream: Streaming<T>,
 }
 

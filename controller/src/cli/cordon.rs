@@ -6,7 +6,7 @@ use drivebay_common::{cli::operator, pick::Part};
 use drivebay_proto::{agent, controller::CordonDriveRequest};
 use drivebay_view::{args::drive::UncordonArgs, cordon};
 
-use super::{CommandError, args::NodesArg, client::Client, output::write, one};
+use super::{CommandError, args::NodesArg, client::Client, one, output::write};
 
 /// Cordons a drive, or uncordons it if `reason` is None. With --plan, only prints what would change.
 pub(super) async fn run(

@@ -28,8 +28,7 @@ use drivebay_view::{
 use serde::Serialize;
 
 use super::{
-    CommandError, args::DrivesArgs, client::Client, nodes, table::Align::Left,
-    terminal::Terminal,
+    CommandError, args::DrivesArgs, client::Client, nodes, table::Align::Left, terminal::Terminal,
 };
 
 #[derive(Debug, Serialize)]

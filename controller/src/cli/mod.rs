@@ -40,7 +40,9 @@ use drivebay_common::{
     printed::{Given, option},
     table, terminal,
 };
-use drivebay_view::{denied, listing::ListingError, moves::MovesError, pv::PvError, show, unix_seconds, wrong};
+use drivebay_view::{
+    denied, listing::ListingError, moves::MovesError, pv::PvError, show, unix_seconds, wrong,
+};
 
 use args::{DEFAULT_SOCKET, DriveCommand, LogLevelArgs, NodeCommand, VolumeCommand};
 use claims::{Claims, ClaimsError};

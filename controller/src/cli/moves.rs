@@ -16,8 +16,8 @@ use super::{
     CommandError,
     args::{NodesArg, OneNodeArg},
     client::Client,
-    output::write,
     one,
+    output::write,
     terminal::Terminal,
 };
 

@@ -15,8 +15,8 @@ use super::{
     CommandError,
     args::{LocateArgs, ShowOneArgs},
     client::Client,
-    output::write,
     nodes,
+    output::write,
     show::{self, DRIVE, DriveSheet, VOLUME, VolumeSheet, claim, drive_names, volume_names},
     terminal::Terminal,
 };

@@ -6,7 +6,7 @@ use drivebay_proto::controller::{Connection, Node};
 use serde::Serialize;
 
 use super::{
-    CommandError, args::ShowNodeArgs, client::Client, output::write, nodes, show::Sheet,
+    CommandError, args::ShowNodeArgs, client::Client, nodes, output::write, show::Sheet,
     table::printable, terminal::Terminal,
 };
 

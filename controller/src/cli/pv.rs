@@ -6,7 +6,7 @@ use drivebay_common::pick::Part;
 use drivebay_proto::VolumeId;
 use drivebay_view::pv::{PvError, manifest};
 
-use super::{CommandError, args::PvArgs, client::Client, output::write, one};
+use super::{CommandError, args::PvArgs, client::Client, one, output::write};
 
 /// Runs the command: prints the manifest to `out`, and the steps before it is applied to `notes`.
 pub async fn run(

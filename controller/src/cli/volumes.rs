@@ -19,8 +19,8 @@ use super::{
     args::VolumesArgs,
     claims::{Claim, Claims, Tally, claim_as_followed, claim_of, is_unclaimed},
     client::Client,
-    output::write,
     nodes,
+    output::write,
     table::{Align::Left, human_seconds},
     terminal::Terminal,
 };

@@ -40,7 +40,7 @@ pub enum Hang {
 
 impl Hang {
     /// True if a request is not answered. Counts the requests that are.
-    fn takes(&mut self, asked: &Asked) -> bool {
+    fn takes(&mut self, asked: &DriveRequest) -> bool {
         match self {
             Self::All => true,
             Self::Writes => asked.kind != Kind::Read,
@@ -73,14 +73,14 @@ pub enum Kind {
 
 /// A request to the drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct DriveRequest {
     /// Type of the request.
     pub kind: Kind,
     /// Bytes of the request; empty for a flush.
     pub bytes: Range<u64>,
 }
 
-impl Asked {
+impl DriveRequest {
     fn covers(&self, range: &Range<u64>) -> bool {
         self.bytes.start <= range.start && range.end <= self.bytes.end
     }
@@ -103,7 +103,7 @@ pub(super) struct Gate {
     pub(super) unreadable: Vec<Range<u64>>,
     pub(super) unwritable: Range<u64>,
     pub(super) aside: Vec<Work>,
-    pub(super) noted: Option<Vec<Asked>>,
+    pub(super) noted: Option<Vec<DriveRequest>>,
     /// Delay of reads, and of writes and flushes.
     pub(super) late: (Duration, Duration),
     /// Requests that are being delayed.
@@ -118,14 +118,14 @@ pub(super) enum Work {
 }
 
 impl Work {
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn asked(&self) -> DriveRequest {
         let (kind, offset, len) = match self {
             Self::Read(offset, len, _) => (Kind::Read, *offset, u64::from(*len)),
             Self::Write(offset, data, _) => (Kind::Write, *offset, data.len() as u64),
             Self::Flush(_) => (Kind::Flush, 0, 0),
         };
         let bytes = offset..offset + len;
-        Asked { kind, bytes }
+        DriveRequest { kind, bytes }
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) enum Pattern {
 
 /// Arrival of requests.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
+enum Arrival {
     /// Closed loop: this many are outstanding at any time, with a pause in milliseconds after each.
     Closed(f64, f64),
     /// Open loop: this many per second, with a limit of outstanding ones.
@@ -43,23 +43,25 @@ pub(super) struct Offered {
     pub(super) flushed: f64,
     /// Relative distance of positions: 1 on average.
     pub(super) reach: f64,
-    asked: Asked,
+    asked: Arrival,
 }
 
 impl Offered {
     /// Returns requests per second for this latency.
     pub(super) fn rate(&self, latency_ms: f64) -> f64 {
         match self.asked {
-            Asked::Closed(depth, pause) => depth * 1000.0 / (latency_ms + pause).max(1e-3),
-            Asked::Open(rate, most) => rate.min(most * 1000.0 / latency_ms.max(1e-3)),
+            Arrival::Closed(depth, pause) => depth * 1000.0 / (latency_ms + pause).max(1e-3),
+            Arrival::Open(rate, most) => rate.min(most * 1000.0 / latency_ms.max(1e-3)),
         }
     }
 
     /// Returns the same stream with another intensity.
     fn times(&self, factor: f64) -> Self {
         let asked = match self.asked {
-            Asked::Closed(depth, pause) => Asked::Closed((depth * factor.sqrt()).max(0.2), pause),
-            Asked::Open(rate, most) => Asked::Open(rate * factor, most),
+            Arrival::Closed(depth, pause) => {
+                Arrival::Closed((depth * factor.sqrt()).max(0.2), pause)
+            }
+            Arrival::Open(rate, most) => Arrival::Open(rate * factor, most),
         };
         Self {
             asked,
@@ -75,7 +77,7 @@ impl Offered {
             size: 1e6,
             flushed: 0.0,
             reach: 1.0,
-            asked: Asked::Open(100.0, 2.0),
+            asked: Arrival::Open(100.0, 2.0),
         }
     }
 
@@ -87,7 +89,7 @@ impl Offered {
             size: 32e3,
             flushed: 0.0,
             reach: 0.7,
-            asked: Asked::Closed(1.0, 0.2),
+            asked: Arrival::Closed(1.0, 0.2),
         }
     }
 }
@@ -163,9 +165,9 @@ impl Load {
                 let rate = speed * between(rng, 0.05, 0.5);
                 let asked = |part: f64| {
                     if closed {
-                        Asked::Closed((depth * part).max(0.3), 0.0)
+                        Arrival::Closed((depth * part).max(0.3), 0.0)
                     } else {
-                        Asked::Open(rate * part, 64.0)
+                        Arrival::Open(rate * part, 64.0)
                     }
                 };
                 vec![
@@ -182,7 +184,7 @@ impl Load {
                     Pattern::Sequential,
                     size,
                     0.0,
-                    Asked::Closed(depth, between(rng, 0.0, 5.0)),
+                    Arrival::Closed(depth, between(rng, 0.0, 5.0)),
                 )]
             }
             Profile::Database => {
@@ -194,14 +196,14 @@ impl Load {
                         Pattern::Random,
                         kib * [8.0, 16.0][rng.usize(..2)],
                         0.0,
-                        Asked::Open(rate, 64.0),
+                        Arrival::Open(rate, 64.0),
                     ),
                     one(
                         false,
                         Pattern::Random,
                         kib * 8.0,
                         flushed,
-                        Asked::Open(rate * between(rng, 0.1, 0.5), 32.0),
+                        Arrival::Open(rate * between(rng, 0.1, 0.5), 32.0),
                     ),
                 ]
             }
@@ -213,14 +215,14 @@ impl Load {
                         Pattern::Random,
                         kib * between(rng, 16.0, 64.0),
                         0.0,
-                        Asked::Open(rate, 64.0),
+                        Arrival::Open(rate, 64.0),
                     ),
                     one(
                         false,
                         Pattern::Random,
                         kib * 4.0,
                         0.0,
-                        Asked::Open(rate * 0.05, 16.0),
+                        Arrival::Open(rate * 0.05, 16.0),
                     ),
                 ]
             }
@@ -232,7 +234,7 @@ impl Load {
                     Pattern::Sequential,
                     kib * 256.0,
                     0.0,
-                    Asked::Closed(1.0, 0.5),
+                    Arrival::Closed(1.0, 0.5),
                 )]
             }
             Profile::Idle => vec![one(
@@ -240,7 +242,7 @@ impl Load {
                 Pattern::Random,
                 kib * 4.0,
                 0.0,
-                Asked::Open(between(rng, 0.01, 0.9), 4.0),
+                Arrival::Open(between(rng, 0.01, 0.9), 4.0),
             )],
         };
         Self {

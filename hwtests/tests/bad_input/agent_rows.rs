@@ -81,7 +81,14 @@ pub(crate) async fn rows(ground: &mut Ground, node: &Node) {
     send(ground, "Agent/CreateVolume", &good, rows_of_create(), call).await;
     let person = ManualVolumesClient::new(channel);
     let call = async |request| person.clone().create_volume(request).await;
-    send(ground, "ManualVolumes/CreateVolume", &good, rows_of_create(), call).await;
+    send(
+        ground,
+        "ManualVolumes/CreateVolume",
+        &good,
+        rows_of_create(),
+        call,
+    )
+    .await;
     let good = ExpandVolumeRequest {
         id: ground.files.id.clone(),
         required_bytes: 128 * MIB,

@@ -143,7 +143,7 @@ impl Row {
     fn committed_text(&self) -> u64 {
         let dev = BlockDev::open(&self.drive.drive_ref().unwrap()).unwrap();
         match metadata::read(&dev).unwrap() {
-            metadata::Found::Vg(found) => label::AREA.start + found.location.unwrap().offset,
+            metadata::PvContents::Vg(found) => label::AREA.start + found.location.unwrap().offset,
             _ => 0,
         }
     }

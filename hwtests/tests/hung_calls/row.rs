@@ -7,7 +7,7 @@ use std::{
 
 use drivebay_hwtests::{
     MIB, csi,
-    hang::{Asked, Hang, HungDrive, Kind},
+    hang::{DriveRequest, Hang, HungDrive, Kind},
     node::{Node, Placed},
     tree, wait,
 };
@@ -138,7 +138,7 @@ impl Row {
     }
 
     /// Makes the call while nothing hangs, and returns its requests to the drive.
-    pub(crate) async fn count(mut self) -> (Self, Vec<Asked>) {
+    pub(crate) async fn count(mut self) -> (Self, Vec<DriveRequest>) {
         self.drive.watch();
         let answer = self.spec.call.make(&self.node, &self.subject).await;
         let call = self.spec.call;
@@ -184,7 +184,7 @@ impl Row {
     }
 
     /// Returns the structure that a request concerns.
-    fn place(&self, asked: &Asked) -> String {
+    fn place(&self, asked: &DriveRequest) -> String {
         let kind = match asked.kind {
             Kind::Read => "read",
             Kind::Write => "write",

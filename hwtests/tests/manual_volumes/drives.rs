@@ -4,7 +4,7 @@ use std::fs;
 
 use drivebay_hwtests::{DriveSpec, MIB, Rig, digest, need, shelf, tools};
 
-use super::helpers::{Said, place, say};
+use super::helpers::{CommandOutput, place, say};
 
 fn print(rig: &Rig, name: &str) -> u64 {
     rig.shelf.flush().unwrap();
@@ -61,7 +61,7 @@ async fn a_drive_whose_label_does_not_read_is_not_released() {
 }
 
 /// Runs `drive wipe` with the configuration of the rig's agent, which does not run.
-fn wipe(rig: &Rig, words: &str) -> Said {
+fn wipe(rig: &Rig, words: &str) -> CommandOutput {
     let config = rig.agent.settings().config();
     say(
         rig,

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 /// Output and exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Returns the standard output. Panics unless the exit code is 0.
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -31,10 +31,10 @@ impl Said {
 }
 
 /// Runs a command against the agent's socket; arguments are separated by spaces.
-pub(crate) fn say(rig: &Rig, line: &str) -> Said {
+pub(crate) fn say(rig: &Rig, line: &str) -> CommandOutput {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = rig.agent.ask(&words).unwrap();
-    Said {
+    CommandOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),

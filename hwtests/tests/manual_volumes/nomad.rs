@@ -12,7 +12,7 @@ use std::{
 use drivebay_hwtests::{DriveSpec, GIB, MIB, Rig, csi, need, tree};
 use serde_json::Value;
 
-use super::helpers::{Said, id_of, list, say};
+use super::helpers::{CommandOutput, id_of, list, say};
 
 const ID: &str = "8e1c7c0a-0b9d-4d52-9c3d-2f4a1b5c6d7e";
 const PARAMETERS: &str = r#"{"fsType":"xfs"}"#;
@@ -48,21 +48,21 @@ fn command(rig: &Rig, operation: &str, other: &[(&str, &str)]) -> Command {
     command
 }
 
-fn call(rig: &Rig, operation: &str, other: &[(&str, &str)]) -> Said {
+fn call(rig: &Rig, operation: &str, other: &[(&str, &str)]) -> CommandOutput {
     let output = command(rig, operation, other).output().unwrap();
-    Said {
+    CommandOutput {
         code: output.status.code(),
         out: String::from_utf8(output.stdout).unwrap(),
         err: String::from_utf8(output.stderr).unwrap(),
     }
 }
 
-fn answer(said: Said) -> Value {
+fn answer(said: CommandOutput) -> Value {
     serde_json::from_str(&said.ok()).unwrap()
 }
 
 /// Asserts that a call failed with these words, in Nomad's form too.
-fn refused(said: Said, words: &[&str]) {
+fn refused(said: CommandOutput, words: &[&str]) {
     let json: Value = serde_json::from_str(&said.out).unwrap();
     let shown = json["error"].as_str().unwrap().to_owned();
     for word in words {

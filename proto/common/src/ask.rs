@@ -26,7 +26,7 @@ pub struct Program {
     pub name: &'static str,
     /// Advice for the user when no program answers, in full sentences.
     pub advice: &'static str,
-    /// Longest time that [`Asked::answered`] waits.
+    /// Longest time that [`CalledProgram::answered`] waits.
     pub deadline: Duration,
 }
 
@@ -107,12 +107,12 @@ impl AskError {
 
 /// A dialled program. Clones share its socket path.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct CalledProgram {
     program: &'static Program,
     socket: PathBuf,
 }
 
-impl Asked {
+impl CalledProgram {
     /// Dials the program's socket once, within its deadline, and returns the channel. Errs with `Denied` without permission, else with
     /// `Nobody` or `Silent`.
     pub async fn dial(

@@ -19,7 +19,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::ask::{AskError, Asked, Program};
+use crate::ask::{AskError, CalledProgram, Program};
 
 /// Longest filter, bytes.
 const MAX_FILTER: usize = 1024;
@@ -224,7 +224,7 @@ pub async fn ask(
     socket: &Path,
     filter: Option<&str>,
 ) -> Result<String, AskError> {
-    let (asked, channel) = Asked::dial(program, socket).await?;
+    let (asked, channel) = CalledProgram::dial(program, socket).await?;
     let mut client = LogClient::new(channel);
     let call = async {
         match filter {

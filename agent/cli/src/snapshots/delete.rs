@@ -11,8 +11,8 @@ use drivebay_view::snapshots::{GroupEntry, SnapshotEntry};
 
 use super::SnapshotError;
 use crate::{
-    manual::DELETE_DEADLINE,
     client::Client,
+    manual::DELETE_DEADLINE,
     name::{self, SnapshotOrGroup},
     table::{human_size, printable},
 };

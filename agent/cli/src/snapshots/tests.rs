@@ -8,7 +8,7 @@ use super::{
 use crate::{Cli, Command, SnapshotCommand};
 
 fn list(inventory: &InventoryUpdate, line: &[&str]) -> Result<String, CommandError> {
-    let look = Look {
+    let look = OutputTarget {
         now: 0,
         terminal: Terminal::NONE,
     };

@@ -19,7 +19,7 @@ use tokio::{
 use super::{Scanned, Settings, Target};
 use drivebay_layout::{
     error::Fault,
-    jobs::{LayoutError, Look},
+    jobs::{LayoutError, ReadDrive},
     probe::{Probe, ProbeError, Probed},
 };
 use drivebay_model::{ClaimPolicy, Contents, DriveRef, Stamp, cause::chain};
@@ -27,7 +27,7 @@ use drivebay_worker::{Pool, RunError, Slot};
 
 /// Results for a drive, as far as its worker gave any.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ProbeResults {
     /// Result of the probe; None if it was not run or gave no result (`trouble` has the reason then).
     pub probed: Option<Result<Probed, ProbeError>>,
     /// Contents, if the drive has Drivebay's label and they were read. For an unresponsive drive (`trouble`) those that were read last.
@@ -50,7 +50,7 @@ pub struct Seen {
     pub begun: Option<Stamp>,
 }
 
-impl From<Scanned> for Seen {
+impl From<Scanned> for ProbeResults {
     fn from(old: Scanned) -> Self {
         Self {
             begun: old.seen.contents.as_ref().map(Contents::stamp),
@@ -73,7 +73,7 @@ pub(super) trait DriveReader: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Probed, RunError<ProbeError>>> + Send;
     fn look(
         &self,
-        job: Look,
+        job: ReadDrive,
         limit: Duration,
     ) -> impl Future<Output = Result<Contents, RunError<LayoutError>>> + Send;
 }
@@ -84,7 +84,11 @@ impl DriveReader for Pool {
         self.run((&id, Slot::Foreground), job, limit).await
     }
 
-    async fn look(&self, job: Look, limit: Duration) -> Result<Contents, RunError<LayoutError>> {
+    async fn look(
+        &self,
+        job: ReadDrive,
+        limit: Duration,
+    ) -> Result<Contents, RunError<LayoutError>> {
         let id = job.drive.id.clone();
         self.run((&id, Slot::Foreground), job, limit).await
     }
@@ -94,10 +98,10 @@ impl DriveReader for Pool {
 /// previous state, and its result goes to a later scan: an unresponsive drive delays no other.
 #[derive(Debug, Default)]
 pub struct Questions {
-    open: JoinSet<Seen>,
+    open: JoinSet<ProbeResults>,
     asked: HashMap<task::Id, Question>,
     /// Results for the next scan.
-    answers: Vec<(DriveRef, Seen)>,
+    answers: Vec<(DriveRef, ProbeResults)>,
     /// Kernel names of drives that the next scan queries again.
     again: BTreeSet<String>,
 }
@@ -128,7 +132,7 @@ impl Questions {
         }
     }
 
-    async fn next(&mut self) -> Option<(task::Id, Option<Question>, Seen)> {
+    async fn next(&mut self) -> Option<(task::Id, Option<Question>, ProbeResults)> {
         let ended = self.open.join_next_with_id().await?;
         Some(self.joined(ended))
     }
@@ -144,8 +148,8 @@ impl Questions {
 
     fn joined(
         &mut self,
-        ended: Result<(task::Id, Seen), task::JoinError>,
-    ) -> (task::Id, Option<Question>, Seen) {
+        ended: Result<(task::Id, ProbeResults), task::JoinError>,
+    ) -> (task::Id, Option<Question>, ProbeResults) {
         let (id, seen) = match ended {
             Ok(ended) => ended,
             // A query that panicked leaves its drive unscanned.
@@ -155,7 +159,7 @@ impl Questions {
     }
 
     /// Keeps the result of an earlier scan's query for the next scan.
-    fn ended(&mut self, question: Question, seen: Seen) {
+    fn ended(&mut self, question: Question, seen: ProbeResults) {
         if question.again {
             self.again.insert(question.drive.kernel_name.clone());
         }
@@ -165,7 +169,7 @@ impl Questions {
     fn ask(
         &mut self,
         drive: DriveRef,
-        question: impl Future<Output = Seen> + Send + 'static,
+        question: impl Future<Output = ProbeResults> + Send + 'static,
     ) -> task::Id {
         let id = self.open.spawn(question).id();
         let again = false;
@@ -180,10 +184,10 @@ impl Questions {
 }
 
 /// Returns the entry of a drive whose worker has given no result at all.
-fn not_scanned() -> Seen {
-    Seen {
+fn not_scanned() -> ProbeResults {
+    ProbeResults {
         trouble: Some("it was not scanned".into()),
-        ..Seen::default()
+        ..ProbeResults::default()
     }
 }
 
@@ -196,8 +200,8 @@ pub(super) async fn gather(
     previous: Vec<Scanned>,
     settings: &Settings,
     questions: &mut Questions,
-    answered: mpsc::UnboundedSender<(usize, Seen)>,
-) -> Vec<Seen> {
+    answered: mpsc::UnboundedSender<(usize, ProbeResults)>,
+) -> Vec<ProbeResults> {
     let mut before: BTreeMap<String, Scanned> = previous
         .into_iter()
         .map(|drive| (drive.facts.kernel_name.clone(), drive))
@@ -211,7 +215,7 @@ pub(super) async fn gather(
     // Results of drives that are gone are dropped.
     let mut answers = mem::take(&mut questions.answers);
     let again = mem::take(&mut questions.again);
-    let mut seen: Vec<Seen> = vec![not_scanned(); targets.len()];
+    let mut seen: Vec<ProbeResults> = vec![not_scanned(); targets.len()];
     let permits = Arc::new(Semaphore::new(settings.at_once.max(1)));
     let (overdue, mut overdues) = mpsc::channel(targets.len().max(1));
     let shows = only.is_some_and(BTreeSet::is_empty);
@@ -222,7 +226,7 @@ pub(super) async fn gather(
             continue;
         };
         let Some(policy) = target.probe else {
-            *slot = Seen::default();
+            *slot = ProbeResults::default();
             continue;
         };
         let drive = target.drive;
@@ -230,7 +234,7 @@ pub(super) async fn gather(
             .remove(&drive.kernel_name)
             // A kernel name may be reused; only the same device's previous result counts.
             .filter(|old| DriveRef::from(&old.facts) == drive)
-            .map(Seen::from);
+            .map(ProbeResults::from);
         let asked = only.is_none_or(|names| names.contains(&drive.kernel_name))
             || again.contains(&drive.kernel_name);
         let answer = answers.iter().position(|(of, _)| *of == drive);
@@ -247,7 +251,7 @@ pub(super) async fn gather(
             continue;
         }
         // A scan that only reports results does not query failed drives again; else two of them would be queried in turn without end.
-        let is_kept = |old: &Seen| old.is_well() || (shows && old.trouble.is_some());
+        let is_kept = |old: &ProbeResults| old.is_well() || (shows && old.trouble.is_some());
         if let Some(old) = old.as_ref().filter(|old| !asked && is_kept(old)) {
             *slot = old.clone();
             continue;
@@ -263,7 +267,7 @@ pub(super) async fn gather(
             let permit = permits.acquire_owned().await;
             let mut seeing = pin!(async {
                 let seen = see(&reader, of, policy, old, limit).await;
-                Seen { begun, ..seen }
+                ProbeResults { begun, ..seen }
             });
             if let Some(patience) = patience {
                 if let Ok(seen) = timeout(patience, &mut seeing).await {
@@ -303,14 +307,14 @@ pub(super) async fn gather(
 
 /// Returns the entry of a drive that has been queried and has not responded yet: its previous one; if there was none, one with that as the
 /// reason.
-fn still_silent(old: Option<Seen>) -> Seen {
+fn still_silent(old: Option<ProbeResults>) -> ProbeResults {
     match old {
         Some(old) if old.is_well() || old.trouble.is_some() => old,
-        old => Seen {
+        old => ProbeResults {
             begun: old.as_ref().and_then(|old| old.begun),
             contents: old.and_then(|old| old.contents),
             trouble: Some("it has not answered the first scan yet".into()),
-            ..Seen::default()
+            ..ProbeResults::default()
         },
     }
 }
@@ -319,9 +323,9 @@ async fn see(
     reader: &impl DriveReader,
     drive: DriveRef,
     policy: Option<ClaimPolicy>,
-    old: Option<Seen>,
+    old: Option<ProbeResults>,
     limit: Duration,
-) -> Seen {
+) -> ProbeResults {
     let probe = Probe {
         drive: drive.clone(),
         policy,
@@ -331,14 +335,14 @@ async fn see(
         Err(RunError::Job(error)) => Err(error),
         Err(error) => return no_answer(&error, old),
     };
-    let mut seen = Seen {
+    let mut seen = ProbeResults {
         probed: Some(probed),
-        ..Seen::default()
+        ..ProbeResults::default()
     };
     if matches!(&seen.probed, Some(Ok(probed)) if probed.ours.is_some()) {
         match reader
             .look(
-                Look {
+                ReadDrive {
                     drive,
                     repair: false,
                 },
@@ -364,38 +368,38 @@ async fn see(
 
 /// Returns the entry of a drive that the host could not read, which is no evidence about the drive: its previous state, for any number of
 /// times.
-fn kept(why: String, old: Option<Seen>) -> Seen {
+fn kept(why: String, old: Option<ProbeResults>) -> ProbeResults {
     let host_trouble = Some(why.clone());
     match old {
-        Some(old) if old.is_well() => Seen {
+        Some(old) if old.is_well() => ProbeResults {
             host_trouble,
             ..old
         },
-        old => Seen {
+        old => ProbeResults {
             contents: old.and_then(|old| old.contents),
             trouble: Some(why),
             host_trouble,
-            ..Seen::default()
+            ..ProbeResults::default()
         },
     }
 }
 
 /// Returns the entry of a drive that could not be read in time: its previous state, for `LATE_MAX` times.
-fn not_now(why: String, old: Option<Seen>) -> Seen {
+fn not_now(why: String, old: Option<ProbeResults>) -> ProbeResults {
     match old {
-        Some(old) if old.is_well() && old.late < LATE_MAX => Seen {
+        Some(old) if old.is_well() && old.late < LATE_MAX => ProbeResults {
             late: old.late + 1,
             ..old
         },
-        old => Seen {
+        old => ProbeResults {
             contents: old.and_then(|old| old.contents),
             trouble: Some(why),
-            ..Seen::default()
+            ..ProbeResults::default()
         },
     }
 }
 
-impl Seen {
+impl ProbeResults {
     fn is_well(&self) -> bool {
         self.trouble.is_none() && self.probed.is_some()
     }
@@ -403,15 +407,18 @@ impl Seen {
 
 /// Returns the entry of a drive whose worker gave no result; the last known contents are kept. If its last scan succeeded, neither being
 /// busy with an RPC nor being slow a few times counts as a failure.
-fn no_answer<E: std::error::Error + 'static>(error: &RunError<E>, old: Option<Seen>) -> Seen {
+fn no_answer<E: std::error::Error + 'static>(
+    error: &RunError<E>,
+    old: Option<ProbeResults>,
+) -> ProbeResults {
     match (error, old) {
         (RunError::Busy { .. }, Some(old)) if old.is_well() => old,
         (RunError::Deadline { .. }, old) => not_now(error.trouble(), old),
-        (_, old) => Seen {
+        (_, old) => ProbeResults {
             contents: old.and_then(|old| old.contents),
             trouble: Some(error.trouble()),
             stuck: matches!(error, RunError::Stuck { .. }),
-            ..Seen::default()
+            ..ProbeResults::default()
         },
     }
 }

@@ -10,7 +10,7 @@ use super::{
     *,
 };
 use drivebay_layout::{
-    jobs::{LayoutError, Look},
+    jobs::{LayoutError, ReadDrive},
     probe::Probe,
 };
 use drivebay_model::{Cause, Contents, DriveId, Label, Media, Transport};
@@ -144,7 +144,11 @@ impl DriveReader for Fake {
         }
     }
 
-    async fn look(&self, job: Look, _limit: Duration) -> Result<Contents, RunError<LayoutError>> {
+    async fn look(
+        &self,
+        job: ReadDrive,
+        _limit: Duration,
+    ) -> Result<Contents, RunError<LayoutError>> {
         let drive = job.drive.id.clone();
         assert!(!job.repair, "a scan writes nothing");
         match job.drive.kernel_name.as_str() {
@@ -177,7 +181,7 @@ async fn gather(
     only: Option<&BTreeSet<String>>,
     previous: Vec<Scanned>,
     settings: &Settings,
-) -> Vec<Seen> {
+) -> Vec<ProbeResults> {
     let mut questions = Questions::default();
     ask::gather(
         fake,
@@ -205,10 +209,10 @@ fn targets(names: &[&str]) -> Vec<Target> {
         .collect()
 }
 
-fn before(name: &str, seen: Seen) -> Scanned {
+fn before(name: &str, seen: ProbeResults) -> Scanned {
     Scanned {
         facts: facts(name),
-        seen: Seen {
+        seen: ProbeResults {
             unfinished: false,
             begun: None,
             ..seen
@@ -217,11 +221,11 @@ fn before(name: &str, seen: Seen) -> Scanned {
     }
 }
 
-fn seen_well() -> Seen {
-    Seen {
+fn seen_well() -> ProbeResults {
+    ProbeResults {
         probed: Some(Ok(probed(true))),
         contents: Some(contents("old")),
-        ..Seen::default()
+        ..ProbeResults::default()
     }
 }
 
@@ -300,7 +304,7 @@ async fn drives_that_hang_delay_no_scan_and_their_answers_come_to_later_ones() {
 
     // No drive is queried twice at a time, also after an event.
     let now = tokio::time::Instant::now();
-    let previous = |seen: Vec<Seen>| -> Vec<Scanned> {
+    let previous = |seen: Vec<ProbeResults>| -> Vec<Scanned> {
         let drives = names.iter().zip(seen);
         drives.map(|(name, seen)| before(name, seen)).collect()
     };
@@ -452,7 +456,7 @@ async fn drives_that_nothing_happened_to_are_not_probed_again() {
     let mut moved = before("moved", seen_well());
     moved.facts.diskseq = 0;
     moved.facts.minor = 99;
-    let unwell = Seen {
+    let unwell = ProbeResults {
         trouble: Some("stuck".into()),
         ..seen_well()
     };
@@ -529,7 +533,7 @@ async fn a_drive_that_was_seen_well_may_be_too_slow_to_be_looked_at_a_few_times(
     let seen = gather(&fake, targets(&["slow1"]), None, previous, &settings()).await;
     assert!(seen[0].trouble.is_some());
     // After one scan in time it may be late again.
-    let once_late = Seen {
+    let once_late = ProbeResults {
         late: LATE_MAX,
         ..seen_well()
     };
@@ -600,16 +604,16 @@ fn without_a_probe_that_succeeded_no_verdict_is_good() {
         kernel_name: "sda".into(),
         source: Cause::text("no"),
     };
-    let trouble = |text: &str| Seen {
+    let trouble = |text: &str| ProbeResults {
         trouble: Some(text.into()),
         ..seen_well()
     };
     for (seen, detail) in [
-        (Seen::default(), "it was not probed"),
+        (ProbeResults::default(), "it was not probed"),
         (
-            Seen {
+            ProbeResults {
                 probed: Some(Err(failed.clone())),
-                ..Seen::default()
+                ..ProbeResults::default()
             },
             "cannot open /dev/sda: no",
         ),
@@ -651,9 +655,9 @@ fn other_reasons_stay_and_the_trouble_joins_them() {
             .collect::<Vec<_>>(),
         other => panic!("{other:?}"),
     };
-    let trouble = Seen {
+    let trouble = ProbeResults {
         trouble: Some("stuck".into()),
-        ..Seen::default()
+        ..ProbeResults::default()
     };
     use RejectCode::{NotADisk, NotSelected, ProbeFailed, Unreadable};
     assert_eq!(
@@ -666,16 +670,16 @@ fn other_reasons_stay_and_the_trouble_joins_them() {
     );
     // Not probed because its facts refuse it: no second reason.
     assert_eq!(
-        codes(closed(rejected(&[NotADisk]), &Seen::default())),
+        codes(closed(rejected(&[NotADisk]), &ProbeResults::default())),
         [NotADisk]
     );
     // The rules chose a better code for the probe's error.
-    let failed = Seen {
+    let failed = ProbeResults {
         probed: Some(Err(ProbeError::Open {
             kernel_name: "sda".into(),
             source: Cause::text("no"),
         })),
-        ..Seen::default()
+        ..ProbeResults::default()
     };
     assert_eq!(
         codes(closed(rejected(&[Unreadable]), &failed)),
@@ -686,10 +690,10 @@ fn other_reasons_stay_and_the_trouble_joins_them() {
 #[tokio::test]
 async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_keeps_what_was_known()
 {
-    let well = || Seen {
+    let well = || ProbeResults {
         probed: Some(Ok(probed(true))),
         contents: Some(contents("before")),
-        ..Seen::default()
+        ..ProbeResults::default()
     };
     for (name, of_host) in [("ours-host", true), ("ours-flock", false)] {
         let (fake, settings) = (Fake::default(), settings());
@@ -713,10 +717,10 @@ async fn an_error_of_the_host_or_of_the_moment_is_no_trouble_of_the_label_and_ke
 #[tokio::test]
 async fn a_drive_that_the_host_cannot_read_stays_as_last_known_for_ever() {
     for (name, troubled) in [("ours-host", false), ("ours-flock", true)] {
-        let mut seen = Seen {
+        let mut seen = ProbeResults {
             probed: Some(Ok(probed(true))),
             contents: Some(contents("before")),
-            ..Seen::default()
+            ..ProbeResults::default()
         };
         for _ in 0..20 {
             let previous = vec![before(name, seen)];

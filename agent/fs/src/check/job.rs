@@ -60,7 +60,7 @@ pub struct Check {
 
 /// Result of [Check].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct CheckReport {
     /// Command that was run.
     pub tool: String,
     pub outcome: CheckOutcome,
@@ -82,10 +82,10 @@ pub enum CheckError {
 
 impl Job for Check {
     const NAME: &'static str = "check";
-    type Answer = Looked;
+    type Answer = CheckReport;
     type Error = CheckError;
 
-    fn run(self, context: &mut Context) -> Result<Looked, CheckError> {
+    fn run(self, context: &mut Context) -> Result<CheckReport, CheckError> {
         let facts = kind::of(self.fs_type).facts();
         let checker = match (&self.how, facts.scrub()) {
             (How::Scrub { .. }, Some(scrub)) => scrub.checker,
@@ -116,7 +116,7 @@ impl Job for Check {
             How::Scrub { at } => work.scrub(placed, at, context),
             How::Repeated { runs } => work.repeated(placed, *runs, context),
         }?;
-        Ok(Looked {
+        Ok(CheckReport {
             tool: checker.command.to_owned(),
             outcome,
         })

@@ -87,7 +87,7 @@ pub struct Situation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
     /// An operator requested it.
-    Asked,
+    Requested,
     /// The kernel reported errors of the filesystem.
     Evidence,
     /// The volume was unmounted.
@@ -105,7 +105,7 @@ const AGAIN: u64 = 3 * 3600;
 /// Returns the reason why a check is due; None if it is not.
 pub fn due(rules: &Rules, at: &Situation) -> Option<Occasion> {
     if at.asked {
-        return Some(Occasion::Asked);
+        return Some(Occasion::Requested);
     }
     if !rules.enabled {
         return None;
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(due(&off, &all), None);
         assert_eq!(
             due(&off, &Situation { asked: true, ..all }),
-            Some(Occasion::Asked)
+            Some(Occasion::Requested)
         );
     }
 }

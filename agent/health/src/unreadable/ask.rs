@@ -80,7 +80,7 @@ impl Followed {
             tasks.spawn(Of::Volume(*uuid), async move {
                 let pieces = question.pieces.clone();
                 let asked = volumes.locate(&volume, &drive, fs_type, pieces).await;
-                Done::Asked(question, asked)
+                Done::Located(question, asked)
             });
         }
     }

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use drivebay_model::{Extent, LABEL_TYPE, MIB};
 
-pub use read::{FirstSector, Found, first_sector, read, written_sector};
+pub use read::{FirstSector, GptCopies, first_sector, read, written_sector};
 pub use scan::{GptScan, GptState, scan};
 pub use write::{clear_unreadable, create, is_our_mbr, protective_mbr, write, write_copy};
 

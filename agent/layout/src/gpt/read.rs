@@ -7,7 +7,7 @@ use crate::device::Medium;
 
 /// Result of reading both copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum GptCopies {
     /// Neither copy has the signature of a table.
     None,
     /// Both copies valid and equal.
@@ -52,7 +52,7 @@ impl Copy {
 
 /// Reads and compares both copies. A copy whose sectors cannot be read counts as damaged only if
 /// the other one is valid; otherwise this errs, since a failed read proves nothing.
-pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
+pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<GptCopies> {
     let end = (dev.size() / dev.sector()).saturating_sub(1);
     let primary = read_copy(dev, Which::Primary, 1, end);
     let at = match &primary {
@@ -61,21 +61,21 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
     };
     let backup = read_copy(dev, Which::Backup, at, end);
     Ok(match (primary, backup) {
-        (Copy::Good(primary), Copy::Good(backup)) if primary == backup => Found::Whole(primary),
-        (Copy::Good(primary), Copy::Good(backup)) => Found::Differ { primary, backup },
-        (Copy::Good(table), bad) => Found::One {
+        (Copy::Good(primary), Copy::Good(backup)) if primary == backup => GptCopies::Whole(primary),
+        (Copy::Good(primary), Copy::Good(backup)) => GptCopies::Differ { primary, backup },
+        (Copy::Good(table), bad) => GptCopies::One {
             table,
             damaged: Which::Backup,
             why: bad.why(),
         },
-        (bad, Copy::Good(table)) => Found::One {
+        (bad, Copy::Good(table)) => GptCopies::One {
             table,
             damaged: Which::Primary,
             why: bad.why(),
         },
         (Copy::Unreadable(error), _) | (_, Copy::Unreadable(error)) => return Err(error),
-        (Copy::Absent, Copy::Absent) => Found::None,
-        (primary, backup) => Found::Damaged(format!(
+        (Copy::Absent, Copy::Absent) => GptCopies::None,
+        (primary, backup) => GptCopies::Damaged(format!(
             "primary: {}; backup: {}",
             primary.why(),
             backup.why()
@@ -92,9 +92,9 @@ const SECTORS: [u64; 2] = [512, 4096];
 pub fn written_sector<D: Medium + ?Sized>(dev: &D) -> io::Result<Option<u64>> {
     for sector in SECTORS.into_iter().filter(|one| *one != dev.sector()) {
         let is_ours = match read(&Resectored { dev, sector })? {
-            Found::Whole(table) | Found::One { table, .. } => table.is_ours(),
-            Found::Differ { primary, backup } => primary.is_ours() || backup.is_ours(),
-            Found::None | Found::Damaged(_) => false,
+            GptCopies::Whole(table) | GptCopies::One { table, .. } => table.is_ours(),
+            GptCopies::Differ { primary, backup } => primary.is_ours() || backup.is_ours(),
+            GptCopies::None | GptCopies::Damaged(_) => false,
         };
         if is_ours {
             return Ok(Some(sector));

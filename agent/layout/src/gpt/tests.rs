@@ -30,16 +30,16 @@ fn volume(number: u32, sector: u64) -> Entry {
     )
 }
 
-/// Repairs the table as `Look` with repair does if every difference is explained.
+/// Repairs the table as `ReadDrive` with repair does if every difference is explained.
 fn repaired(drive: &FakeDrive) -> Table {
     match read(drive).unwrap() {
-        Found::Whole(table) => return table,
-        Found::One { table, damaged, .. } => write_copy(drive, &table, damaged).unwrap(),
-        Found::Differ { backup, .. } => write_copy(drive, &backup, Which::Primary).unwrap(),
+        GptCopies::Whole(table) => return table,
+        GptCopies::One { table, damaged, .. } => write_copy(drive, &table, damaged).unwrap(),
+        GptCopies::Differ { backup, .. } => write_copy(drive, &backup, Which::Primary).unwrap(),
         other => panic!("{other:?}"),
     }
     match read(drive).unwrap() {
-        Found::Whole(table) => table,
+        GptCopies::Whole(table) => table,
         other => panic!("after repair: {other:?}"),
     }
 }
@@ -63,7 +63,7 @@ fn an_entry_keeps_what_it_was_given() {
 
 #[test]
 fn a_blank_drive_has_no_table() {
-    assert_eq!(read(&FakeDrive::new(SIZE, 512)).unwrap(), Found::None);
+    assert_eq!(read(&FakeDrive::new(SIZE, 512)).unwrap(), GptCopies::None);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn any_damage_to_one_copy_is_found_and_repaired_from_the_other() {
             let (hurt, _) = drive.after_cut(drive.log_len(), || true);
             hurt.rot(offset, 0x40);
             match read(&hurt).unwrap() {
-                Found::One {
+                GptCopies::One {
                     table: found,
                     damaged,
                     ..
@@ -110,7 +110,7 @@ fn damage_to_both_copies_is_not_an_empty_drive() {
     let (drive, table) = drive(512);
     drive.rot(512 + 20, 1);
     drive.rot(table.last_lba * 512 + 20, 1);
-    assert!(matches!(read(&drive).unwrap(), Found::Damaged(_)));
+    assert!(matches!(read(&drive).unwrap(), GptCopies::Damaged(_)));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_table_for_a_larger_drive_is_damaged() {
     large.read_at(0, &mut start).unwrap();
     small.write_at(0, &start).unwrap();
     assert!(table.last_lba > SIZE / 2 / 512);
-    assert!(matches!(read(&small).unwrap(), Found::Damaged(_)));
+    assert!(matches!(read(&small).unwrap(), GptCopies::Damaged(_)));
 }
 
 #[test]
@@ -165,7 +165,7 @@ proptest! {
             table = table.with(number, volume(number, sector));
         }
         write(&drive, &table).unwrap();
-        prop_assert_eq!(read(&drive).unwrap(), Found::Whole(table.clone()));
+        prop_assert_eq!(read(&drive).unwrap(), GptCopies::Whole(table.clone()));
         let numbers: Vec<u32> = table.partitions().map(|(number, _)| number).collect();
         prop_assert_eq!(numbers, std::iter::once(1).chain(slots).collect::<Vec<_>>());
     }

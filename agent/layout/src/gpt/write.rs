@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::{ARRAY_BYTES, Found, Table, Which, codec, read};
+use super::{ARRAY_BYTES, GptCopies, Table, Which, codec, read};
 use crate::device::Device;
 
 /// Writes a new version of the table durably, and verifies it by reading back.
@@ -12,7 +12,7 @@ pub fn write<D: Device + ?Sized>(dev: &D, table: &Table) -> io::Result<()> {
     write_copy(dev, table, Which::Backup)?;
     write_copy(dev, table, Which::Primary)?;
     match read(dev)? {
-        Found::Whole(found) if found == *table => Ok(()),
+        GptCopies::Whole(found) if found == *table => Ok(()),
         other => Err(io::Error::other(format!(
             "the partition table did not read back as written: {other:?}"
         ))),

@@ -118,7 +118,7 @@ impl ClaimedDrive for Session<'_> {
         ];
         let done = self.lvm("growing a volume", "lvextend", args);
         self.see_again()?;
-        // If the metadata changed and the kernel's table did not, the next `Look` with repair
+        // If the metadata changed and the kernel's table did not, the next `ReadDrive` with repair
         // updates the kernel.
         done?;
         let placed = self.volume(uuid);
@@ -156,7 +156,7 @@ impl ClaimedDrive for Session<'_> {
                 }
                 self.keep_copy()
             }
-            // The next `Look` with repair, which needs the same lock, activates it again.
+            // The next `ReadDrive` with repair, which needs the same lock, activates it again.
             (Err(error @ LayoutError::LvmLocked { .. }), _) => Err(error),
             (done, _) => {
                 // The delete was not acknowledged: the kernel gets its device back.

@@ -3,7 +3,7 @@
 //! A snapshot is an LV `drivebay-check-<volume's uuid>` that stores what changes in the volume while it exists. What it stores is
 //! a tenant's, so its space is zeroed before it is free again: it is parted from its volume first (from then on it is an LV of
 //! its own that belongs to no volume), then zeroed, then removed. Each of the steps can be the last before a crash: the LV's name
-//! identifies it, and the next `Look` with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only
+//! identifies it, and the next `ReadDrive` with repair parts it, the next `clear` erases and removes it. A volume is resized or deleted only
 //! without one.
 //! A snapshot of a volume that was deleted, or never completed (`snapshot`), goes the same way.
 

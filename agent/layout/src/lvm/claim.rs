@@ -12,7 +12,7 @@
 use std::ffi::OsString;
 
 use super::{
-    metadata::{self, Found},
+    metadata::{self, PvContents},
     name, plan,
     pv::{drive_uuid_of, never_complete, pv_uuid},
     session::{self, Session, lvm_error},
@@ -31,8 +31,8 @@ use drivebay_sys::{blockdev::BlockDev, lvm};
 pub(crate) fn label(dev: &BlockDev) -> Result<Option<Label>, LayoutError> {
     let id = &dev.drive().id;
     let committed = match metadata::read(dev).map_err(io_error(id, "reading the LVM label"))? {
-        Found::Vg(committed) => *committed,
-        Found::Torn(torn) if drive_uuid_of(&torn.header.uuid).is_some() => {
+        PvContents::Vg(committed) => *committed,
+        PvContents::Torn(torn) if drive_uuid_of(&torn.header.uuid).is_some() => {
             session::copy_of(dev, id, &torn)?
         }
         _ => return Ok(None),
@@ -61,7 +61,7 @@ pub(crate) fn resume(
 ) -> Result<bool, LayoutError> {
     let found = metadata::read(dev).map_err(io_error(id, "reading the LVM label"))?;
     match found {
-        Found::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
+        PvContents::Orphan(header) if drive_uuid_of(&header.uuid).is_some() => {
             never_complete(dev, id, &header)?;
             claimable::no_table(dev, id)?;
         }

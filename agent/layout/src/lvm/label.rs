@@ -9,7 +9,7 @@
 use std::io;
 
 use super::{
-    metadata::{self, Committed, Found, Location, PvHeader},
+    metadata::{self, Committed, Location, PvContents, PvHeader},
     plan, pv, tags,
 };
 use crate::device::{Device, Medium};
@@ -50,7 +50,7 @@ pub(super) fn lost<D: Medium + ?Sized>(dev: &D, why: &str) -> Option<Committed> 
     let text = metadata::text_in(dev, AREA)?;
     let (uuid, device_bytes) = metadata::only_pv(&text)?;
     pv::drive_uuid_of(&uuid)?;
-    let Found::Vg(found) = metadata::behind(dev, header(uuid, device_bytes)).ok()? else {
+    let PvContents::Vg(found) = metadata::behind(dev, header(uuid, device_bytes)).ok()? else {
         return None;
     };
     let is_ours = !matches!(tags::vg(&found.vg.tags), tags::Read::Stranger);

@@ -22,7 +22,7 @@ use drivebay_model::{Extent, units::human_size};
 
 /// Result of reading a drive's LVM structures.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum PvContents {
     /// No LVM label in any of the four sectors where LVM looks for one.
     NoPv,
     /// A PV that belongs to no VG, or whose VG keeps its metadata elsewhere.
@@ -108,14 +108,14 @@ const CRC_START: u32 = 0xf597_a6cf;
 
 /// Reads the LVM structures of a drive. An unreadable sector is an error only if its contents
 /// cannot be derived from others.
-pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
+pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<PvContents> {
     let (found, why) = match pv_header(&Disk(dev)) {
         Ok(Ok(Some(header))) => return behind(dev, header),
-        Ok(Ok(None)) => (Ok(Found::NoPv), "it has no LVM label".to_owned()),
+        Ok(Ok(None)) => (Ok(PvContents::NoPv), "it has no LVM label".to_owned()),
         Ok(Err(why)) => {
             let header = None;
             (
-                Ok(Found::Damaged {
+                Ok(PvContents::Damaged {
                     why: why.clone(),
                     header,
                 }),
@@ -128,7 +128,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D) -> io::Result<Found> {
         }
     };
     match label::lost(dev, &why) {
-        Some(committed) => Ok(Found::Vg(Box::new(committed))),
+        Some(committed) => Ok(PvContents::Vg(Box::new(committed))),
         None => found,
     }
 }
@@ -142,7 +142,7 @@ pub(super) fn text_in<D: Medium + ?Sized>(dev: &D, area: Extent) -> Option<Vec<u
 }
 
 /// Reads the metadata areas of a PV.
-pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Result<Found> {
+pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Result<PvContents> {
     let disk = &Disk(dev);
     let mut troubles = Vec::new();
     for &area in &header.metadata {
@@ -150,7 +150,7 @@ pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Resul
             Ok(Some(location)) => location,
             Ok(None) => continue,
             Err(AreaTrouble::Unknown(why)) => {
-                return Ok(Found::Damaged {
+                return Ok(PvContents::Damaged {
                     why,
                     header: Some(header),
                 });
@@ -170,7 +170,7 @@ pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Resul
             // Another area may have a valid text, but then the drive is not one that Drivebay set
             // up.
             Err(why) => {
-                return Ok(Found::Torn(Torn {
+                return Ok(PvContents::Torn(Torn {
                     header,
                     location: Some(location),
                     why,
@@ -178,17 +178,17 @@ pub(super) fn behind<D: Medium + ?Sized>(dev: &D, header: PvHeader) -> io::Resul
             }
         };
         return Ok(match committed(&header, text, location, dev.size()) {
-            Ok(found) => Found::Vg(Box::new(found)),
-            Err(why) => Found::Damaged {
+            Ok(found) => PvContents::Vg(Box::new(found)),
+            Err(why) => PvContents::Damaged {
                 why,
                 header: Some(header),
             },
         });
     }
     Ok(if troubles.is_empty() {
-        Found::Orphan(header)
+        PvContents::Orphan(header)
     } else {
-        Found::Torn(Torn {
+        PvContents::Torn(Torn {
             header,
             location: None,
             why: troubles.join("; "),

@@ -36,7 +36,7 @@ mod vg;
 pub mod view;
 
 use super::{
-    error::{LayoutError, Fault, io_error},
+    error::{Fault, LayoutError, io_error},
     open,
 };
 use drivebay_model::DriveRef;

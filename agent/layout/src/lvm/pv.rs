@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::{
     backup,
-    metadata::{Found, PvHeader},
+    metadata::{PvContents, PvHeader},
     tags,
 };
 use crate::{
@@ -52,15 +52,15 @@ pub(crate) fn drive_uuid_of(pv_uuid: &str) -> Option<Uuid> {
 }
 
 /// True if what was read belongs to Drivebay: its VG, valid or torn, or an unfinished claim.
-pub fn is_ours(found: &Found) -> bool {
+pub fn is_ours(found: &PvContents) -> bool {
     match found {
-        Found::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
-        Found::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
-        Found::Torn(torn) => drive_uuid_of(&torn.header.uuid).is_some(),
-        Found::Damaged { header, .. } => header
+        PvContents::Vg(committed) => !matches!(tags::vg(&committed.vg.tags), tags::Read::Stranger),
+        PvContents::Orphan(header) => drive_uuid_of(&header.uuid).is_some(),
+        PvContents::Torn(torn) => drive_uuid_of(&torn.header.uuid).is_some(),
+        PvContents::Damaged { header, .. } => header
             .as_ref()
             .is_some_and(|header| drive_uuid_of(&header.uuid).is_some()),
-        Found::NoPv => false,
+        PvContents::NoPv => false,
     }
 }
 

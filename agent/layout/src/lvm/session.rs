@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     backup, label,
-    metadata::{self, Committed, Found, Lv, Torn, Vg},
+    metadata::{self, Committed, Lv, PvContents, Torn, Vg},
     name, pv, snapshot, unreadable,
     view::{self, View},
 };
@@ -105,7 +105,7 @@ impl<'a> Session<'a> {
             let status = dm::snapshot_status(&one.dm_uuid);
             snapshot::apply_status(one, status);
         }
-        // The note causes a `Look` with repair.
+        // The note causes a `ReadDrive` with repair.
         let notes = committed.label_damage.iter();
         Ok(Self {
             notes: notes
@@ -309,7 +309,7 @@ impl<'a> Session<'a> {
             failed = self.lvm(what, "lvchange", args).err().or(failed);
         }
         if let Some(error) = failed {
-            // The active volumes can be used; the rest is retried by the next `Look` with repair.
+            // The active volumes can be used; the rest is retried by the next `ReadDrive` with repair.
             let why = drivebay_model::cause::chain(&error);
             tracing::error!(drive = %self.id, error = why, "cannot activate every volume of the drive");
             self.notes
@@ -411,16 +411,16 @@ fn committed<D: Medium + ?Sized>(
     id: &DriveId,
 ) -> Result<Result<Committed, Torn>, LayoutError> {
     match metadata::read(dev).map_err(io_error(id, "reading LVM's metadata"))? {
-        Found::Torn(torn) => Ok(Err(torn)),
-        Found::Vg(committed) => Ok(Ok(*committed)),
-        Found::Orphan(header) if pv::drive_uuid_of(&header.uuid).is_some() => {
+        PvContents::Torn(torn) => Ok(Err(torn)),
+        PvContents::Vg(committed) => Ok(Ok(*committed)),
+        PvContents::Orphan(header) if pv::drive_uuid_of(&header.uuid).is_some() => {
             pv::never_complete(dev, id, &header)?;
             Err(LayoutError::Unlabelled {
                 drive: id.to_string(),
             })
         }
-        Found::Damaged { why, .. } => Err(damaged(id, why)),
-        Found::NoPv | Found::Orphan(_) => Err(not_ours(id)),
+        PvContents::Damaged { why, .. } => Err(damaged(id, why)),
+        PvContents::NoPv | PvContents::Orphan(_) => Err(not_ours(id)),
     }
 }
 

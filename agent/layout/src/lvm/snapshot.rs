@@ -2,11 +2,11 @@
 //!
 //! One is made from free space as an LV of its own, then attached to its volume, during which LVM makes the volume stand still and the
 //! kernel freezes its filesystem; then its tags say that it is complete. Until they do, no CreateSnapshot has returned its id, and the
-//! next `Look` with repair removes it (`check`). So does a deletion, which gives it the name of what a check leaves.
+//! next `ReadDrive` with repair removes it (`check`). So does a deletion, which gives it the name of what a check leaves.
 //!
 //! A member of a group stays incomplete until all members are of one point in time (`together`); if that fails, the agent deletes it.
 //!
-//! A snapshot that the kernel has invalidated is recorded as lost by the next `Look` with repair: a store that cannot be written does not
+//! A snapshot that the kernel has invalidated is recorded as lost by the next `ReadDrive` with repair: a store that cannot be written does not
 //! record that itself, so that after a restart of the host the kernel takes the snapshot for valid, with what it stored until then.
 
 use std::{ffi::OsString, io};
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{change::extents_of, metadata::Lv, name, plan, session::Session, tags};
 use crate::{
     claimed::{ClaimedDrive, in_doubt_of, unchanged},
-    error::{LayoutError, LOST, damaged, fit},
+    error::{LOST, LayoutError, damaged, fit},
     jobs::{Changed, TakeSnapshot},
     plan as volumes_plan, space,
 };
@@ -387,7 +387,7 @@ impl Session<'_> {
     }
 
     /// Marks snapshots that the kernel has invalidated as lost in their tags. A write that fails is noted in the contents, and repeated by
-    /// the next `Look` with repair.
+    /// the next `ReadDrive` with repair.
     pub(super) fn record_losses(&mut self) -> Result<(), LayoutError> {
         let lost = unrecorded_losses(&self.view.contents);
         if lost.is_empty() {

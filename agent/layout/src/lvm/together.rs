@@ -23,7 +23,7 @@ use super::{
     suspension::{self, GroupMember, Step},
 };
 use crate::{
-    error::{LayoutError, LOST},
+    error::{LOST, LayoutError},
     jobs::{Member, TakeTogether, TakenTogether},
     open::{self, LOCK_LIMIT},
 };
@@ -38,7 +38,10 @@ use drivebay_worker::Context;
 const READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// See `TakeTogether`.
-pub(crate) fn take(job: &TakeTogether, context: &mut Context) -> Result<TakenTogether, LayoutError> {
+pub(crate) fn take(
+    job: &TakeTogether,
+    context: &mut Context,
+) -> Result<TakenTogether, LayoutError> {
     context.step("take group snapshot: lock drives");
     each_once(&job.members)?;
     let control = Control::open().map_err(|error| {

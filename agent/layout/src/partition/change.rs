@@ -88,7 +88,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
         };
         let result = self.extend(placed.record.uuid, number, new);
         if result.is_err() {
-            // Restores the old length in the table. If that fails, the next `Look` with repair
+            // Restores the old length in the table. If that fails, the next `ReadDrive` with repair
             // completes it.
             self.shrink(placed.record.uuid, number, old);
         }
@@ -116,7 +116,7 @@ impl<D: Device + Kernel> ClaimedDrive for Session<'_, D> {
             // The delete was not acknowledged: unless the intent did become durable, the kernel
             // gets the partition back.
             let label = record::read(self.dev, self.table.disk_guid);
-            if let Ok(record::Found::Read(label)) = label
+            if let Ok(record::RecordRead::Read(label)) = label
                 && label
                     .content
                     .record(uuid)

@@ -143,7 +143,7 @@ pub(super) fn begun<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutErr
 pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutError> {
     let io = |what: &str| io_error(id, what);
     let (table, missing) = match gpt::read(dev).map_err(io("reading the partition table"))? {
-        gpt::Found::None => {
+        gpt::GptCopies::None => {
             if let error @ LayoutError::Damaged { .. } = begun::without_table(dev, id)? {
                 return Err(error);
             }
@@ -151,11 +151,11 @@ pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutErr
                 begun::before_table(dev).map_err(io_error(id, "reading the partition table"))?;
             return Ok(begun.map_or(Stage::NotBegun, Stage::BeforeTable));
         }
-        gpt::Found::Whole(table) => (table, None),
-        gpt::Found::One { table, damaged, .. } => (table, Some(damaged)),
+        gpt::GptCopies::Whole(table) => (table, None),
+        gpt::GptCopies::One { table, damaged, .. } => (table, Some(damaged)),
         // A change of a claimed drive was interrupted: the session has the rules for that.
-        gpt::Found::Differ { backup, .. } => (backup, None),
-        gpt::Found::Damaged(why) => return Err(refused(id, format!("GptDamaged: {why}"))),
+        gpt::GptCopies::Differ { backup, .. } => (backup, None),
+        gpt::GptCopies::Damaged(why) => return Err(refused(id, format!("GptDamaged: {why}"))),
     };
     if !table.is_ours() {
         return Err(refused(
@@ -164,15 +164,15 @@ pub(super) fn stage<D: Device>(dev: &D, id: &DriveId) -> Result<Stage, LayoutErr
         ));
     }
     match record::read(dev, table.disk_guid).map_err(io("reading the label"))? {
-        record::Found::Read(read) => Ok(Stage::Labelled(read.content.label)),
-        record::Found::Blank if table.partitions().count() == 1 => {
+        record::RecordRead::Read(read) => Ok(Stage::Labelled(read.content.label)),
+        record::RecordRead::Blank if table.partitions().count() == 1 => {
             Ok(Stage::BeforeLabel(table, missing))
         }
-        record::Found::Blank => {
+        record::RecordRead::Blank => {
             let reason = "the label is empty, and the partition table is not";
             Err(damaged(id, reason.into()))
         }
-        record::Found::Damaged(reason) => Err(damaged(id, reason)),
+        record::RecordRead::Damaged(reason) => Err(damaged(id, reason)),
     }
 }
 

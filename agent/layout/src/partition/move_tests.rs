@@ -16,7 +16,7 @@ use crate::{
 use drivebay_model::{
     ClaimPolicy, CommitNote, DriveId, Extent, FsType, MIB, Peer, PlaceState, Placed, Placement,
     RawSpace, Record, RecordState,
-    place::{Doubt, Judgement, PlaceSeen, judge},
+    place::{Doubt, Judgement, ObservedPlace, judge},
 };
 
 const BYTES: u64 = 2 * MIB;
@@ -179,9 +179,9 @@ fn judged(
             "{label:x}"
         );
     }
-    let seen: Vec<PlaceSeen<'_>> = places
+    let seen: Vec<ObservedPlace<'_>> = places
         .iter()
-        .map(|(label, placed, _)| PlaceSeen {
+        .map(|(label, placed, _)| ObservedPlace {
             label: Uuid::from_u128(*label),
             state: &placed.record.place,
         })

@@ -22,7 +22,7 @@ fn unrepaired(drive: &FakeDrive) -> Session<'_, FakeDrive> {
 
 fn table(drive: &FakeDrive) -> gpt::Table {
     match gpt::read(drive).unwrap() {
-        gpt::Found::Whole(table) => table,
+        gpt::GptCopies::Whole(table) => table,
         other => panic!("{other:?}"),
     }
 }
@@ -62,7 +62,7 @@ fn a_delete_that_was_cut_off_is_in_use_until_it_is_completed() {
     gpt::write(&drive, &live).unwrap();
     let again = unrepaired(&drive).delete(b());
     assert!(matches!(again, Err(LayoutError::InUse { .. })), "{again:?}");
-    // A `Look` with repair completes it.
+    // A `ReadDrive` with repair completes it.
     assert!(!session(&drive).delete(b()).unwrap().changed);
 }
 
@@ -240,5 +240,8 @@ fn only_a_volume_that_was_never_mounted_and_is_all_zeros_is_deleted_as_unused() 
     let drive = with(formatted(false), Mode::Mount);
     drive.unreadable.set(Some(extent));
     let refused = session(&drive).delete_unused(b());
-    assert!(matches!(refused, Err(LayoutError::Io { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LayoutError::Io { .. })),
+        "{refused:?}"
+    );
 }

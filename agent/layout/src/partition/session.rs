@@ -58,10 +58,12 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
         let mut notes = Vec::new();
         let found = gpt::read(dev).map_err(io("reading the partition table"))?;
         let (table, rewrite) = match found {
-            gpt::Found::None => return Err(begun::without_table(dev, id)?),
-            gpt::Found::Damaged(why) => return Err(damaged(id, format!("partition table: {why}"))),
-            gpt::Found::Whole(table) => (table, None),
-            gpt::Found::One {
+            gpt::GptCopies::None => return Err(begun::without_table(dev, id)?),
+            gpt::GptCopies::Damaged(why) => {
+                return Err(damaged(id, format!("partition table: {why}")));
+            }
+            gpt::GptCopies::Whole(table) => (table, None),
+            gpt::GptCopies::One {
                 table,
                 damaged,
                 why,
@@ -72,7 +74,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                 ));
                 (table, Some(damaged))
             }
-            gpt::Found::Differ { primary, backup } => {
+            gpt::GptCopies::Differ { primary, backup } => {
                 if !primary.is_ours() && !backup.is_ours() {
                     return Err(not_ours(id));
                 }
@@ -139,7 +141,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
                 .and_then(|()| gpt::write_copy(self.dev, &self.table, which))
                 .map_err(io("repairing the partition table"))?;
             let now = gpt::read(self.dev).map_err(io("reading the partition table"))?;
-            if now != gpt::Found::Whole(self.table.clone()) {
+            if now != gpt::GptCopies::Whole(self.table.clone()) {
                 let which = which.as_str();
                 let reason =
                     format!("the {which} partition table was written again and did not read back");
@@ -163,7 +165,7 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 
     /// Completes or undoes intents, then updates the kernel. A step that fails because a partition
-    /// is in use is left for a later `Look` with repair.
+    /// is in use is left for a later `ReadDrive` with repair.
     fn settle(&mut self) -> Result<(), LayoutError> {
         let mut left: Vec<Step> = Vec::new();
         for _ in 0..ROUNDS {
@@ -376,17 +378,23 @@ impl<'a, D: Device + Kernel> Session<'a, D> {
     }
 }
 
-fn read_label<D: Device>(dev: &D, id: &DriveId, table: &Table) -> Result<record::Read, LayoutError> {
+fn read_label<D: Device>(
+    dev: &D,
+    id: &DriveId,
+    table: &Table,
+) -> Result<record::Read, LayoutError> {
     match record::read(dev, table.disk_guid).map_err(io_error(id, "reading the label"))? {
-        record::Found::Read(read) => Ok(read),
-        record::Found::Blank if table.partitions().count() == 1 => Err(LayoutError::Unlabelled {
-            drive: id.to_string(),
-        }),
-        record::Found::Blank => {
+        record::RecordRead::Read(read) => Ok(read),
+        record::RecordRead::Blank if table.partitions().count() == 1 => {
+            Err(LayoutError::Unlabelled {
+                drive: id.to_string(),
+            })
+        }
+        record::RecordRead::Blank => {
             let reason = "the label is empty, and the partition table is not";
             Err(damaged(id, reason.into()))
         }
-        record::Found::Damaged(reason) => Err(damaged(id, reason)),
+        record::RecordRead::Damaged(reason) => Err(damaged(id, reason)),
     }
 }
 

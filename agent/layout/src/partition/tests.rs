@@ -484,7 +484,7 @@ fn a_look_without_repair_writes_nothing_and_says_what_it_saw() {
 #[test]
 fn copies_that_differ_without_an_intent_are_left_alone() {
     let drive = furnished(512);
-    let gpt::Found::Whole(table) = gpt::read(&drive).unwrap() else {
+    let gpt::GptCopies::Whole(table) = gpt::read(&drive).unwrap() else {
         panic!()
     };
     let entry = gpt::Entry::new(
@@ -508,7 +508,7 @@ fn copies_that_differ_without_an_intent_are_left_alone() {
 #[test]
 fn a_label_without_a_table_is_damage_and_is_never_claimed_over() {
     let drive = furnished(512);
-    let gpt::Found::Whole(table) = gpt::read(&drive).unwrap() else {
+    let gpt::GptCopies::Whole(table) = gpt::read(&drive).unwrap() else {
         panic!()
     };
     for at in [0, 512, table.last_lba * 512] {
@@ -520,7 +520,7 @@ fn a_label_without_a_table_is_damage_and_is_never_claimed_over() {
             .unwrap();
     }
     drive.settle();
-    assert_eq!(gpt::read(&drive).unwrap(), gpt::Found::None);
+    assert_eq!(gpt::read(&drive).unwrap(), gpt::GptCopies::None);
     let error = Session::open(&drive, &id(), true).unwrap_err();
     assert!(matches!(error, LayoutError::Damaged { .. }), "{error:?}");
     assert!(matches!(
@@ -804,7 +804,7 @@ fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
     let drive = furnished(512);
     let before = look(&drive).volume(b()).cloned().unwrap();
     let (number, extent) = (before.number.unwrap(), before.record.extent);
-    let gpt::Found::Whole(live) = gpt::read(&drive).unwrap() else {
+    let gpt::GptCopies::Whole(live) = gpt::read(&drive).unwrap() else {
         panic!()
     };
     session(&drive).delete(b()).unwrap();
@@ -819,11 +819,11 @@ fn space_is_not_freed_before_the_table_says_that_the_volume_is_deleted() {
         matches!(refused, Err(LayoutError::InUse { .. })),
         "{refused:?}"
     );
-    let gpt::Found::Whole(table) = gpt::read(&drive).unwrap() else {
+    let gpt::GptCopies::Whole(table) = gpt::read(&drive).unwrap() else {
         panic!()
     };
     assert_eq!(table.entry(number), live.entry(number));
-    // A `Look` with repair marks it, and then it is freed.
+    // A `ReadDrive` with repair marks it, and then it is freed.
     let freed = free(&drive, b()).unwrap();
     assert!(freed.volume(b()).is_none());
 }

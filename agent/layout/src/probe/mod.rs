@@ -344,13 +344,13 @@ pub fn only_tables(signatures: &Signatures) -> bool {
 }
 
 /// Returns a signature for an LVM label, also for a damaged one, which libblkid ignores.
-pub fn pv_signature(found: &metadata::Found) -> Vec<Signature> {
+pub fn pv_signature(found: &metadata::PvContents) -> Vec<Signature> {
     let uuid = match found {
-        metadata::Found::NoPv => return Vec::new(),
-        metadata::Found::Orphan(header) => header.uuid.clone(),
-        metadata::Found::Vg(committed) => committed.header.uuid.clone(),
-        metadata::Found::Torn(torn) => torn.header.uuid.clone(),
-        metadata::Found::Damaged { header, .. } => header
+        metadata::PvContents::NoPv => return Vec::new(),
+        metadata::PvContents::Orphan(header) => header.uuid.clone(),
+        metadata::PvContents::Vg(committed) => committed.header.uuid.clone(),
+        metadata::PvContents::Torn(torn) => torn.header.uuid.clone(),
+        metadata::PvContents::Damaged { header, .. } => header
             .as_ref()
             .map(|header| header.uuid.clone())
             .unwrap_or_default(),
@@ -410,8 +410,8 @@ mod tests {
 
     #[test]
     fn an_lvm_label_is_a_signature_even_when_it_is_damaged() {
-        assert_eq!(pv_signature(&metadata::Found::NoPv), []);
-        let damaged = pv_signature(&metadata::Found::Damaged {
+        assert_eq!(pv_signature(&metadata::PvContents::NoPv), []);
+        let damaged = pv_signature(&metadata::PvContents::Damaged {
             why: "checksum".into(),
             header: None,
         });

@@ -63,7 +63,7 @@ use slot::{SLOT_BYTES, Slot};
     clippy::large_enum_variant,
     reason = "there is one per look, and it is taken apart at once"
 )]
-pub enum Found {
+pub enum RecordRead {
     /// Slot 1 was never written, and slot 0 is not valid: the claim was not completed. Only
     /// conclusive if the table has no entry but the label's; else it is damage.
     Blank,
@@ -130,7 +130,7 @@ pub(super) fn of_free_space() -> super::zeroed::Slots {
 
 /// Reads both slots. A label for another disk GUID is damaged. Errs if a slot cannot be read and
 /// the other one is not valid.
-pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
+pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<RecordRead> {
     let slots = (slot::read(dev, 0), slot::read(dev, 1));
     // At rest both have the same bytes, which are decoded once.
     if let (Ok(first), Ok(second)) = &slots
@@ -157,9 +157,9 @@ pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
         (first, second) => (settle(first), settle(second)),
     };
     Ok(match (first, second) {
-        (Slot::Newer(what), _) | (_, Slot::Newer(what)) => Found::Damaged(what),
+        (Slot::Newer(what), _) | (_, Slot::Newer(what)) => RecordRead::Damaged(what),
         // The first write begins with slot 0. A label that was acknowledged has both slots.
-        (Slot::Zero | Slot::Bad(_), Slot::Zero) => Found::Blank,
+        (Slot::Zero | Slot::Bad(_), Slot::Zero) => RecordRead::Blank,
         (
             Slot::Good {
                 content: first,
@@ -172,9 +172,9 @@ pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
         ) => {
             let older = (a != b).then_some(Other::Older);
             if first.label.drive_uuid != second.label.drive_uuid {
-                Found::Damaged("its two slots belong to different drives".into())
+                RecordRead::Damaged("its two slots belong to different drives".into())
             } else if a == b && first != second {
-                Found::Damaged(format!("its two slots differ and both are version {a}"))
+                RecordRead::Damaged(format!("its two slots differ and both are version {a}"))
             } else if a >= b {
                 checked(
                     Read {
@@ -222,7 +222,7 @@ pub fn read<D: Medium + ?Sized>(dev: &D, disk_guid: Uuid) -> io::Result<Found> {
             )
         }
         (first, second) => {
-            Found::Damaged(format!("slot 0: {}; slot 1: {}", first.why(), second.why()))
+            RecordRead::Damaged(format!("slot 0: {}; slot 1: {}", first.why(), second.why()))
         }
     })
 }
@@ -231,11 +231,11 @@ fn settle(slot: io::Result<Slot>) -> Slot {
     slot.unwrap_or_else(|error| Slot::Bad(format!("unreadable: {error}")))
 }
 
-fn checked(read: Read, disk_guid: Uuid) -> Found {
+fn checked(read: Read, disk_guid: Uuid) -> RecordRead {
     if read.content.label.drive_uuid == disk_guid {
-        Found::Read(read)
+        RecordRead::Read(read)
     } else {
-        Found::Damaged(format!(
+        RecordRead::Damaged(format!(
             "it belongs to drive {}, and the table to {disk_guid}",
             read.content.label.drive_uuid
         ))

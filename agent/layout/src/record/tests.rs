@@ -52,7 +52,7 @@ fn content(records: Vec<Record>) -> Content {
 
 fn found(drive: &FakeDrive) -> Read {
     match read(drive, DISK).unwrap() {
-        Found::Read(read) => read,
+        RecordRead::Read(read) => read,
         other => panic!("{other:?}"),
     }
 }
@@ -180,7 +180,7 @@ fn a_later_major_version_is_not_overruled() {
     write(&drive, None, &content(vec![])).unwrap();
     raw(&drive, 1, 2, 0, 1, b"not json");
     assert!(
-        matches!(read(&drive, DISK).unwrap(), Found::Damaged(why) if why.contains("format is 2"))
+        matches!(read(&drive, DISK).unwrap(), RecordRead::Damaged(why) if why.contains("format is 2"))
     );
 }
 
@@ -190,21 +190,24 @@ fn a_label_of_another_drive_is_not_ours() {
     write(&drive, None, &content(vec![])).unwrap();
     assert!(matches!(
         read(&drive, Uuid::nil()).unwrap(),
-        Found::Damaged(_)
+        RecordRead::Damaged(_)
     ));
 }
 
 #[test]
 fn two_zero_slots_are_an_interrupted_claim_and_two_bad_ones_are_damage() {
     let drive = FakeDrive::new(SIZE, 512);
-    assert_eq!(read(&drive, DISK).unwrap(), Found::Blank);
+    assert_eq!(read(&drive, DISK).unwrap(), RecordRead::Blank);
     write(&drive, None, &content(vec![])).unwrap();
     drive.rot(LABEL_EXTENT.start + 20, 1);
     drive.rot(LABEL_EXTENT.start + 2 * MIB + 5000, 0xff);
     // Bytes behind the payload have no checksum: slot 1 is still valid.
-    assert!(matches!(read(&drive, DISK).unwrap(), Found::Read(_)));
+    assert!(matches!(read(&drive, DISK).unwrap(), RecordRead::Read(_)));
     drive.rot(LABEL_EXTENT.start + 2 * MIB + 4100, 0xff);
-    assert!(matches!(read(&drive, DISK).unwrap(), Found::Damaged(_)));
+    assert!(matches!(
+        read(&drive, DISK).unwrap(),
+        RecordRead::Damaged(_)
+    ));
 }
 
 #[test]

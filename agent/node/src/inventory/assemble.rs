@@ -6,7 +6,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 use uuid::Uuid;
 
 use super::{
-    Known, layouts, moving, places,
+    InventoryState, layouts, moving, places,
     present::{self, cannot_be_read, is_elsewhere},
     quarantined, zeroing,
 };
@@ -23,7 +23,7 @@ use drivebay_smart::collect;
 
 /// Merges the drives that are present (derived from `known`) with the persisted state.
 pub fn remember(
-    known: &Known,
+    known: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     now: u64,
     elapsed: Duration,
@@ -60,7 +60,7 @@ fn sight(drive: &Drive) -> Sight<'_> {
 
 /// Builds the snapshot from the drives that are present, derived from `known`. The caller sets its revision.
 pub fn assemble(
-    known: &Known,
+    known: &InventoryState,
     mut drives: BTreeMap<DriveId, Drive>,
     merged: &Merged,
     classes: &[ClassConfig],
@@ -202,7 +202,7 @@ pub fn assemble(
 }
 
 /// Returns whether the drive was polled since the start; `Polled` if it is not polled at all.
-fn poll_state(known: &Known, drive: &Drive) -> PollState {
+fn poll_state(known: &InventoryState, drive: &Drive) -> PollState {
     let is_polled = drive.class.is_some()
         && drive.state != DriveState::Missing
         && known.polls.as_ref().is_some_and(|config| {
@@ -217,7 +217,7 @@ fn poll_state(known: &Known, drive: &Drive) -> PollState {
 
 /// Builds a drive of the persisted state that has no current scan result. It is missing only if that was observed: one
 /// of two devices with its identity may be it.
-fn absent(known: &Known, id: &DriveId, remembered: &KnownDrive) -> Drive {
+fn absent(known: &InventoryState, id: &DriveId, remembered: &KnownDrive) -> Drive {
     let mut rejects = Vec::new();
     let (state, trouble) = if known.unscanned.contains_key(id) {
         (DriveState::NotScanned, None)
@@ -271,7 +271,7 @@ pub fn is_damaged(drive: &Drive) -> bool {
 
 /// Returns the first drive that may hold unknown volumes: a selected one that gives no answer, or one with a Drivebay
 /// label that cannot be read. Pure.
-pub fn stranger(known: &Known) -> Option<DriveId> {
+pub fn stranger(known: &InventoryState) -> Option<DriveId> {
     use drivebay_model::RejectCode as Code;
     let drives = present::derive(known, &[]);
     let mut drives = drives.into_values();
@@ -289,7 +289,12 @@ pub fn stranger(known: &Known) -> Option<DriveId> {
 }
 
 /// Builds the volume from this place of it.
-pub(super) fn volume(known: &Known, merged: &Merged, drive: &Drive, placed: &Placed) -> Volume {
+pub(super) fn volume(
+    known: &InventoryState,
+    merged: &Merged,
+    drive: &Drive,
+    placed: &Placed,
+) -> Volume {
     let record = &placed.record;
     let mut conditions = Vec::new();
     let is_erasing = matches!(record.state, RecordState::Erasing { .. });

@@ -12,12 +12,12 @@ use drivebay_sys::host_udev::HostUdev;
 
 const FREE: u64 = 1 << 30;
 
-fn remembering(known: &Known) -> Merged {
+fn remembering(known: &InventoryState) -> Merged {
     let drives = present::derive(known, &[]);
     remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60))
 }
 
-fn snapshot(known: &Known) -> Snapshot {
+fn snapshot(known: &InventoryState) -> Snapshot {
     let merged = remembering(known);
     let class = ClassConfig {
         layout: drivebay_model::Layout::Partition,
@@ -27,14 +27,14 @@ fn snapshot(known: &Known) -> Snapshot {
     assemble(known, present::derive(known, &classes), &merged, &classes)
 }
 
-fn known(drives: Vec<Drive>) -> Known {
-    Known {
+fn known(drives: Vec<Drive>) -> InventoryState {
+    InventoryState {
         drives: drives
             .into_iter()
             .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     }
 }
 
@@ -276,9 +276,9 @@ fn a_drive_whose_identity_another_device_has_too_is_not_missing() {
 #[test]
 fn a_drive_that_was_not_scanned_yet_is_neither_missing_nor_are_its_volumes() {
     let before = known(vec![claimed("sda", placed(1, RecordState::Block))]);
-    let mut now = Known {
+    let mut now = InventoryState {
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     };
     now.recall(remembering(&before).known);
     let shown = snapshot(&now);
@@ -385,7 +385,7 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
     let volume = placed(1, RecordState::Block);
     let before = known(vec![claimed("a", volume)]);
     let remembered = remembering(&before).known;
-    let with = |drive: Drive| Known {
+    let with = |drive: Drive| InventoryState {
         remembered: remembered.clone(),
         ..known(vec![drive])
     };
@@ -433,7 +433,7 @@ fn a_drive_whose_label_is_gone_is_not_offered_while_volumes_are_known_on_it() {
 
 #[test]
 fn a_host_that_reads_volumes_is_told_of_where_there_can_be_volumes() {
-    let codes = |known: &Known| -> Vec<String> {
+    let codes = |known: &InventoryState| -> Vec<String> {
         let findings = snapshot(known).findings.into_iter();
         findings.map(|finding| finding.code).collect()
     };
@@ -457,7 +457,7 @@ fn what_a_drive_said_last_counts_before_it_is_polled_and_unknown_does_not() {
     let mut drive = drive("sda", DriveState::Available, None);
     drive.class = Some("bulk".into());
     let mut known = known(vec![drive.clone()]);
-    let health = |known: &Known| {
+    let health = |known: &InventoryState| {
         let snapshot = snapshot(known);
         let health = snapshot.drives.values().next().unwrap().health.clone();
         let free = snapshot.classes["bulk"].free_bytes;

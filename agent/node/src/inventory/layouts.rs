@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Known;
+use super::InventoryState;
 use drivebay_layout::claim::claimable_bytes;
 use drivebay_model::{ClassConfig, Drive, DriveId, DriveState, Finding, Layout, finding::Code};
 use drivebay_sys::lvm::INSTEAD;
@@ -21,7 +21,7 @@ pub fn size_available(drives: &mut BTreeMap<DriveId, Drive>, classes: &[ClassCon
 }
 
 /// Returns why drives of this layout cannot be claimed on this host; None: they can.
-pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
+pub fn unavailable(known: &InventoryState, layout: Layout) -> Option<&str> {
     let why = known.lvm_unavailable.as_deref();
     why.filter(|_| layout == Layout::Lvm)
 }
@@ -29,7 +29,7 @@ pub fn unavailable(known: &Known, layout: Layout) -> Option<&str> {
 /// Returns findings about the host, once for all classes and drives that need what it lacks; none before its first
 /// scan.
 pub fn findings(
-    known: &Known,
+    known: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     classes: &[ClassConfig],
 ) -> Vec<Finding> {

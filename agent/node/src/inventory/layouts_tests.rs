@@ -20,18 +20,18 @@ fn claimed(name: &str, layout: Layout) -> Drive {
     drive(name, DriveState::Claimed, Some(contents))
 }
 
-fn known(drives: Vec<Drive>) -> Known {
-    Known {
+fn known(drives: Vec<Drive>) -> InventoryState {
+    InventoryState {
         drives: drives
             .into_iter()
             .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     }
 }
 
-fn findings(known: &Known, classes: &[ClassConfig]) -> Vec<Finding> {
+fn findings(known: &InventoryState, classes: &[ClassConfig]) -> Vec<Finding> {
     super::findings(known, &derive(known, classes), classes)
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::state::Known as Remembered;
+use crate::state::LastKnown as Remembered;
 use drivebay_model::{DriveState, RecordState, VolumeState, samples};
 
 #[test]

@@ -39,18 +39,18 @@ use crate::state::{self, moves::MoveRecord};
 use drivebay_config::HealthConfig;
 use drivebay_evidence::{self as evidence, HealthRegistry, registry::Source};
 use drivebay_model::{
-    Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Peer, Placed, Snapshot,
-    RunningCheck, condition::Condition, snapshot::Erasing,
+    Checked, ClassConfig, Contents, DriveId, DriveState, Finding, Override, Peer, Placed,
+    RunningCheck, Snapshot, condition::Condition, snapshot::Erasing,
 };
 use drivebay_sys::{clock::unix_seconds, host_udev::HostUdev};
 
 /// State from which snapshots are derived. Kept by the single writer behind a lock that is never held across an await.
 #[derive(Debug, Default, Clone)]
-pub struct Known {
+pub struct InventoryState {
     /// Present drives, by inventory key.
     pub drives: BTreeMap<DriveId, Observed>,
     /// Claimed drives as last seen.
-    pub remembered: state::Known,
+    pub remembered: state::LastKnown,
     /// Claimed drives that this agent has neither scanned nor observed to be missing.
     pub unscanned: BTreeMap<DriveId, Unscanned>,
     pub tombstones: state::Tombstones,
@@ -103,7 +103,7 @@ pub struct Known {
     pub ready: bool,
 }
 
-impl Known {
+impl InventoryState {
     /// True if present devices share this identity and therefore have keys of their own.
     fn has_twins(&self, id: &DriveId) -> bool {
         let mut drives = self.drives.iter();
@@ -114,7 +114,7 @@ impl Known {
 /// Holds the known state, and publishes the snapshots derived from it.
 #[derive(Debug)]
 pub struct Inventory {
-    known: Mutex<Known>,
+    known: Mutex<InventoryState>,
     classes: Vec<ClassConfig>,
     quarantine: Duration,
     sender: watch::Sender<Arc<Snapshot>>,
@@ -159,7 +159,7 @@ impl Inventory {
 
     /// Changes the known state, and publishes the resulting snapshot if it differs. Returns the revision that shows the
     /// change.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Known) -> T) -> u64 {
+    pub fn update<T>(&self, change: impl FnOnce(&mut InventoryState) -> T) -> u64 {
         self.age(change, Duration::ZERO).0
     }
 
@@ -167,7 +167,7 @@ impl Inventory {
     /// over, with their drives. No volume is due before the first scan is complete.
     pub fn age<T>(
         &self,
-        change: impl FnOnce(&mut Known) -> T,
+        change: impl FnOnce(&mut InventoryState) -> T,
         elapsed: Duration,
     ) -> (u64, Vec<(DriveId, Uuid)>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ impl Inventory {
     }
 
     /// Returns the state of drives and deletions that is to be persisted.
-    pub fn remembered(&self) -> (state::Known, state::Tombstones) {
+    pub fn remembered(&self) -> (state::LastKnown, state::Tombstones) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         (known.remembered.clone(), known.tombstones.clone())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Known, assemble::is_live, places::is_reachable};
+use super::{InventoryState, assemble::is_live, places::is_reachable};
 use crate::state::moves::{MoveProgress, MoveRecord};
 use drivebay_model::{
     Drive, DriveId, Volume, VolumeState, condition::NormalReason, snapshot::Moving,
@@ -22,7 +22,7 @@ pub enum Attempt {
 /// Returns the move that the volume is in. None: it is completed, cancelled, or in doubt, which is a condition of its
 /// own.
 pub(super) fn moving(
-    known: &Known,
+    known: &InventoryState,
     drives: &BTreeMap<DriveId, Drive>,
     volume: &Volume,
     record: &MoveRecord,

@@ -49,31 +49,31 @@ fn request() -> MoveRecord {
 }
 
 /// A volume on sda that is to move to sdb.
-fn known() -> Known {
+fn known() -> InventoryState {
     let drives = [drive("sda", 1, Some(live(1))), drive("sdb", 2, None)];
-    Known {
+    InventoryState {
         drives: drives
             .into_iter()
             .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         moves: [(ID, request())].into(),
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     }
 }
 
-fn shown(known: &mut Known) -> Snapshot {
+fn shown(known: &mut InventoryState) -> Snapshot {
     let drives = present::derive(known, &[]);
     let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
     known.remembered = merged.known.clone();
     assemble::assemble(known, drives, &merged, &[])
 }
 
-fn volume(known: &mut Known) -> Volume {
+fn volume(known: &mut InventoryState) -> Volume {
     shown(known).volumes.remove(&ID).unwrap()
 }
 
-fn waits_for(known: &mut Known) -> String {
+fn waits_for(known: &mut InventoryState) -> String {
     volume(known).moving.unwrap().waits_for
 }
 
@@ -186,7 +186,8 @@ fn it_ends_with_the_move_and_a_move_in_doubt_is_another_condition() {
         unfenced: false,
     };
     let mut now = known();
-    let change = |now: &mut Known, progress| now.moves.get_mut(&ID).unwrap().progress = progress;
+    let change =
+        |now: &mut InventoryState, progress| now.moves.get_mut(&ID).unwrap().progress = progress;
     change(&mut now, MoveProgress::Committing { note: note.clone() });
     let in_doubt = volume(&mut now);
     assert_eq!((in_doubt.moving, in_doubt.conditions.len()), (None, 1));

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use super::{
-    Known,
+    InventoryState,
     assemble::{is_live, volume as in_place},
 };
 use crate::state::Merged;
 use drivebay_model::{
     Drive, DriveId, DriveState, Peer, PlaceState, Placed, Record, Volume, VolumeState,
     condition::{Condition, Reason},
-    place::{Doubt, Judgement, PlaceSeen, judge},
+    place::{Doubt, Judgement, ObservedPlace, judge},
     snapshot::Place,
 };
 
@@ -22,7 +22,7 @@ use drivebay_model::{
 /// note agree comes first, and is the only one that is used. If they do not agree, the first is the one in use, else
 /// the one on the drive that was known to have it, and nothing is changed.
 pub(super) fn volume(
-    known: &Known,
+    known: &InventoryState,
     merged: &Merged,
     drives: &BTreeMap<DriveId, Drive>,
     unread: Option<&(u64, Peer)>,
@@ -69,7 +69,7 @@ pub(super) fn volume(
 
 /// Applies the judgement to a volume that was put together.
 fn settle(
-    known: &Known,
+    known: &InventoryState,
     merged: &Merged,
     drives: &BTreeMap<DriveId, Drive>,
     judgement: &Judgement,
@@ -130,11 +130,15 @@ fn settle(
 }
 
 /// Judges all places but those that are being erased. Indices are those of `places`.
-fn judged(known: &Known, unread: Option<&(u64, Peer)>, places: &[(&Drive, &Placed)]) -> Judgement {
+fn judged(
+    known: &InventoryState,
+    unread: Option<&(u64, Peer)>,
+    places: &[(&Drive, &Placed)],
+) -> Judgement {
     let Some(uuid) = places.first().map(|(_, placed)| placed.record.uuid) else {
         return Judgement::Nowhere;
     };
-    let seen: Vec<(usize, PlaceSeen<'_>)> = places
+    let seen: Vec<(usize, ObservedPlace<'_>)> = places
         .iter()
         .enumerate()
         .filter(|(_, (_, placed))| !placed.record.is_erasing())
@@ -143,14 +147,14 @@ fn judged(known: &Known, unread: Option<&(u64, Peer)>, places: &[(&Drive, &Place
                 .contents
                 .as_ref()
                 .map(|contents| contents.label.drive_uuid);
-            let seen = PlaceSeen {
+            let seen = ObservedPlace {
                 label: label.unwrap_or_default(),
                 state: &placed.record.place,
             };
             (index, seen)
         })
         .collect();
-    let only: Vec<PlaceSeen<'_>> = seen.iter().map(|(_, seen)| seen.clone()).collect();
+    let only: Vec<ObservedPlace<'_>> = seen.iter().map(|(_, seen)| seen.clone()).collect();
     let note = known.moves.get(&uuid).and_then(|one| one.note());
     let judgement = judge(&only, note, unread);
     match judgement {
@@ -194,7 +198,7 @@ pub(super) fn latest_unread(
     latest
 }
 
-fn is_unscanned(known: &Known, merged: &Merged, peer: &Peer) -> bool {
+fn is_unscanned(known: &InventoryState, merged: &Merged, peer: &Peer) -> bool {
     let same = merged.known.drives.iter();
     let mut same = same.filter(|(_, before)| before.drive_uuid == peer.label);
     same.any(|(id, _)| known.unscanned.contains_key(id))

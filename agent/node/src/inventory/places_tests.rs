@@ -26,19 +26,19 @@ fn with(label: u128, place: PlaceState) -> Drive {
     )
 }
 
-fn known(drives: Vec<Drive>) -> Known {
-    Known {
+fn known(drives: Vec<Drive>) -> InventoryState {
+    InventoryState {
         drives: drives
             .into_iter()
             .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     }
 }
 
 /// Returns the snapshot, and stores the merged persisted state and tombstones in `known`, as an update does.
-fn shown(known: &mut Known) -> Snapshot {
+fn shown(known: &mut InventoryState) -> Snapshot {
     let drives = present::derive(known, &[]);
     let merged = assemble::remember(known, &drives, 0, Duration::ZERO, Duration::from_secs(60));
     known.remembered = merged.known.clone();

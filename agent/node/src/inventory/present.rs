@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::{Known, layouts};
+use super::{InventoryState, layouts};
 use crate::state::merge::is_acknowledged;
 use drivebay_discovery::claim::{self, Judgement};
 use drivebay_model::{
@@ -29,7 +29,7 @@ pub struct Observed {
 }
 
 /// Derives every present drive, with the state that follows from all of them.
-pub fn derive(known: &Known, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
+pub fn derive(known: &InventoryState, classes: &[ClassConfig]) -> BTreeMap<DriveId, Drive> {
     let drives = known.drives.iter();
     let drives = drives.map(|(id, observed)| (id.clone(), by_itself(id, observed)));
     let mut drives = drives.collect();
@@ -90,7 +90,7 @@ fn by_itself(id: &DriveId, observed: &Observed) -> Drive {
 
 /// Withholds a drive whose label was last read on another one: it is that drive under another identity, or a copy of
 /// it. Which one is known when the other one was read, or observed to be missing; until then nothing on it is used.
-fn await_originals(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
+fn await_originals(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
     let unread: BTreeSet<DriveId> = drives
         .values()
         .filter(|drive| drive.contents.is_none() && cannot_be_read(drive))
@@ -173,7 +173,7 @@ fn is_this_nodes(drive: &Drive) -> bool {
 
 /// Rejects a drive that has lost its label: with acknowledged volumes that were not deleted it is a damaged drive of
 /// ours, whatever was found on it, and must not be claimed.
-fn keep_remembered(known: &Known, drives: &mut BTreeMap<DriveId, Drive>) {
+fn keep_remembered(known: &InventoryState, drives: &mut BTreeMap<DriveId, Drive>) {
     let found: BTreeSet<Uuid> = drives
         .values()
         .filter_map(|drive| drive.contents.as_ref())

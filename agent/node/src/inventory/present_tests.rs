@@ -6,14 +6,14 @@ use drivebay_model::{
     samples::{contents, drive, placed},
 };
 
-fn known(drives: Vec<Drive>) -> Known {
-    Known {
+fn known(drives: Vec<Drive>) -> InventoryState {
+    InventoryState {
         drives: drives
             .into_iter()
             .map(|drive| (drive.id.clone(), drive.into()))
             .collect(),
         ready: true,
-        ..Known::default()
+        ..InventoryState::default()
     }
 }
 
@@ -34,7 +34,7 @@ fn with_reject(mut drive: Drive, code: RejectCode) -> Drive {
     drive
 }
 
-fn states(known: &Known) -> Vec<DriveState> {
+fn states(known: &InventoryState) -> Vec<DriveState> {
     let drives = derive(known, &[]);
     drives.into_values().map(|drive| drive.state).collect()
 }

@@ -10,7 +10,7 @@ use drivebay_model::{DriveState, Layout, Peer, Snapshot};
 /// Returns the drives of layout lvm that are missing or cannot be read, and have volumes that were not deleted. The persisted state of a
 /// volume does not include its snapshots: each of these drives may hold any.
 pub(super) fn unread_snapshots(
-    remembered: &state::Known,
+    remembered: &state::LastKnown,
     tombstones: &state::Tombstones,
     shown: &Snapshot,
 ) -> Vec<Peer> {

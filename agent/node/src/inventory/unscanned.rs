@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Known;
+use super::InventoryState;
 use crate::state::recalled;
 use drivebay_model::DriveId;
 
@@ -13,10 +13,10 @@ pub struct Unscanned {
     pub enumerated: bool,
 }
 
-impl Known {
+impl InventoryState {
     /// Adopts the state that an earlier agent persisted. None of its drives is present or missing until this agent has
     /// observed that.
-    pub fn recall(&mut self, remembered: crate::state::Known) {
+    pub fn recall(&mut self, remembered: crate::state::LastKnown) {
         let drives = remembered.drives.keys();
         self.unscanned = drives
             .map(|id| (id.clone(), Unscanned::default()))
@@ -25,7 +25,7 @@ impl Known {
     }
 
     /// Like `recall`, for state that could not be read at start, while this agent has been running.
-    pub fn recall_late(&mut self, earlier: crate::state::Known) {
+    pub fn recall_late(&mut self, earlier: crate::state::LastKnown) {
         let drives = earlier.drives.keys();
         let new = drives.filter(|id| {
             !self.drives.contains_key(*id) && !self.remembered.drives.contains_key(*id)

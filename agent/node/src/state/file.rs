@@ -428,13 +428,15 @@ mod tests {
     async fn a_file_of_a_newer_agent_that_appears_while_this_one_runs_is_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path());
-        let file = StateFile::<crate::state::Known>::new(&state);
+        let file = StateFile::<crate::state::LastKnown>::new(&state);
         let newer = r#"{"version": 2, "drives": 7}"#;
         fs::write(file.path(), newer).unwrap();
         file.load().await.unwrap_err();
         file.make_due();
         assert!(file.read_again().await.is_none());
-        file.save(crate::state::Known::default()).await.unwrap_err();
+        file.save(crate::state::LastKnown::default())
+            .await
+            .unwrap_err();
         assert_eq!(fs::read_to_string(file.path()).unwrap(), newer);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert_eq!(codes(&state), ["StateNotSaved", "StateNotRead"]);

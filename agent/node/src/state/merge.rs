@@ -7,7 +7,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Known, KnownDrive, Tombstone, Tombstones};
+use super::{KnownDrive, LastKnown, Tombstone, Tombstones};
 use drivebay_model::{Contents, DriveFacts, DriveId, PlaceState, Record, RecordState};
 
 /// Completed deletions that stay recorded, in case a copy of their drive appears: about 150 bytes of the file each.
@@ -28,7 +28,7 @@ pub enum Sight<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
     /// State of drives to persist.
-    pub known: Known,
+    pub known: LastKnown,
     /// Tombstones to persist.
     pub tombstones: Tombstones,
     /// Known drives that are not plugged in.
@@ -49,7 +49,7 @@ pub struct Merged {
 /// agent process (zero at the first); time without a running agent does not count into a quarantine, which can only
 /// make it longer. `quarantine`: its duration.
 pub fn merge(
-    known: &Known,
+    known: &LastKnown,
     tombstones: &Tombstones,
     here: &BTreeMap<DriveId, Sight<'_>>,
     now: u64,
@@ -200,11 +200,11 @@ fn is_found(found: &BTreeMap<Uuid, u64>, record: &Record) -> bool {
 }
 
 fn remember(
-    known: &Known,
+    known: &LastKnown,
     tombstones: &Tombstones,
     here: &BTreeMap<DriveId, Sight<'_>>,
     now: u64,
-) -> Known {
+) -> LastKnown {
     let mut next = known.clone();
     // On any drive: a drive may return under another identity.
     let found: BTreeSet<Uuid> = here
@@ -274,7 +274,7 @@ fn remember(
 
 /// Merges the state of an earlier agent, read late, with the current state, as if it had been read at start: a drive
 /// that was read since has what was read, and those of its earlier volumes that were not deleted have vanished.
-pub fn recalled(earlier: Known, now: &Known, deletions: &Tombstones) -> Known {
+pub fn recalled(earlier: LastKnown, now: &LastKnown, deletions: &Tombstones) -> LastKnown {
     let mut all = earlier;
     let on_drives = now.drives.values().flat_map(|drive| &drive.volumes);
     let found: BTreeSet<Uuid> = on_drives.map(|record| record.uuid).collect();
@@ -316,8 +316,8 @@ pub fn recalled_deletions(earlier: Tombstones, now: &Tombstones) -> Tombstones {
 }
 
 /// True if the change is worth a write: a change of `last_seen` alone is not.
-pub fn differs(a: &Known, b: &Known) -> bool {
-    let undated = |known: &Known| {
+pub fn differs(a: &LastKnown, b: &LastKnown) -> bool {
+    let undated = |known: &LastKnown| {
         let mut known = known.clone();
         for drive in known.drives.values_mut() {
             drive.last_seen = 0;

@@ -120,7 +120,7 @@ fn tombstone(uuid: u128) -> Tombstones {
 
 /// A merge in which nothing but `here` matters.
 fn seen(
-    known: &Known,
+    known: &LastKnown,
     tombstones: &Tombstones,
     here: &[(&str, Sight<'_>)],
     elapsed: Duration,
@@ -132,11 +132,11 @@ fn seen(
     merge(known, tombstones, &here, 100, elapsed, DAY)
 }
 
-fn known_with(volumes: Vec<Record>) -> Known {
+fn known_with(volumes: Vec<Record>) -> LastKnown {
     let (facts, contents) = (facts("wwn-a"), contents(volumes));
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
     seen(
-        &Known::default(),
+        &LastKnown::default(),
         &Tombstones::default(),
         &here,
         Duration::ZERO,
@@ -241,7 +241,7 @@ fn a_wiped_drive_is_forgotten_and_its_tombstones_are_finished() {
         &[("wwn-a", Sight::NotOurs)],
         Duration::ZERO,
     );
-    assert_eq!(merged.known, Known::default());
+    assert_eq!(merged.known, LastKnown::default());
     assert!(merged.missing_volumes.is_empty());
     assert_eq!(merged.tombstones.open().count(), 0);
 }
@@ -264,7 +264,7 @@ fn a_volume_deleted_while_away_is_quarantined_on_return_and_due_after_the_delay(
         record(2, RecordState::New),
     ]);
     let here = [("wwn-a", Sight::Ours(&facts, &contents))];
-    let first = seen(&Known::default(), &tombstone(1), &here, Duration::ZERO);
+    let first = seen(&LastKnown::default(), &tombstone(1), &here, Duration::ZERO);
     assert_eq!(first.quarantined, [Uuid::from_u128(1)].into());
     assert!(first.due.is_empty() && first.missing_volumes.is_empty());
     let nearly = seen(
@@ -294,7 +294,7 @@ fn a_released_tombstone_is_due_without_quarantine() {
         tombstone.released = true;
     }
     let merged = seen(
-        &Known::default(),
+        &LastKnown::default(),
         &tombstones,
         &[("wwn-a", Sight::Ours(&facts, &contents))],
         Duration::ZERO,
@@ -320,7 +320,12 @@ fn a_deletion_is_over_when_its_volume_was_seen_to_be_erased_and_not_before() {
         (Sight::NotOurs, true),
         (Sight::Unread, false),
     ] {
-        let merged = seen(&Known::default(), &tombstone(1), &[("wwn-a", sight)], DAY);
+        let merged = seen(
+            &LastKnown::default(),
+            &tombstone(1),
+            &[("wwn-a", sight)],
+            DAY,
+        );
         assert_eq!(merged.tombstones.open().count() == 0, is_over, "{sight:?}");
         assert!(merged.quarantined.is_empty() && merged.due.is_empty());
     }
@@ -331,7 +336,7 @@ fn a_deleted_volume_that_appears_later_is_quarantined_and_stays_deleted() {
     let (here, copied) = (facts("wwn-a"), facts("wwn-copy"));
     let (erasing, gone) = (contents(vec![erasing(1)]), contents(Vec::new()));
     let live = contents(vec![record(1, RecordState::New)]);
-    let none = (Known::default(), Tombstones::default());
+    let none = (LastKnown::default(), Tombstones::default());
     // Deleted while its drive was present: no tombstone was written.
     let deleted = seen(
         &none.0,
@@ -371,7 +376,7 @@ fn a_deletion_is_over_only_when_each_of_its_places_was_seen_to_be_erased() {
     let facts = facts("wwn-a");
     let gone = contents(Vec::new());
     let one = seen(
-        &Known::default(),
+        &LastKnown::default(),
         &deleted,
         &[("wwn-a", Sight::Ours(&facts, &gone))],
         DAY,
@@ -401,7 +406,7 @@ fn of_the_deletions_that_are_over_the_latest_are_remembered() {
     let many = Tombstones {
         volumes: (0..5000).map(over).collect(),
     };
-    let merged = seen(&Known::default(), &many, &[], DAY);
+    let merged = seen(&LastKnown::default(), &many, &[], DAY);
     let kept: Vec<_> = merged.tombstones.volumes.into_keys().collect();
     assert_eq!(kept.len(), 4096);
     assert_eq!(kept[0], Uuid::from_u128(0));
@@ -437,7 +442,7 @@ fn only_the_date_changing_is_no_reason_to_write() {
         .values_mut()
         .for_each(|drive| drive.last_seen += 1);
     assert!(!differs(&known, &later));
-    assert!(differs(&known, &Known::default()));
+    assert!(differs(&known, &LastKnown::default()));
 }
 
 #[tokio::test]
@@ -445,7 +450,7 @@ async fn both_files_are_read_back_as_written() -> Result<(), Box<dyn std::error:
     let dir = tempfile::tempdir()?;
     let state_dir = StateDir::new(dir.path().join("state"));
     let store = Store::new(&state_dir);
-    assert_eq!(store.load().await.known, Known::default());
+    assert_eq!(store.load().await.known, LastKnown::default());
     let known = known_with(vec![
         record(
             1,
@@ -490,7 +495,7 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
         store.save_tombstones(tombstone(4)).await?;
         fs::write(dir.path().join("known.json"), text)?;
         let loaded = store.load().await;
-        assert_eq!(loaded.known, Known::default(), "{text}");
+        assert_eq!(loaded.known, LastKnown::default(), "{text}");
         assert_eq!(
             loaded.tombstones,
             tombstone(4),
@@ -508,7 +513,7 @@ async fn a_damaged_file_is_told_kept_and_replaced() -> Result<(), Box<dyn std::e
             fs::read_to_string(dir.path().join("known.json.bad-1"))?,
             text
         );
-        store.save_known(Known::default()).await?;
+        store.save_known(LastKnown::default()).await?;
     }
     Ok(())
 }
@@ -529,7 +534,7 @@ fn a_creation_in_doubt_is_remembered_until_its_volume_is_seen() {
         drive: id("wwn-a"),
         uuid: Uuid::from_u128(7),
     };
-    let known = Known {
+    let known = LastKnown {
         in_doubt: [("pvc-7".to_owned(), doubt)].into(),
         ..known_with(Vec::new())
     };

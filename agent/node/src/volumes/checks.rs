@@ -17,14 +17,13 @@ use super::{
     reach::reach_in,
 };
 use drivebay_fs::check::{
-    job::{Check, CheckError, How, Looked, StopScrub},
+    job::{Check, CheckError, CheckReport, How, StopScrub},
     plan::Plan,
 };
 use drivebay_layout::jobs::{ClearSnapshots, MakeSnapshot};
 use drivebay_model::{
     CheckMethod, CheckOutcome, DriveId, DriveRef, FsType, Inconclusive, LastCheck, RecordState,
-    RunningCheck,
-    Volume, cause::chain,
+    RunningCheck, Volume, cause::chain,
 };
 use drivebay_sys::clock::unix_seconds;
 use drivebay_worker::{Job, RunError, Slot};
@@ -306,7 +305,7 @@ impl Volumes {
         let looked = match plan {
             Plan::Snapshot { bytes } => match self.snapshot(drive, volume.uuid, *bytes).await {
                 Ok(()) => self.run_check(&place, job).await,
-                Err(outcome) => Some(Looked {
+                Err(outcome) => Some(CheckReport {
                     tool: String::new(),
                     outcome,
                 }),
@@ -317,7 +316,7 @@ impl Volumes {
         let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
         Some(Ended {
             result: looked
-                .map(|Looked { tool, outcome }| finished(Some(method), tool, outcome, began)),
+                .map(|CheckReport { tool, outcome }| finished(Some(method), tool, outcome, began)),
             litter,
         })
     }
@@ -362,7 +361,7 @@ impl Volumes {
     }
 
     /// Runs the tool. None: it has no result, for example because it was cancelled.
-    async fn run_check(&self, place: &Place<'_>, job: Check) -> Option<Looked> {
+    async fn run_check(&self, place: &Place<'_>, job: Check) -> Option<CheckReport> {
         if place.running.stop.is_cancelled() {
             return None;
         }
@@ -410,7 +409,7 @@ impl Volumes {
             }
             Err(error) => CheckOutcome::inconclusive(Inconclusive::CannotOpen, error.trouble()),
         };
-        Some(Looked {
+        Some(CheckReport {
             tool: String::new(),
             outcome,
         })

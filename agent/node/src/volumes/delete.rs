@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
+use super::{Caller, LAYOUT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use crate::inventory::assemble::is_damaged;
-use drivebay_layout::jobs::{LayoutError, Delete};
+use drivebay_layout::jobs::{Delete, LayoutError};
 use drivebay_model::{
     DriveState, Snapshot, Volume, VolumeState, cause::chain, created_for::is_manual,
 };

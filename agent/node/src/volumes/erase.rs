@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::Volumes;
 use crate::tasks::Tasks;
-use drivebay_layout::jobs::{LayoutError, EraseStep};
+use drivebay_layout::jobs::{EraseStep, LayoutError};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, RecordState, Snapshot, Zeroing, snapshot::Erasing,
 };

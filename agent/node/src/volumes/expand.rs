@@ -1,7 +1,7 @@
 //! ControllerExpandVolume on this node: grow the partition where it lies, or the LV. The filesystem follows in NodeExpand.
 
-use super::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_layout::jobs::{LayoutError, Expand};
+use super::{Caller, LAYOUT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
+use drivebay_layout::jobs::{Expand, LayoutError};
 use drivebay_model::{
     MIB, Volume,
     units::{human_sizes, size_beside},

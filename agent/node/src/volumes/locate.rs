@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Result of [`Volumes::locate`].
 #[derive(Debug)]
-pub enum Asked {
+pub enum LocateResult {
     /// The filesystem has answered.
     Answered(Vec<LocatedPiece>),
     /// The filesystem cannot be asked.
@@ -35,7 +35,7 @@ impl Volumes {
         drive: &DriveRef,
         fs_type: FsType,
         pieces: Vec<Extent>,
-    ) -> Asked {
+    ) -> LocateResult {
         self.locate_for(None, volume, drive, fs_type, pieces).await
     }
 
@@ -47,15 +47,15 @@ impl Volumes {
         drive: &DriveRef,
         fs_type: FsType,
         pieces: Vec<Extent>,
-    ) -> Asked {
+    ) -> LocateResult {
         let Some(place) = self.begin_check(volume, Locate::NAME, held) else {
-            return Asked::NotNow;
+            return LocateResult::NotNow;
         };
         // Held until the job's worker is done or gone: the volume is not unmounted meanwhile.
         let turn = if volume.in_use {
             match self.may_look_now(volume.uuid) {
                 Some(turn) => Some(turn),
-                None => return Asked::NotNow,
+                None => return LocateResult::NotNow,
             }
         } else {
             None
@@ -63,7 +63,7 @@ impl Volumes {
         let mounted_at = match &turn {
             Some(_) => match self.node.expected().path_of(volume.uuid) {
                 Some(path) => Some(path),
-                None => return Asked::NotNow,
+                None => return LocateResult::NotNow,
             },
             None => None,
         };
@@ -83,17 +83,17 @@ impl Volumes {
                 loop {
                     self.node.pool().cancel((&drive.id, Slot::Check)).await;
                     if tokio::time::timeout(AGAIN, &mut run).await.is_ok() {
-                        return Asked::NotNow;
+                        return LocateResult::NotNow;
                     }
                 }
             }
         };
         match result {
-            Ok(pieces) => Asked::Answered(pieces),
+            Ok(pieces) => LocateResult::Answered(pieces),
             Err(RunError::Cancelled { .. } | RunError::Stopping | RunError::Busy { .. }) => {
-                Asked::NotNow
+                LocateResult::NotNow
             }
-            Err(error) => Asked::Failed(error),
+            Err(error) => LocateResult::Failed(error),
         }
     }
 }

@@ -5,7 +5,6 @@
 //! repeat meanwhile fails with ABORTED, and finds the result afterwards.
 
 pub mod adopt;
-pub mod manual;
 pub mod checks;
 pub mod copies;
 pub mod cordon;
@@ -21,6 +20,7 @@ pub mod in_flight;
 mod learned;
 pub mod light;
 pub mod locate;
+pub mod manual;
 pub mod moves;
 pub mod placement;
 pub mod publish;

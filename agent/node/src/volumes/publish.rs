@@ -11,7 +11,7 @@ use super::{
     reach::{device_of, is_of_device},
     stage::{all_options, same_use},
 };
-use drivebay_evidence::mounts::{Asked, Role};
+use drivebay_evidence::mounts::{RequestedMount, Role};
 use drivebay_fs::{
     jobs::{Device, FsError, Publish, Published},
     parse_mount_flags,
@@ -76,7 +76,7 @@ impl Volumes {
         let flags = parse_mount_flags(&all_options(volume, &request.flags)).ok();
         let read_only = request.read_only || flags.as_ref().is_some_and(|flags| flags.read_only);
         self.node.mounts().take_in(published.mount)?;
-        let asked = Asked {
+        let asked = RequestedMount {
             pod: request.pod,
             exclusive: Some(request.exclusive),
             // A mount whose requested options are unknown stays so.

@@ -3,11 +3,11 @@
 use uuid::Uuid;
 
 use super::{
-    LAYOUT_DEADLINE, Caller, VolumeError, Volumes,
+    Caller, LAYOUT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
 use crate::inventory::assemble::is_live;
-use drivebay_layout::jobs::{LayoutError, Delete};
+use drivebay_layout::jobs::{Delete, LayoutError};
 use drivebay_model::{DriveId, DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_worker::{RunError, Slot};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{MOUNT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
 use drivebay_fs::{jobs::Device, mounts};
-use drivebay_layout::jobs::{LayoutError, Look};
+use drivebay_layout::jobs::{LayoutError, ReadDrive};
 use drivebay_model::{DriveRef, DriveState, Snapshot, Volume, VolumeState, cause::chain};
 use drivebay_sys::mountinfo::MountEntry;
 use drivebay_worker::Slot;
@@ -59,7 +59,7 @@ impl Volumes {
                 uuid: volume.uuid,
                 drive: volume.drive.clone(),
             })?;
-        let job = Look {
+        let job = ReadDrive {
             drive: DriveRef::from(&drive.facts),
             repair: true,
         };

@@ -76,10 +76,12 @@ impl Volumes {
                     drive: id.clone(),
                     why,
                 },
-                RunError::Job(error @ LayoutError::StillZeroed { .. }) => VolumeError::NotReleased {
-                    drive: id.clone(),
-                    why: error.to_string(),
-                },
+                RunError::Job(error @ LayoutError::StillZeroed { .. }) => {
+                    VolumeError::NotReleased {
+                        drive: id.clone(),
+                        why: error.to_string(),
+                    }
+                }
                 error => error.into(),
             })?;
             tracing::warn!(drive = %id, blank = released.blank, "drive released by operator");

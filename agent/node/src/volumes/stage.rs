@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Caller, STAGE_DEADLINE, VolumeError, Volumes, guard::VolumeGuard};
-use drivebay_evidence::mounts::{Asked, Role};
+use drivebay_evidence::mounts::{RequestedMount, Role};
 use drivebay_fs::{
     jobs::{FsError, Growth, Stage, StageMount, Staged},
     parse_mount_flags,
@@ -107,14 +107,14 @@ impl Volumes {
                 .put_conditions(volume.uuid, Vec::new());
         }
         if let Some(path) = staging {
-            let asked = Asked {
+            let asked = RequestedMount {
                 // A mount whose requested options are unknown stays so.
                 options: if staged.already {
                     mounted_with
                 } else {
                     options
                 },
-                ..Asked::default()
+                ..RequestedMount::default()
             };
             self.node
                 .expected()

@@ -9,7 +9,7 @@ use crate::{
     inventory::assemble::is_live,
     state::{Doubt, merge::is_acknowledged},
 };
-use drivebay_layout::jobs::{LayoutError, Look};
+use drivebay_layout::jobs::{LayoutError, ReadDrive};
 use drivebay_model::{
     DriveRef, DriveState, RecordState, Snapshot, Volume, VolumeState, cause::chain,
 };
@@ -61,7 +61,7 @@ impl Volumes {
                 ),
             });
         } else if let Some(drive) = here {
-            let job = Look {
+            let job = ReadDrive {
                 drive: DriveRef::from(&drive.facts),
                 repair: true,
             };
@@ -126,7 +126,7 @@ impl Volumes {
             id: name.to_owned(),
             why: format!("creating it was cut off on drive {}, {why}", drive.id),
         };
-        let job = Look {
+        let job = ReadDrive {
             drive: DriveRef::from(&drive.facts),
             repair: true,
         };

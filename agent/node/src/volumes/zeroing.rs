@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Volumes, erase::rest};
 use crate::tasks::Tasks;
-use drivebay_layout::jobs::{LayoutError, Look, ZeroStep};
+use drivebay_layout::jobs::{LayoutError, ReadDrive, ZeroStep};
 use drivebay_model::{
     ClassConfig, DriveId, DriveRef, DriveState, Extent, RawSpace, Snapshot, Zeroing, runs,
 };
@@ -115,7 +115,7 @@ impl Volumes {
 
     /// Reads a claimed drive, and publishes its contents.
     pub(super) async fn reread_drive(&self, drive: &DriveRef) {
-        let job = Look {
+        let job = ReadDrive {
             drive: drive.clone(),
             repair: false,
         };

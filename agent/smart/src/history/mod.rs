@@ -80,14 +80,14 @@ impl FromIterator<(Counter, Trend)> for Trends {
 
 /// State from earlier polls that the rules need besides trends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct EarlierPolls {
     /// Acknowledged level by subject.
     pub levels: BTreeMap<String, u64>,
     /// True if the drive was too hot at the last poll.
     pub overheating: bool,
 }
 
-impl Known {
+impl EarlierPolls {
     /// Returns the level up to which findings on this subject are acknowledged.
     pub fn acknowledged(&self, subject: &str) -> Option<u64> {
         self.levels.get(subject).copied()
@@ -383,8 +383,8 @@ impl History {
     }
 
     /// Returns the state from earlier polls that the rules need.
-    pub fn known(&self) -> Known {
-        Known {
+    pub fn known(&self) -> EarlierPolls {
+        EarlierPolls {
             levels: self.acknowledged.clone(),
             overheating: self.overheating,
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     facts::{Detail, Facts},
-    history::{Counter, Known},
+    history::{Counter, EarlierPolls},
     plausible,
     thresholds::Thresholds,
 };
@@ -92,14 +92,14 @@ pub(super) enum Test {
 }
 
 /// Match of a rule.
-struct Found {
+struct RuleMatch {
     value: i64,
     threshold: i64,
     /// Text for `{what}` in the rule's sentence.
     what: String,
 }
 
-impl Found {
+impl RuleMatch {
     fn new(value: i64, threshold: i64) -> Self {
         Self {
             value,
@@ -196,11 +196,11 @@ pub(super) static RULES: &[ConditionRule] = &[
 
 impl ConditionRule {
     /// Returns the value and the threshold that it was compared with, if the rule matches.
-    fn hit(&self, input: &Input<'_>, known: &Known) -> Option<Found> {
+    fn hit(&self, input: &Input<'_>, known: &EarlierPolls) -> Option<RuleMatch> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let reached = |value: u64, limit: Limit| {
             let limit = limit.of(input.limits);
-            (value >= limit).then(|| Found::new(number(value), number(limit)))
+            (value >= limit).then(|| RuleMatch::new(number(value), number(limit)))
         };
         match self.test {
             Test::Used(limit) => reached(wear(input.facts)?.percent, limit),
@@ -246,7 +246,7 @@ impl ConditionRule {
     }
 }
 
-pub(super) fn judge(input: &Input<'_>, known: &Known) -> Vec<SmartCondition> {
+pub(super) fn judge(input: &Input<'_>, known: &EarlierPolls) -> Vec<SmartCondition> {
     let mut found: Vec<SmartCondition> = Vec::new();
     for rule in RULES {
         if found.iter().any(|one| one.kind == rule.kind) {
@@ -299,15 +299,15 @@ fn temperature_limit(facts: &Facts, limits: &Thresholds) -> i32 {
         .unwrap_or_else(|| sensible(danger).fold(kind, i32::min))
 }
 
-fn implausible(facts: &Facts) -> Option<Found> {
+fn implausible(facts: &Facts) -> Option<RuleMatch> {
     let (count, what) = plausible::summary(facts)?;
-    Some(Found {
+    Some(RuleMatch {
         what,
-        ..Found::new(i64::try_from(count).unwrap_or(i64::MAX), 1)
+        ..RuleMatch::new(i64::try_from(count).unwrap_or(i64::MAX), 1)
     })
 }
 
-fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<Found> {
+fn hot(facts: &Facts, known: &EarlierPolls, limits: &Thresholds) -> Option<RuleMatch> {
     let limit = temperature_limit(facts, limits);
     let warned = nvme::is_hot(facts) || scsi::is_hot(facts);
     let now = facts.temperature.current;
@@ -317,5 +317,5 @@ fn hot(facts: &Facts, known: &Known, limits: &Thresholds) -> Option<Found> {
         limit
     };
     let holds = warned || now.is_some_and(|now| now >= from);
-    holds.then(|| Found::new(i64::from(now.unwrap_or(limit)), i64::from(limit)))
+    holds.then(|| RuleMatch::new(i64::from(now.unwrap_or(limit)), i64::from(limit)))
 }

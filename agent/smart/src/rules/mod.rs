@@ -35,7 +35,7 @@ pub use drivebay_model::Verdict;
 
 use super::{
     facts::Facts,
-    history::{Known, Trends},
+    history::{EarlierPolls, Trends},
     thresholds::Thresholds,
 };
 use findings::RULES;
@@ -84,7 +84,7 @@ pub struct Evaluation {
 pub fn evaluate(
     facts: &Facts,
     trends: &Trends,
-    known: &Known,
+    known: &EarlierPolls,
     thresholds: &Thresholds,
 ) -> Evaluation {
     let input = Input {
@@ -116,7 +116,7 @@ pub fn evaluate(
     }
 }
 
-fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &Known) -> RuleFinding {
+fn finding(rule: &Rule, hit: Hit, threshold: Option<u64>, known: &EarlierPolls) -> RuleFinding {
     let message = rule.message(threshold, &hit.what);
     let subject = hit.subject.unwrap_or_else(|| rule.subject.to_owned());
     let level = hit.level.unwrap_or(hit.value);
@@ -147,7 +147,7 @@ pub fn unresponsive(limits: &Thresholds) -> Option<RuleFinding> {
                 rule,
                 Hit::value(limit),
                 Some(limit),
-                &Known::default(),
+                &EarlierPolls::default(),
             ))
         }
         _ => None,

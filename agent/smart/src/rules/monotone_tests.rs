@@ -9,7 +9,7 @@ use crate::{
         Ata, Attribute, CriticalWarning, Detail, ExitStatus, Failed, SelfTest, SelfTestResult,
     },
     fixtures,
-    history::{Counter, Known, Trend, Trends},
+    history::{Counter, EarlierPolls, Trend, Trends},
     plausible::dropped,
 };
 
@@ -123,7 +123,7 @@ proptest! {
         ),
     ) {
         let limits = Thresholds::default();
-        let known = Known {
+        let known = EarlierPolls {
             levels: acknowledged.into_iter().map(|(subject, level)| (subject.to_owned(), level)).collect(),
             overheating: false,
         };

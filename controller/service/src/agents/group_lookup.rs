@@ -16,7 +16,7 @@ use crate::{catalog::Node, inventory::Inventory};
 
 /// A group snapshot and the agent that reports it.
 #[derive(Debug, Clone)]
-pub struct FoundGroup {
+pub struct ReportedGroup {
     pub agent: Arc<Agent>,
     /// As its snapshots report it; its id names the node they are on.
     pub group: SnapshotGroup,
@@ -27,7 +27,7 @@ pub struct FoundGroup {
     pub moved_from: Option<String>,
 }
 
-impl FoundGroup {
+impl ReportedGroup {
     fn new(
         agent: Arc<Agent>,
         members: Vec<(VolumeSnapshot, Volume)>,
@@ -50,7 +50,7 @@ impl Agents {
     /// # Errors
     /// `NotThere` only if the agent is connected and has scanned every drive. A group of a disconnected node is returned as last
     /// reported, and is `NotKnownYet` if it was not reported. `SnapshotsNotKnown`: it may be on a drive that is missing.
-    pub fn group_snapshot(&self, id: &str) -> Result<FoundGroup, LookupError> {
+    pub fn group_snapshot(&self, id: &str) -> Result<ReportedGroup, LookupError> {
         let of = IdOf::GroupSnapshot;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
@@ -65,7 +65,7 @@ impl Agents {
             return Ok(found);
         }
         let agent = owner?;
-        FoundGroup::new(agent.clone(), here, None)
+        ReportedGroup::new(agent.clone(), here, None)
             .ok_or_else(|| self.absent(of, id, &agent, complete))
     }
 
@@ -75,11 +75,11 @@ impl Agents {
         &self,
         id: &VolumeId,
         others: BTreeMap<Node, Vec<(VolumeSnapshot, Volume)>>,
-    ) -> Option<FoundGroup> {
+    ) -> Option<ReportedGroup> {
         let found = others.into_iter().filter_map(|(node, members)| {
             let agent = self.get(&node)?;
             let is_there = agent.look(Inventory::complete);
-            is_there.then(|| FoundGroup::new(agent, members, Some(id.node.clone())))?
+            is_there.then(|| ReportedGroup::new(agent, members, Some(id.node.clone())))?
         });
         found.max_by_key(|found| found.members.len())
     }

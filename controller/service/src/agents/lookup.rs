@@ -16,7 +16,7 @@ use crate::{
 
 /// A volume and the agent that reports it.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct ReportedVolume {
     pub agent: Arc<Agent>,
     /// The volume as last reported; its id names the node it is on.
     pub volume: Volume,
@@ -26,7 +26,7 @@ pub struct Found {
 
 /// A snapshot and the agent that reports it.
 #[derive(Debug, Clone)]
-pub struct FoundSnapshot {
+pub struct ReportedSnapshot {
     pub agent: Arc<Agent>,
     /// The snapshot as last reported; its id names the node it is on.
     pub snapshot: VolumeSnapshot,
@@ -167,7 +167,7 @@ impl Agents {
 
     /// Returns the volume of this id as in the catalog, and the agent that reports it. A volume on another node than
     /// the one in its id is found if that node's agent reports it.
-    pub fn volume(&self, id: &str) -> Result<Found, LookupError> {
+    pub fn volume(&self, id: &str) -> Result<ReportedVolume, LookupError> {
         let of = IdOf::Volume;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
@@ -182,14 +182,14 @@ impl Agents {
         if let (Ok(agent), Some(volume)) = (&owner, &here)
             && complete
         {
-            return Ok(Found {
+            return Ok(ReportedVolume {
                 agent: agent.clone(),
                 volume: volume.clone(),
                 moved_from: None,
             });
         }
         if let Some((agent, volume)) = self.elsewhere(&parsed) {
-            return Ok(Found {
+            return Ok(ReportedVolume {
                 agent,
                 volume,
                 moved_from: Some(parsed.node),
@@ -197,7 +197,7 @@ impl Agents {
         }
         let agent = owner?;
         match here {
-            Some(volume) => Ok(Found {
+            Some(volume) => Ok(ReportedVolume {
                 agent,
                 volume,
                 moved_from: None,
@@ -207,7 +207,7 @@ impl Agents {
     }
 
     /// As [`volume`](Self::volume), for a caller of CSI: a copy that is still being made does not exist yet.
-    pub fn volume_of_csi(&self, id: &str) -> Result<Found, LookupError> {
+    pub fn volume_of_csi(&self, id: &str) -> Result<ReportedVolume, LookupError> {
         let found = self.volume(id)?;
         match is_copying(&found.volume) {
             true => Err(LookupError::Copying {
@@ -220,7 +220,7 @@ impl Agents {
 
     /// Returns the snapshot of this id as in the catalog, its volume, and the agent that reports both. A snapshot on another node than
     /// the one in its id is found if that node's agent reports it. A snapshot that is still being created does not exist yet.
-    pub fn snapshot(&self, id: &str) -> Result<FoundSnapshot, LookupError> {
+    pub fn snapshot(&self, id: &str) -> Result<ReportedSnapshot, LookupError> {
         let of = IdOf::Snapshot;
         let parsed = parse_as(of, id)?;
         let owner = self.owner(of, &parsed);
@@ -235,7 +235,7 @@ impl Agents {
         }
         let agent = owner?;
         match here {
-            Some((snapshot, volume)) => Ok(FoundSnapshot {
+            Some((snapshot, volume)) => Ok(ReportedSnapshot {
                 agent,
                 snapshot,
                 volume,
@@ -260,13 +260,13 @@ impl Agents {
 
     /// Returns the snapshot of this uuid on another node than the id names, from connected agents that have scanned every drive; of
     /// several, the one of the volume with the highest generation. None does not mean that it does not exist.
-    pub fn snapshot_elsewhere(&self, id: &VolumeId) -> Option<FoundSnapshot> {
+    pub fn snapshot_elsewhere(&self, id: &VolumeId) -> Option<ReportedSnapshot> {
         let places = self.catalog().snapshot_places(id.uuid).into_iter();
         let others = places.filter(|place| *place.key.node != *id.node);
         let found = others.filter_map(|place| {
             let agent = self.get(&place.key.node)?;
             let (snapshot, volume) = answered(&place)?;
-            agent.look(Inventory::complete).then(|| FoundSnapshot {
+            agent.look(Inventory::complete).then(|| ReportedSnapshot {
                 agent,
                 snapshot,
                 volume,

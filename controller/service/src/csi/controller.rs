@@ -23,7 +23,7 @@ use super::{
     volumes::{self, CapacityQuery, signed},
 };
 use crate::{
-    agents::{Agents, Found},
+    agents::{Agents, ReportedVolume},
     audit::Record,
     inventory::Inventory,
     page::parse_token,
@@ -251,7 +251,7 @@ impl ControllerService {
         let range = validate::required_capacity_range(request.capacity_range.as_ref())?;
         let capability = request.volume_capability.as_ref();
         let capability = capability.map(validate::capability).transpose()?;
-        let Found {
+        let ReportedVolume {
             agent,
             volume,
             moved_from,
@@ -356,7 +356,7 @@ impl ControllerService {
     }
 }
 
-fn whereabouts(found: &Found) -> Whereabouts<'_> {
+fn whereabouts(found: &ReportedVolume) -> Whereabouts<'_> {
     match &found.moved_from {
         Some(from) => Whereabouts::Moved {
             from,

@@ -14,7 +14,7 @@ use super::{
     snapshots::{shown, with_node},
 };
 use crate::{
-    agents::{Agents, FoundGroup, IdOf, LookupError, parse_as},
+    agents::{Agents, IdOf, LookupError, ReportedGroup, parse_as},
     call::{CallError, deletion},
     catalog::Key,
 };
@@ -76,7 +76,7 @@ fn check_named(
     agents: &Agents,
     id: &VolumeId,
     named: &[String],
-    found: &FoundGroup,
+    found: &ReportedGroup,
 ) -> Result<(), IdMismatch> {
     check_ids(id, named, &found.members, |named| {
         let place = agents.catalog().snapshot(&Key::from(named));
@@ -108,7 +108,7 @@ pub(crate) fn get_group(
     let parsed = parse_as(IdOf::GroupSnapshot, id)?;
     let found = agents.group_snapshot(id)?;
     check_named(agents, &parsed, named, &found)?;
-    let FoundGroup {
+    let ReportedGroup {
         agent,
         mut group,
         members,

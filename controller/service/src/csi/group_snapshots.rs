@@ -14,7 +14,7 @@ use super::{
     snapshots::shown,
 };
 use crate::{
-    agents::{Agent, Agents, Found, IdOf, LookupError},
+    agents::{Agent, Agents, IdOf, LookupError, ReportedVolume},
     call::{CHANGE_DEADLINE, CallError, call},
     catalog::SnapshotPlace,
 };
@@ -93,7 +93,7 @@ pub(crate) async fn create_group(
 fn sources(agents: &Agents, ids: &[String]) -> Result<(Arc<Agent>, Vec<String>), CreateGroupError> {
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
-        let Found {
+        let ReportedVolume {
             agent,
             volume,
             moved_from,

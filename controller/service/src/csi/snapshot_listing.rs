@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::snapshots::{shown, shown_as};
 use crate::{
-    agents::{Agents, Found, LookupError, parse},
+    agents::{Agents, LookupError, ReportedVolume, parse},
     catalog::{Key, is_answered},
     expected::EXPECTED,
     page::{MAX_ENTRIES, page},
@@ -71,7 +71,7 @@ fn of_volume(
     key: &TopologyKey,
     id: &str,
 ) -> Result<Vec<csi::Snapshot>, LookupError> {
-    let Found { agent, volume, .. } = agents.volume_of_csi(id)?;
+    let ReportedVolume { agent, volume, .. } = agents.volume_of_csi(id)?;
     if volume.state == EXPECTED {
         // Known only from its PersistentVolume, so its snapshots are unknown.
         let node = agent.node().to_owned();

@@ -13,7 +13,7 @@ use super::{
     volumes::signed,
 };
 use crate::{
-    agents::{Agents, Found, FoundSnapshot, IdOf, LookupError, parse_as},
+    agents::{Agents, IdOf, LookupError, ReportedSnapshot, ReportedVolume, parse_as},
     call::{CHANGE_DEADLINE, CallError, call, deletion},
     catalog::{Key, SnapshotPlace},
     inventory::Inventory,
@@ -42,7 +42,7 @@ pub(super) fn shown(
 }
 
 /// Returns a snapshot that was looked up in CSI's form. Its id and its group's name the node in the requested id.
-pub(super) fn shown_as(id: &str, found: FoundSnapshot, key: &TopologyKey) -> csi::Snapshot {
+pub(super) fn shown_as(id: &str, found: ReportedSnapshot, key: &TopologyKey) -> csi::Snapshot {
     let node = found.agent.node();
     let mut shown = shown(found.snapshot, found.volume.id, node, key);
     id.clone_into(&mut shown.snapshot_id);
@@ -102,7 +102,7 @@ pub(crate) async fn create_snapshot(
 ) -> Result<csi::Snapshot, CreateSnapshotError> {
     let name = requested.name.clone();
     let creation = async move {
-        let Found {
+        let ReportedVolume {
             agent,
             volume,
             moved_from,

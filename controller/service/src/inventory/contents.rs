@@ -25,9 +25,9 @@ pub(super) struct InventoryBuilder {
 /// Size and marks of a volume, packed into one number, since there may be a million: the bytes that it counts against the
 /// node's bound, far below 512 MiB, and three bits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known(u32);
+pub(super) struct PackedVolume(u32);
 
-impl Known {
+impl PackedVolume {
     const EXISTS: u32 = 1 << 31;
     const TROUBLED: u32 = 1 << 30;
     const MOVE: u32 = 1 << 29;
@@ -69,7 +69,7 @@ pub(super) struct Shown {
     pub(super) revision: u64,
     pub(super) classes: Classes,
     pub(super) drives: Drives,
-    pub(super) volumes: BTreeMap<Uuid, Known>,
+    pub(super) volumes: BTreeMap<Uuid, PackedVolume>,
     // Findings about the host. At most [`MAX_FINDINGS_BYTES`](bounds::MAX_FINDINGS_BYTES); not counted in `bytes`.
     pub(super) findings: Vec<Finding>,
     pub(super) bytes: usize,

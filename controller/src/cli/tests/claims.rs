@@ -39,7 +39,7 @@ fn cluster() -> Served {
     .serve()
 }
 
-fn unclaimed(served: &Served, pvs: &str, more: &[&str]) -> Said {
+fn unclaimed(served: &Served, pvs: &str, more: &[&str]) -> CommandOutput {
     let file = served.dir().join("pvs.json");
     std::fs::write(&file, pvs).unwrap();
     let mut line = vec!["volumes", "--unclaimed", file.to_str().unwrap()];

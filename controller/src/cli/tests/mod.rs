@@ -24,13 +24,13 @@ use crate::config::{Cli, Command};
 const GIB: u64 = 1 << 30;
 
 /// Result of a command.
-struct Said {
+struct CommandOutput {
     result: Result<(), CommandError>,
     out: String,
     notes: String,
 }
 
-impl Said {
+impl CommandOutput {
     fn ok(self) -> String {
         self.result.unwrap();
         self.out
@@ -43,7 +43,7 @@ impl Said {
 }
 
 /// Runs a command line against the controller on this socket.
-fn ask(socket: &Path, line: &[&str]) -> Said {
+fn ask(socket: &Path, line: &[&str]) -> CommandOutput {
     let mut words = vec!["drivebay-controller"];
     words.extend(line);
     let socket = socket.to_str().unwrap();
@@ -55,7 +55,7 @@ fn ask(socket: &Path, line: &[&str]) -> Said {
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
     let result = execute(&command, &mut out, &mut notes);
-    Said {
+    CommandOutput {
         result,
         out: String::from_utf8(out).unwrap(),
         notes: String::from_utf8(notes).unwrap(),

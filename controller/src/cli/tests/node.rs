@@ -28,7 +28,7 @@ fn cluster(state: &str) -> Served {
     .serve()
 }
 
-fn forget(served: &Served, more: &[&str]) -> Said {
+fn forget(served: &Served, more: &[&str]) -> CommandOutput {
     let config = served.dir().join("c.toml");
     let mut line = vec!["node", "forget", "n7", "--config", config.to_str().unwrap()];
     line.extend(more);

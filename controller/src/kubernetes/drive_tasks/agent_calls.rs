@@ -370,9 +370,9 @@ fn judge(
     by: &str,
 ) -> Progress {
     let drive = &status.identity;
-    let active = moves.iter().filter(|one| {
-        one.from == *drive && is_active(one) && is_requested(only, &one.name)
-    });
+    let active = moves
+        .iter()
+        .filter(|one| one.from == *drive && is_active(one) && is_requested(only, &one.name));
     let active: Vec<&Move> = active.collect();
     if !active.is_empty() {
         return Progress::Moving(Box::new(moving(status, &active)));
@@ -533,7 +533,13 @@ mod tests {
         };
         let is = |moves: &[Move], volumes: Option<&[&str]>, only: &[&str]| {
             let texts = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
-            judge(&status, moves, volumes.map(texts).as_ref(), &texts(only), "ann")
+            judge(
+                &status,
+                moves,
+                volumes.map(texts).as_ref(),
+                &texts(only),
+                "ann",
+            )
         };
         assert_eq!(is(&[], Some(&[]), &[]), Progress::Moved);
         assert_eq!(is(&[], Some(&["a"]), &["b"]), Progress::Moved);

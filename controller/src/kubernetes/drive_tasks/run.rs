@@ -2,8 +2,8 @@
 //! result.
 
 use drivebay_objects::{
-    task::{DriveTask, DriveTaskStatus},
     drive::MANAGER,
+    task::{DriveTask, DriveTaskStatus},
     times::{format_time, now},
 };
 use std::{
@@ -83,7 +83,8 @@ impl Watched {
     fn remove_version(&mut self, task: &DriveTask) {
         let name = task.metadata.name.as_deref().unwrap_or_default();
         let watched = self.tasks.get(name);
-        if watched.is_some_and(|it| it.metadata.resource_version == task.metadata.resource_version) {
+        if watched.is_some_and(|it| it.metadata.resource_version == task.metadata.resource_version)
+        {
             self.remove(name);
         }
     }
@@ -548,7 +549,8 @@ impl Runner {
     ) -> Result<DriveTask, WriteError> {
         let name = task.metadata.name.as_deref().unwrap_or_default();
         let before = task.status.as_ref();
-        let since = before.filter(|before| before.reason == status.reason && !before.since.is_empty());
+        let since =
+            before.filter(|before| before.reason == status.reason && !before.since.is_empty());
         let since = since.map(|before| before.since.clone());
         let written = DriveTask {
             status: Some(DriveTaskStatus {

@@ -75,7 +75,11 @@ fn a_task_that_may_have_been_requested_stays_running_while_it_waits() {
         phase: phase.to_owned(),
         ..DriveTaskStatus::default()
     };
-    for (before, after) in [("", "Pending"), ("Pending", "Pending"), ("Running", "Running")] {
+    for (before, after) in [
+        ("", "Pending"),
+        ("Pending", "Pending"),
+        ("Running", "Running"),
+    ] {
         let waits = waiting(status(before), "WaitingForNode", "it waits");
         assert_eq!(waits.phase, after, "{before}");
     }

@@ -10,9 +10,9 @@ use crate::{IdentityConfig, IdentityService, metrics, socket};
 use drivebay_proto::csi::identity_server::IdentityServer;
 use tonic::service::Routes;
 
-struct Told(bool);
+struct ManagerState(bool);
 
-impl Exposed for Told {
+impl Exposed for ManagerState {
     fn collect(&self, into: &mut Families) {
         metrics::build(into, "test", "1.2.3");
     }
@@ -46,7 +46,7 @@ async fn connect(path: &std::path::Path) -> UnixStream {
 /// Returns the pages of a process whose CSI socket is in this directory.
 fn pages(dir: &std::path::Path, ready: bool) -> Pages {
     let liveness = Liveness::new(dir.join("csi.sock"), async || Ok(()));
-    Pages::all(Arc::new(Told(ready)), liveness)
+    Pages::all(Arc::new(ManagerState(ready)), liveness)
 }
 
 /// Serves CSI Identity in this directory until `stop`.

@@ -50,7 +50,7 @@ impl Work<'_> {
                 .map(|piece| (*piece, cannot(why.clone())))
                 .collect()
         };
-        let asked = match Asked::new(root.as_fd()) {
+        let asked = match SearchedMount::new(root.as_fd()) {
             Ok(asked) => asked,
             Err(why) => return all(why),
         };
@@ -76,7 +76,7 @@ struct DeviceExtent {
 }
 
 /// Mounted filesystem that is searched.
-struct Asked<'a> {
+struct SearchedMount<'a> {
     mounted: BorrowedFd<'a>,
     extents: Vec<DeviceExtent>,
     info: btrfs::Info,
@@ -124,7 +124,7 @@ fn place(extents: &[DeviceExtent], at: u64) -> Place {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> SearchedMount<'a> {
     pub(super) fn new(mounted: BorrowedFd<'a>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("btrfs does not answer: {error}");
         let info = btrfs::info(mounted).map_err(failed)?;

@@ -12,10 +12,10 @@ use super::{
     original::unread_source,
     unreadable::{GivenUp, keep, refusal},
 };
-use crate::volumes::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, moves::Pace, reach::reach_in};
+use crate::volumes::{Caller, LAYOUT_DEADLINE, VolumeError, Volumes, moves::Pace, reach::reach_in};
 use drivebay_csi::{new_snapshot::Reserve, new_volume::CopyUnreadable};
 use drivebay_layout::jobs::{
-    LayoutError, CopyError, CopyOf, CopyStep, DropPlace, ReadUsage, SetParameters, SetPlace,
+    CopyError, CopyOf, CopyStep, DropPlace, LayoutError, ReadUsage, SetParameters, SetPlace,
 };
 use drivebay_model::{
     CopySource, DriveId, DriveRef, Layout, Peer, PlaceState, SnapshotRecord, Volume, VolumeState,

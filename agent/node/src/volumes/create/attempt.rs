@@ -24,7 +24,7 @@ use super::{
     record::record,
 };
 use crate::state::Doubt;
-use drivebay_layout::jobs::{LayoutError, Changed, Claim, Create};
+use drivebay_layout::jobs::{Changed, Claim, Create, LayoutError};
 use drivebay_model::{
     ClassConfig, CopySource, CreatedFor, Drive, DriveId, DriveRef, DriveState, Label, Record,
     RecordState, Volume, VolumeState, cause::chain,

@@ -3,7 +3,7 @@
 use super::super::VolumeError;
 use drivebay_csi::Content;
 use drivebay_fs::{
-    kernel_options::{self, Asked},
+    kernel_options::{self, OptionsCheck},
     kind, mkfs_trial, parse_mount_flags,
 };
 use drivebay_model::{DriveState, Record, Snapshot, units::human_size};
@@ -37,12 +37,12 @@ pub(super) async fn check_mount_options(
     let all = [record.mount_options.as_slice(), mount_flags].concat();
     let flags = parse_mount_flags(&all).map_err(|error| invalid(error.to_string()))?;
     match kernel_options::ask_soon(fs_type, flags).await {
-        Asked::Accepted => Ok(()),
-        Asked::Refused { options, why } => Err(invalid(format!(
+        OptionsCheck::Accepted => Ok(()),
+        OptionsCheck::Refused { options, why } => Err(invalid(format!(
             "the kernel refuses {options:?} ({why}); correct mountOptions of the StorageClass, or mount-options of class {}",
             record.class
         ))),
-        Asked::NotChecked { why } => {
+        OptionsCheck::NotChecked { why } => {
             tracing::debug!(reason = why, "mount options not checked before the mount");
             Ok(())
         }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use drivebay_model::{
     ClassConfig, CreatedFor, Extent, FsType, Mode, Record, RecordState,
-    created_for::{keep_manual, keep_created_at},
+    created_for::{keep_created_at, keep_manual},
 };
 
 /// Returns the mode of a volume with this content, and its filesystem: the class's unless the request names one.

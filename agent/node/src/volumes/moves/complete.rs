@@ -12,7 +12,7 @@ use crate::{
     state::moves::{MoveProgress, MoveRecord},
     volumes::{VolumeError, Volumes, guard::VolumeGuard},
 };
-use drivebay_layout::jobs::{LayoutError, Look, SetPlace};
+use drivebay_layout::jobs::{LayoutError, ReadDrive, SetPlace};
 use drivebay_model::{
     CommitNote, Contents, DriveId, DriveRef, PlaceState, RecordState, cause::chain,
 };
@@ -163,7 +163,7 @@ impl Volumes {
         incoming: &PlaceState,
         note: &CommitNote,
     ) -> Result<(), MoveError> {
-        let job = Look {
+        let job = ReadDrive {
             drive: ends.target.clone(),
             repair: false,
         };
@@ -264,7 +264,7 @@ impl Volumes {
     }
 
     async fn look(&self, id: &DriveId, drive: &DriveRef) -> Option<Contents> {
-        let job = Look {
+        let job = ReadDrive {
             drive: drive.clone(),
             repair: false,
         };

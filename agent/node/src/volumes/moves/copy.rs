@@ -10,9 +10,9 @@ use super::{MovePhase, RECORD_DEADLINE, pace::Pace};
 use crate::{
     inventory::can_be_copied,
     state::moves::MoveRecord,
-    volumes::{LAYOUT_DEADLINE, Caller, VolumeError, Volumes, guard::VolumeGuard},
+    volumes::{Caller, LAYOUT_DEADLINE, VolumeError, Volumes, guard::VolumeGuard},
 };
-use drivebay_layout::jobs::{LayoutError, Claim, CopyError, CopyOf, CopyStep, Create};
+use drivebay_layout::jobs::{Claim, CopyError, CopyOf, CopyStep, Create, LayoutError};
 use drivebay_model::{
     DriveId, DriveRef, DriveState, Extent, Label, Peer, PlaceState, Record, Snapshot, Volume,
     cause::chain,

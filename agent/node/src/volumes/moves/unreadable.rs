@@ -1,7 +1,7 @@
 //! Unreadable sectors of a moving volume: those that are free space of its filesystem do not stop the move.
 
 use super::copy::{Ends, MoveError};
-use crate::volumes::{Volumes, guard::VolumeGuard, locate::Asked};
+use crate::volumes::{Volumes, guard::VolumeGuard, locate::LocateResult};
 use drivebay_model::{
     Extent, RecordState,
     cause::chain,
@@ -29,13 +29,13 @@ impl Volumes {
                     .locate_for(held, volume, &ends.source, fs_type, unreadable.clone())
                     .await;
                 match asked {
-                    Asked::Answered(pieces) => pieces,
-                    Asked::NotNow => {
+                    LocateResult::Answered(pieces) => pieces,
+                    LocateResult::NotNow => {
                         return Err(MoveError::NotNow(
                             "something else uses the volume or its drive".into(),
                         ));
                     }
-                    Asked::Failed(error) => {
+                    LocateResult::Failed(error) => {
                         tracing::warn!(volume = %volume.uuid, error = %chain(&error), "cannot ask the filesystem of a moving volume about unreadable sectors");
                         Vec::new()
                     }

@@ -20,10 +20,10 @@ use super::{
     refuse_internal,
 };
 use crate::volumes::{
-    LAYOUT_DEADLINE, Caller, VolumeError, Volumes,
+    Caller, LAYOUT_DEADLINE, VolumeError, Volumes,
     guard::{Key, VolumeGuard},
 };
-use drivebay_layout::jobs::{CompleteSnapshots, Look};
+use drivebay_layout::jobs::{CompleteSnapshots, ReadDrive};
 use drivebay_model::{
     DriveId, DriveRef, PlacedSnapshot, Snapshot, SnapshotRecord, Volume, cause::chain,
     volume_snapshot::SnapshotGroup,
@@ -205,7 +205,7 @@ impl Volumes {
 
     async fn read_drives(&self, members: &[Guarded]) -> Result<(), VolumeError> {
         for (id, drive) in drives(members) {
-            let job = Look {
+            let job = ReadDrive {
                 drive: drive.clone(),
                 repair: false,
             };

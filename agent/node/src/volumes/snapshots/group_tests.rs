@@ -177,7 +177,10 @@ async fn a_member_is_not_deleted_alone_and_a_group_not_while_one_is_copied() {
 async fn all_members_are_deleted_or_the_answer_is_an_error() {
     let rig = node(Layout::Lvm, vec![with_member(1), with_member(2)]).await;
     let deleted = rig.volumes.delete_group(&id(77)).await;
-    assert!(matches!(deleted, Err(VolumeError::Layout(_))), "{deleted:?}");
+    assert!(
+        matches!(deleted, Err(VolumeError::Layout(_))),
+        "{deleted:?}"
+    );
     assert!(!is_any_guarded(&rig));
     assert_eq!(both(Ok(3), Ok(2)).unwrap(), 3);
     let stopping = || Err(VolumeError::Stopping);

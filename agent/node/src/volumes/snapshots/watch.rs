@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::volumes::{Volumes, rest::Rest};
-use drivebay_layout::jobs::{Look, ReadUsage, SnapshotUsage};
+use drivebay_layout::jobs::{ReadDrive, ReadUsage, SnapshotUsage};
 use drivebay_model::{DriveId, DriveRef, PlacedSnapshot, Snapshot, cause::chain};
 use drivebay_worker::{Lane, Slot, WorkerKey};
 
@@ -142,7 +142,7 @@ impl Volumes {
         }
     }
 
-    /// Records snapshots that the kernel has invalidated as lost on their drive, by a `Look` with repair, and updates the inventory. Backs
+    /// Records snapshots that the kernel has invalidated as lost on their drive, by a `ReadDrive` with repair, and updates the inventory. Backs
     /// off after failures.
     async fn record_losses(
         &self,
@@ -170,7 +170,7 @@ impl Volumes {
         for one in lost.iter().filter(|one| is_news(one)) {
             tracing::error!(drive = %drive.id, volume = %one.record.volume, snapshot = %one.record.uuid, name = one.record.name, "a snapshot is lost: its reserve was full, or its store could not be written; the volume is not affected");
         }
-        let job = Look {
+        let job = ReadDrive {
             drive: drive.clone(),
             repair: true,
         };
