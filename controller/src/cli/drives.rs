@@ -74,7 +74,7 @@ pub async fn run(
     let by = args
         .sort
         .or(args.show.watch.watch.map(|_| DriveSort::Health));
-    let mut show = |node: &NodeDrives, drive: &Drive| {
+    let mut show = |node: &NodeDrives, drive: &Drive| -> Result<(), CommandError> {
         let whole = !args.names.is_empty();
         if list.output.document().is_none() && !args.all && !whole && is_noise(drive) {
             hidden += 1;

@@ -131,7 +131,7 @@ pub async fn run(
     let at_once = by.is_none() && args.names.is_empty();
     let is_whole = wide || !args.names.is_empty();
     let mut legend = Legend::default();
-    let mut show = |client: &Client, there: &VolumeOnNode| {
+    let mut show = |client: &Client, there: &VolumeOnNode| -> Result<(), CommandError> {
         let Some(volume) = &there.volume else {
             return Err(client.senseless("a volume without a description").into());
         };

@@ -8,7 +8,7 @@ use drivebay_objects::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -31,10 +31,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    agent_calls::{Accepted, CallFailed, Progress, operator, progress, request},
+    agent_calls::{Accepted, CallFailed, operator, request},
     names::Names,
     operation::{Operation, operation},
-    plan::{Context, Decision, Phase, TOO_OLD, Target, is_long, key, needs_names, plan},
+    plan::{Context, Decision, Phase, Target, is_long, needs_names, plan},
+    progress::{Progress, progress},
+    watched::{Watched, lock},
 };
 use crate::{
     kubernetes::follow::watch_all,
@@ -51,8 +53,6 @@ const SET_ASIDE: Duration = Duration::from_mins(1);
 const MAX_ACTIONS: usize = 32;
 /// Time limit of a request to the API server.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Most deleted tasks that are kept in memory, the latest.
-const MAX_DELETED: usize = 10_000;
 
 /// Options of [`follow_tasks`].
 #[derive(Debug, Clone)]
@@ -60,78 +60,6 @@ pub struct Options {
     /// Most nodes of the cluster with an evacuation at one time.
     pub max_evacuations: usize,
     pub counts: Arc<DriveTaskCounts>,
-}
-
-/// Watched tasks.
-#[derive(Debug, Default)]
-struct Watched {
-    tasks: BTreeMap<String, DriveTask>,
-    listing: BTreeSet<String>,
-    is_complete: bool,
-    // Specifications of deleted tasks that were not withdrawn while they were Pending, and when they were deleted.
-    deleted: BTreeMap<String, i64>,
-}
-
-impl Watched {
-    fn put(&mut self, task: DriveTask) -> String {
-        let name = task.metadata.name.clone().unwrap_or_default();
-        self.tasks.insert(name.clone(), task);
-        name
-    }
-
-    /// Removes a task that the API server no longer has, unless a later version was watched meanwhile.
-    fn remove_version(&mut self, task: &DriveTask) {
-        let name = task.metadata.name.as_deref().unwrap_or_default();
-        let watched = self.tasks.get(name);
-        if watched.is_some_and(|it| it.metadata.resource_version == task.metadata.resource_version)
-        {
-            self.remove(name);
-        }
-    }
-
-    fn remove(&mut self, name: &str) {
-        let Some(task) = self.tasks.remove(name) else {
-            return;
-        };
-        if matches!(Phase::of(&task), Phase::Running | Phase::Succeeded) {
-            self.deleted.insert(key(&task), now());
-        }
-        // A new task of the same specification is older than an hour by then.
-        let oldest = now().saturating_sub(2 * TOO_OLD);
-        self.deleted.retain(|_, at| *at >= oldest);
-        while self.deleted.len() > MAX_DELETED {
-            let oldest = self.deleted.iter().min_by_key(|(_, at)| **at);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
-                return;
-            };
-            self.deleted.remove(&oldest);
-        }
-    }
-
-    fn apply(&mut self, event: Event<DriveTask>) {
-        match event {
-            Event::Init => self.listing.clear(),
-            Event::InitApply(task) => {
-                let name = self.put(task);
-                self.listing.insert(name);
-            }
-            Event::InitDone => {
-                let listed = std::mem::take(&mut self.listing);
-                let gone = self.tasks.keys().filter(|name| !listed.contains(*name));
-                let gone: Vec<String> = gone.cloned().collect();
-                gone.iter().for_each(|name| self.remove(name));
-                self.is_complete = true;
-            }
-            Event::Apply(task) => {
-                self.put(task);
-            }
-            Event::Delete(task) => self.remove(task.metadata.name.as_deref().unwrap_or_default()),
-        }
-    }
-}
-
-fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
-    watched.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Follows all tasks and carries them out until `stop`.
