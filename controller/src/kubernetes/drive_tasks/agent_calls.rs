@@ -1,8 +1,8 @@
 //! Requests to the node's agent for a task, and the progress of its moves.
 
-use drivebay_common::units::{count, human_seconds, human_size};
+use drivebay_common::units::count;
 use drivebay_objects::{
-    task::{Acknowledge, DriveTask, DriveTaskStatus, Evacuate, WaitingVolume},
+    task::{Acknowledge, DriveTask, Evacuate},
     times::parse_time,
 };
 use drivebay_proto::{
@@ -22,7 +22,6 @@ use drivebay_service::{
 use tonic::Code;
 
 use super::{operation::Operation, plan::Target};
-use crate::kubernetes::drive_objects::DriveUse;
 
 /// Most bytes of the name of an operator that an agent accepts.
 const MAX_BY: usize = 512;

@@ -22,7 +22,6 @@ use drivebay_service::{
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams, Preconditions},
-    runtime::watcher::Event,
 };
 use tokio::{
     task::JoinSet,
