@@ -2,13 +2,16 @@
 //! of which are created and deleted while others are written to.
 #![allow(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use drivebay_hwtests::{
     GIB, MIB, csi, digest,
     lab::{
         DriveSpec, Events, Held, LabRig, Machine, MachineSpec, Writer,
-        letters::{LAB_LIMIT, class_per_drive, persistently},
+        letters::{class_per_drive, persistently},
     },
     node::Placed,
 };
@@ -52,14 +55,20 @@ async fn lab() -> Held<MutexGuard<'static, Option<LabRig>>> {
     held
 }
 
-/// Returns the kernel name of a volume's partition; waits until udevd's link of its PARTUUID refers to it.
+/// Limit for udevd's queue: each write to a disk's table is an event of every partition, and the emulated host handles a few in a second.
+const QUEUE_LIMIT: Duration = Duration::from_secs(1800);
+
+/// Returns the kernel name of a volume's partition, to which udevd's link of its PARTUUID refers after all events.
 async fn linked(lab: &LabRig, volume: &Placed) -> String {
     let device = lab.device(volume).await;
     let uuid = volume.id.split('@').next().unwrap();
     let link = format!("readlink -e /dev/disk/by-partuuid/{uuid}");
-    lab.guest().wait_until(LAB_LIMIT, &link, |guest| {
-        (guest.ran(&link).stdout.trim() == device.to_str().unwrap()).then_some(())
-    });
+    lab.guest()
+        .wait_until(QUEUE_LIMIT, "udevd has handled all events", |guest| {
+            guest.ran("udevadm settle --timeout=50").ok().then_some(())
+        });
+    // A missed link is one that no event will make.
+    assert_eq!(lab.guest().run(&link).trim(), device.to_str().unwrap());
     device.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
