@@ -365,7 +365,10 @@ async fn a_volume_that_is_wanted_again_is_staged_and_its_check_is_gone() {
     let (rig, volume, tool) = being_checked().await;
     let running = || async {
         let inventory = rig.inventory().await;
-        inventory.volumes[0].check.clone().map(|it| it.method)
+        inventory.volumes[0]
+            .running_check
+            .clone()
+            .map(|it| it.method)
     };
     assert_eq!(running().await.as_deref(), Some("unmounted"));
     rig.use_volume(&volume).await;

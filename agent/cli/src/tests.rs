@@ -624,6 +624,7 @@ fn volume_json_is_in_bytes_and_sorted() {
         }
       ],
       "checks": [],
+      "running_check": null,
       "erased_bytes": 4294967296,
       "erase_eta_seconds": 3700,
       "parameters": {

@@ -352,7 +352,7 @@ pub(crate) fn checks<'a>(
         text: details.to_owned(),
         method: text(method),
     };
-    let running = volume.check.iter();
+    let running = volume.running_check.iter();
     let running =
         running.map(move |one| of_volume(one.since, RUNNING, "has not ended", &one.method));
     let ended = volume.checks.iter();

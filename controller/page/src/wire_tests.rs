@@ -283,7 +283,7 @@ fn a_check_that_runs_is_listed_before_those_that_ended() {
         method: "unmounted".into(),
         ..agent::FilesystemCheck::default()
     }];
-    one.check = Some(agent::RunningCheck {
+    one.running_check = Some(agent::RunningCheck {
         since: 5,
         method: "scrub".into(),
     });

@@ -42,6 +42,11 @@ fn the_plugin_lists_and_acts_with_the_rights_of_its_user() {
         let text = plugin(cluster, &[list]).unwrap();
         println!("$ kubectl drivebay {list}\n{text}");
     }
+    // The cluster may have no snapshots' CRDs.
+    match plugin(cluster, &["snapshots"]) {
+        Ok(text) => println!("$ kubectl drivebay snapshots\n{text}"),
+        Err(text) => assert!(text.contains("install the CRDs"), "{text}"),
+    }
     let drives = json(cluster, &["drives"]);
     let mut all = drives["drives"].as_array().unwrap().iter();
     let listed = all.find(|drive| drive["name"] == name).unwrap();

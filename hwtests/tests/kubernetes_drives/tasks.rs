@@ -271,32 +271,33 @@ fn an_order_of_a_backup_or_of_a_created_again_object_is_not_carried_out() {
     let cluster = Cluster::running();
     cluster.installed();
     cluster.drivebay_is_up();
-    let drive = wait::until(LIMIT, "there is a drive", || {
-        cluster.list("default", &["drives"]).first().map(name_of)
-    });
-    let by = admin(&cluster);
+    let it = cluster.scenario("task-orders");
+    let cluster = &it.cluster;
+    // Only a claimed drive can be cordoned.
+    let drive = with_volume(&it, "ordered");
+    let by = admin(cluster);
     let mut old = task("restored", &drive, &by, &json!({"cordon": {}}));
     old["spec"]["issuedAt"] = issued(Duration::from_secs(3700)).into();
-    create(&cluster, &old, None).unwrap();
-    let status = until(&cluster, "restored", "Failed");
+    create(cluster, &old, None).unwrap();
+    let status = until(cluster, "restored", "Failed");
     assert_eq!(status["reason"], "Expired", "{status:#}");
-    accepts(&cluster, &drive, "True");
+    accepts(cluster, &drive, "True");
 
     let once = task("once", &drive, &by, &json!({"cordon": {}}));
-    create(&cluster, &once, None).unwrap();
-    until(&cluster, "once", "Succeeded");
+    create(cluster, &once, None).unwrap();
+    until(cluster, "once", "Succeeded");
     carried_out(
-        &cluster,
+        cluster,
         "back",
         &drive,
         &json!({"uncordon": {}}),
         "Succeeded",
     );
     cluster.kubectl(&["delete", "drivetask", "once"]);
-    create(&cluster, &once, None).unwrap();
-    let status = until(&cluster, "once", "Failed");
+    create(cluster, &once, None).unwrap();
+    let status = until(cluster, "once", "Failed");
     assert_eq!(status["reason"], "AlreadyCarriedOut", "{status:#}");
-    accepts(&cluster, &drive, "True");
+    accepts(cluster, &drive, "True");
     cluster.kubectl(&["delete", "drivetasks", "--all"]);
 }
 

@@ -472,7 +472,7 @@ pub fn volume(
         let text = snapshots::describe(snapshot, now);
         sheet.line(if index == 0 { "snapshots" } else { "" }, &text);
     }
-    if let Some(check) = &volume.check {
+    if let Some(check) = &volume.running_check {
         let text = format!("since {} ({})", sheet.ago(check.since), check.method);
         sheet.line("being checked", &text);
     }

@@ -246,7 +246,7 @@ impl Sender {
             conditions: conditions(volume),
             mounts: volume.mounts.clone(),
             checks: volume.checks.iter().map(check).collect(),
-            check: volume.checking.map(|running| wire::RunningCheck {
+            running_check: volume.checking.map(|running| wire::RunningCheck {
                 since: running.since,
                 method: running.method.as_str().to_owned(),
             }),

@@ -445,7 +445,7 @@ fn volume_json_says_where_it_is() {
     assert_eq!(
         text,
         r#"{"volumes": [
-{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"places":[],"generation":null,"mounts":["/staging","/pods/1"],"pods":[],"conditions":[],"checks":[],"erased_bytes":0,"erase_eta_seconds":null,"parameters":{},"manual":false,"created_at":null,"created_for":null,"usage":null}
+{"node":"n1","node_state":"connected","id":"00000000-0000-4000-8000-000000000002@n1","name":"pvc-2","class":"bulk","drive":"wwn-a","device":"sda2","size_bytes":10737418240,"mode":"mount","fs_type":"ext4","state":"ready","in_use":true,"places":[],"generation":null,"mounts":["/staging","/pods/1"],"pods":[],"conditions":[],"checks":[],"running_check":null,"erased_bytes":0,"erase_eta_seconds":null,"parameters":{},"manual":false,"created_at":null,"created_for":null,"usage":null}
 ]}
 "#
     );

@@ -192,7 +192,10 @@ fn a_drive_that_no_node_reports_is_waited_for_only_while_a_node_is_missing() {
             ..
         }
     ));
-    let late = with(task("a", "wwn-9", NOW - TOO_OLD - 1), "Pending", NOW - 60);
+    let mut late = with(task("a", "wwn-9", NOW - TOO_OLD - 1), "Pending", NOW - 60);
+    let status = late.status.as_mut().unwrap();
+    status.reason = "DriveNotFound".to_owned();
+    status.since = format_time(NOW - TOO_OLD - 1);
     assert!(matches!(
         plan.one(&late),
         Decision::Fail {
