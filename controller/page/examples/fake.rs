@@ -462,6 +462,13 @@ impl Source for Fake {
             text: HOSTILE.into(),
             method: Some("snapshot".into()),
         };
+        let running = Check {
+            at: START - DAY / 24,
+            outcome: "running".into(),
+            text: "has not ended".into(),
+            method: Some("scrub".into()),
+            ..check.clone()
+        };
         let silent = (self.nodes > AWAY).then(|| node_name(AWAY));
         let silent = silent.into_iter().collect();
         Box::pin(async move {
@@ -469,7 +476,7 @@ impl Source for Fake {
                 moves: vec![one, hostile],
                 copies: Vec::new(),
                 erases: vec![erase],
-                checks: vec![check],
+                checks: vec![running, check],
                 silent,
                 more: false,
             }
