@@ -59,7 +59,7 @@ export class ActivityView {
     this.trouble = h("p", { class: "trouble", role: "alert", hidden: true });
     this.silent = h("p", { class: "trouble", hidden: true });
     this.parts = kinds(store).map(({ kind, title, empty, columns, optional, sort }) => {
-      const table = new Table({ label: title, columns, empty, sort, rowKey: (row) => [row.node, row.volume, row.from ?? row.drive, row.to].join(" ") });
+      const table = new Table({ label: title, columns, empty, sort, rowKey: (row) => [row.node, row.volume, row.from ?? row.drive, row.to, row.at, row.outcome].join(" ") });
       const sum = h("span", { class: "side-sum" }, NONE);
       return { kind, empty, table, sum, optional, element: h("section", { class: "panel", "aria-labelledby": `activity-${kind}`, hidden: optional }, h("div", { class: "panel-head" },
         h("h2", { id: `activity-${kind}` }, title), sum), table.element) };
