@@ -41,11 +41,11 @@ pub(super) struct Remote<S> {
     pub(super) replica: watch::Sender<(String, String)>,
 }
 
-const MANUAL: &str = "this is done by a person on the node itself, with `drivebay-agent`";
+const ONLY_ON_HOST: &str = "this is done by a person on the node itself, with `drivebay-agent`";
 
 // Error of every call that controllers must not make.
-fn manual<T>() -> Answer<T> {
-    Err(Status::permission_denied(MANUAL))
+fn only_on_host<T>() -> Answer<T> {
+    Err(Status::permission_denied(ONLY_ON_HOST))
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -164,13 +164,13 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn rescan(&self, _: Request<RescanRequest>) -> Answer<RescanResponse> {
-        manual()
+        only_on_host()
     }
 
     type WipeDriveStream = S::WipeDriveStream;
 
     async fn wipe_drive(&self, _: Request<WipeDriveRequest>) -> Answer<Self::WipeDriveStream> {
-        manual()
+        only_on_host()
     }
 
     async fn acknowledge_drive(
@@ -190,7 +190,7 @@ impl<S: Agent> Agent for Remote<S> {
         &self,
         _: Request<UnacknowledgeDriveRequest>,
     ) -> Answer<AcknowledgeDriveResponse> {
-        manual()
+        only_on_host()
     }
 
     async fn cordon_drive(
@@ -263,15 +263,15 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn prefer_place(&self, _: Request<PreferPlaceRequest>) -> Answer<PreferPlaceResponse> {
-        manual()
+        only_on_host()
     }
 
     async fn retire_drive(&self, _: Request<RetireDriveRequest>) -> Answer<RetireDriveResponse> {
-        manual()
+        only_on_host()
     }
 
     async fn adopt_drive(&self, _: Request<AdoptDriveRequest>) -> Answer<AdoptDriveResponse> {
-        manual()
+        only_on_host()
     }
 
     async fn drive_latency(
@@ -289,7 +289,7 @@ impl<S: Agent> Agent for Remote<S> {
     }
 
     async fn check_volume(&self, _: Request<CheckVolumeRequest>) -> Answer<CheckVolumeResponse> {
-        manual()
+        only_on_host()
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let text = match args.output.document() {
         Some(document) => document.write(&health)?,
         None if drives.is_empty() => {
-            "no drive has an object, so nothing is known; kubectl drivebay nodes and the logs of the controller say more\n"
+            "no drive has an object, so nothing is known: the controller's logs say why. With driveObjects: findings in the chart's values, only drives with a problem have one\n"
                 .to_owned()
         }
         None => {
@@ -174,7 +174,10 @@ fn of_drives(drives: &[ListedDrive]) -> Health {
             volumes: Vec::new(),
         });
     }
-    health.done()
+    let mut health = health.done();
+    // Without objects nothing is known to be well.
+    health.well &= !drives.is_empty();
+    health
 }
 
 #[cfg(test)]
@@ -251,6 +254,12 @@ mod tests {
         );
         let text = health.text("the cluster", true, false, 0, Terminal::NONE);
         assert!(text.contains("PendingSectors: 3 sectors"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_well_without_objects() {
+        assert!(!of_drives(&[]).well);
+        assert!(of_drives(&[drive("wwn-1", "GOOD", &[])]).well);
     }
 
     #[test]

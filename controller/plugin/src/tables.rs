@@ -33,7 +33,7 @@ use crate::{
 /// Columns of the programs' lists that objects of drives have no values for.
 const NOT_IN_OBJECTS: [&str; 3] = ["TEMP", "WEAR", "SECTOR"];
 
-/// How a list is printed.
+/// Headings and texts of a list.
 struct Layout<'a> {
     /// Key of the list in JSON and YAML.
     key: &'static str,

@@ -138,3 +138,13 @@ fn events_of_claims_that_the_reader_may_not_list_have_no_claim() {
     );
     assert_eq!(status, 401.0);
 }
+
+#[test]
+fn a_check_that_runs_is_listed_before_the_last_one_of_the_same_volume() {
+    need!(tool "chromium", tool "setpriv");
+    let server = Server::start(3, 24, None);
+    let mut browser = open(&server, "#/activity");
+    let outcomes = "[...document.querySelectorAll('table[aria-label=\"Checks\"] td[data-title=\"Outcome\"]')].map((one) => one.innerText).join()";
+    browser.until(&format!("{outcomes} !== ''"), DRAWN).unwrap();
+    assert_eq!(text(&mut browser, outcomes), "running,clean");
+}

@@ -473,7 +473,7 @@ pub fn volume(
         sheet.line(if index == 0 { "snapshots" } else { "" }, &text);
     }
     if let Some(check) = &volume.running_check {
-        let text = format!("since {} ({})", sheet.ago(check.since), check.method);
+        let text = format!("{}, began {}", check.method, sheet.ago(check.since));
         sheet.line("being checked", &text);
     }
     for (index, check) in volume.checks.iter().enumerate() {

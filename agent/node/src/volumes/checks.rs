@@ -292,7 +292,7 @@ impl Volumes {
             Plan::Repeated { runs } => (How::Repeated { runs: *runs }, CheckMethod::Repeated),
         };
         let place = self.begin_check(volume, Check::NAME, None)?;
-        let _shown = Shown::new(self, volume.uuid, method);
+        let shown = Shown::new(self, volume.uuid, method);
         let began = Instant::now();
         let job = Check {
             drive: drive.clone(),
@@ -312,6 +312,8 @@ impl Volumes {
             },
             _ => self.run_check(&place, job).await,
         };
+        // Whoever waits for the end of the check sees that it no longer runs.
+        drop(shown);
         place.running.let_go.cancel();
         let litter = matches!(plan, Plan::Snapshot { .. }) && !self.clear_snapshots(drive).await;
         Some(Ended {

@@ -124,6 +124,8 @@ pub(super) struct Context<'a> {
     pub(super) moving_nodes: &'a BTreeSet<String>,
     /// Most nodes of the cluster with an evacuation at one time.
     pub(super) max_evacuations: usize,
+    /// Names of tasks whose last write failed: they are not acted on, and no other task waits for their turn.
+    pub(super) set_aside: &'a BTreeSet<String>,
     /// Specifications, by [`key`], of tasks that were carried out lately and have been deleted.
     pub(super) deleted: &'a BTreeMap<String, i64>,
 }
@@ -155,8 +157,13 @@ pub(super) fn plan<'a>(
             *first = order(task).min(*first);
         }
     }
+    let is_set_aside = |task: &&DriveTask| {
+        let name = task.metadata.name.as_ref();
+        name.is_some_and(|name| context.set_aside.contains(name))
+    };
     let mut decisions = Vec::new();
-    for task in unfinished.into_iter().take(MAX_UNFINISHED) {
+    let considered = unfinished.into_iter().filter(|task| !is_set_aside(task));
+    for task in considered.take(MAX_UNFINISHED) {
         let is_copy = Phase::of(task) == Phase::New && {
             let key = key(task);
             let first = firsts.get(&key);
@@ -167,7 +174,7 @@ pub(super) fn plan<'a>(
             decisions.push((task, decision));
         }
     }
-    for task in finished {
+    for task in finished.into_iter().filter(|task| !is_set_aside(task)) {
         if is_expired(task, context.now) {
             decisions.push((task, Decision::Delete));
         }
@@ -290,12 +297,15 @@ fn decide(
             false => Decision::Wait { reason, message },
         }
     };
+    let refuse = |reason: &'static str, message: String| match phase {
+        // An earlier request may have been carried out.
+        Phase::Running => fail("OutcomeUnknown", message),
+        _ => fail(reason, message),
+    };
     let missing = |missing: Missing| {
         let is_late = status.reason == missing.reason && is_long(status, now);
         match missing.is_final || is_late {
-            // What was requested before may have been carried out.
-            true if phase == Phase::Running => fail("OutcomeUnknown", missing.message),
-            true => fail(missing.reason, missing.message),
+            true => refuse(missing.reason, missing.message),
             false => wait(missing.reason, missing.message),
         }
     };
@@ -308,7 +318,7 @@ fn decide(
         match find(name, context) {
             Ok((other, drive)) if other == node => to.push(drive),
             Ok((other, _)) => {
-                return fail(
+                return refuse(
                     "OtherNode",
                     format!(
                         "drive {name} is of node {other}; volumes move only within their node, which is {node}"

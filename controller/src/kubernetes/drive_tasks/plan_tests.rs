@@ -57,6 +57,7 @@ struct Plan<'a> {
     is_settled: bool,
     moving: &'a [&'a str],
     max: usize,
+    set_aside: BTreeSet<String>,
     deleted: BTreeMap<String, i64>,
 }
 
@@ -69,6 +70,7 @@ impl Plan<'_> {
             is_settled: true,
             moving: &[],
             max: 4,
+            set_aside: BTreeSet::new(),
             deleted: BTreeMap::new(),
         }
     }
@@ -83,6 +85,7 @@ impl Plan<'_> {
             is_settled: self.is_settled,
             moving_nodes: &moving_nodes,
             max_evacuations: self.max,
+            set_aside: &self.set_aside,
             deleted: &self.deleted,
         };
         let decisions = plan(tasks.iter(), &context).into_iter();
@@ -399,6 +402,28 @@ fn a_task_that_waited_for_its_turn_has_an_hour_for_its_agent() {
         }
     ));
     // One that may have been requested fails with a result that is not known.
-    let task = with(task, "Running", NOW - TAKEOVER);
+    let mut task = with(task, "Running", NOW - TAKEOVER);
     assert_eq!(reason(&plan.one(&task)), "OutcomeUnknown");
+    plan = Plan::new();
+    task.spec.cordon = None;
+    task.spec.replace = Some(Replace {
+        with: "wwn-4".to_owned(),
+    });
+    assert_eq!(reason(&plan.one(&task)), "OutcomeUnknown");
+}
+
+#[test]
+fn a_task_that_is_set_aside_holds_up_no_other_and_is_still_the_first_of_its_copies() {
+    let mut plan = Plan::new();
+    let first = evacuation("a", "wwn-1", NOW - 60);
+    let mut copy = evacuation("c", "wwn-1", NOW - 40);
+    copy.spec.issued_at.clone_from(&first.spec.issued_at);
+    let tasks = [first, evacuation("b", "wwn-2", NOW - 50), copy];
+    plan.set_aside = ["a".to_owned()].into();
+    let decisions = plan.of(&tasks);
+    let reasons: Vec<_> = decisions
+        .iter()
+        .map(|(name, it)| (name.as_str(), reason(it)))
+        .collect();
+    assert_eq!(reasons, [("b", "start"), ("c", "AlreadyCarriedOut")]);
 }

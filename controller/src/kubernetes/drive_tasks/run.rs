@@ -113,9 +113,8 @@ async fn run(runner: Runner, max_evacuations: usize) {
             }
         }
         set_aside.retain(|_, until| *until > Instant::now());
-        let free = MAX_ACTIONS - acting.len();
-        let is_free = |name: &str| !acting.contains(name) && !set_aside.contains_key(name);
-        let decisions = runner.decisions(&mut names, max_evacuations, free, is_free);
+        let aside: BTreeSet<String> = set_aside.keys().cloned().collect();
+        let decisions = runner.decisions(&mut names, max_evacuations, &aside, &acting);
         for (name, task, decision) in decisions.await {
             pace.tick().await;
             acting.insert(name.clone());
@@ -153,13 +152,13 @@ enum WriteError {
 }
 
 impl Runner {
-    /// Returns at most `limit` decisions about tasks that are free to be acted on, with their names.
+    /// Returns the next decisions with the names of their tasks, at most [`MAX_ACTIONS`] together with those that are acted on already.
     async fn decisions(
         &self,
         names: &mut Names,
         max_evacuations: usize,
-        limit: usize,
-        is_free: impl Fn(&str) -> bool,
+        set_aside: &BTreeSet<String>,
+        acting: &BTreeSet<String>,
     ) -> Vec<(String, DriveTask, Decision)> {
         let needs_names = {
             let watched = lock(&self.watched);
@@ -186,6 +185,7 @@ impl Runner {
                 && names.are_all_connected(),
             moving_nodes: &moving_nodes,
             max_evacuations,
+            set_aside,
             deleted: &watched.deleted,
         };
         let decisions = plan(watched.tasks.values(), &context).into_iter();
@@ -194,8 +194,8 @@ impl Runner {
             (name, task, decision)
         });
         named
-            .filter(|(name, ..)| is_free(name))
-            .take(limit)
+            .filter(|(name, ..)| !acting.contains(*name))
+            .take(MAX_ACTIONS.saturating_sub(acting.len()))
             .map(|(name, task, decision)| (name.to_owned(), task.clone(), decision))
             .collect()
     }
