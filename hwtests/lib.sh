@@ -278,12 +278,39 @@ need_lab() {
     export DRIVEBAY_LAB_IMAGE
 }
 
-# A loop device that nobody uses keeps the partitions that a killed test left; the next drive of its number would have them.
+# detach_drives PATTERN: detaches the loop drives whose files match, with what stands on them.
+detach_drives() {
+    local device file part node on="--output NAME,BACK-MAJ:MIN,BACK-INO"
+    losetup --list --noheadings --output NAME,BACK-FILE | while read -r device file; do
+        # shellcheck disable=SC2053
+        [[ $file == $1 ]] || continue
+        # The kubelet's loop devices over the device nodes of raw block volumes: those of this drive's partitions, since
+        # the machine may have a kubelet of its own.
+        for part in "$device"p*; do
+            [ -b "$part" ] || continue
+            node=$(stat --format '%Hd:%Ld %i' "$part")
+            losetup --list --noheadings $on | awk -v node="$node" '$2 " " $3 == node { print $1 }' |
+                xargs --no-run-if-empty losetup --detach || true
+        done
+        # What the kernel knows of a drive's partitions would be found on the next file with that device's number.
+        partx --delete "$device" 2>/dev/null || true
+        losetup --detach "$device" || true
+    done
+}
+
+# What a test or a cluster left that was killed: an agent sees every loop device of the machine, and a cluster's drives have the
+# label of the next cluster. Nothing is done while a test or a cluster runs.
 clean_unused_loops() {
     local part loop
-    for part in /sys/block/loop*/loop*p*/partition; do
-        [ -e "$part" ] || continue
-        loop=$(basename "$(dirname "$(dirname "$part")")")
-        [ -e "/sys/block/$loop/loop" ] || delpart "/dev/$loop" "$(cat "$part")"
-    done
+    (
+        flock --exclusive --nonblock 8 || exit 0
+        detach_drives '*/kubernetes/cluster*/drives/drive-*.img*'
+        detach_drives '/var/tmp/drivebay-*/shelf/*.img*'
+        # A loop device that nobody uses keeps its partitions; the next drive of its number would have them.
+        for part in /sys/block/loop*/loop*p*/partition; do
+            [ -e "$part" ] || continue
+            loop=$(basename "$(dirname "$(dirname "$part")")")
+            [ -e "/sys/block/$loop/loop" ] || delpart "/dev/$loop" "$(cat "$part")"
+        done
+    ) 8>/run/drivebay-hwtests.lock
 }

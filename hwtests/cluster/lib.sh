@@ -225,7 +225,7 @@ cluster_evidence() {
 
 # cluster_down DIRECTORY: ends everything, also after a start that failed halfway.
 cluster_down() {
-    local dir=$1 pid group device
+    local dir=$1 pid group
     [ -d "$dir" ] || return 0
     pid=$(cat "$dir/run/unshare.pid" 2>/dev/null || true)
     # The number may be another process's since the machine was booted.
@@ -233,21 +233,7 @@ cluster_down() {
         kill -KILL "$pid"
         while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
     fi
-    local part node on="--output NAME,BACK-MAJ:MIN,BACK-INO"
-    losetup --list --noheadings --output NAME,BACK-FILE | while read -r device pid; do
-        case $pid in "$dir"/*) ;; *) continue ;; esac
-        # The kubelet's loop devices over the device nodes of raw block volumes: those of this drive's partitions, since
-        # the machine may have a kubelet of its own.
-        for part in "$device"p*; do
-            [ -b "$part" ] || continue
-            node=$(stat --format '%Hd:%Ld %i' "$part")
-            losetup --list --noheadings $on | awk -v node="$node" '$2 " " $3 == node { print $1 }' |
-                xargs --no-run-if-empty losetup --detach || true
-        done
-        # What the kernel knows of a drive's partitions would be found on the next file with that device's number.
-        partx --delete "$device" 2>/dev/null || true
-        losetup --detach "$device" || true
-    done
+    detach_drives "$dir/*"
     group=$(cat "$dir/cgroup" 2>/dev/null || true)
     if [ -n "$group" ]; then
         find /sys/fs/cgroup -depth -type d \( -path "*/$group" -o -path "*/$group/*" \) -exec rmdir {} + 2>/dev/null || true
